@@ -4,7 +4,7 @@
 //
 // IN and OUT are topics as DDS spells them, or -. Without IN the program's own thread writes COUNT
 // messages; else it ends after as many. A program reads once it is read itself, so that a chain is
-// complete when its source begins. The truth has the form of SYN's (../syn/README.md), for one callback.
+// complete when its source begins. The truth is one callback in the form of SYN's (../syn/README.md).
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@ struct stage {
   const char *name, *in, *out;
   int count, period_ms, burn_ms;
   int runs;
-  int64_t cpu_ns[RUNS_MAX], starts_ns[RUNS_MAX];
+  int64_t cpu_ns[RUNS_MAX], starts_ns[RUNS_MAX], ends_ns[RUNS_MAX];
 };
 
 static inline int64_t stage_clock(clockid_t clock) {
@@ -61,7 +61,8 @@ static inline void stage_begin(struct stage *stage) {
 
 // It ends.
 static inline void stage_end(struct stage *stage) {
-  stage->cpu_ns[stage->runs++] += stage_clock(CLOCK_THREAD_CPUTIME_ID);
+  stage->cpu_ns[stage->runs] += stage_clock(CLOCK_THREAD_CPUTIME_ID);
+  stage->ends_ns[stage->runs++] = stage_clock(CLOCK_MONOTONIC);
 }
 
 // What ROS 2 calls a topic.
@@ -83,5 +84,6 @@ static inline void stage_truth(const struct stage *stage) {
   printf("], \"count\": %d", stage->runs);
   stage_list("cpu_ns", stage->cpu_ns, stage->runs);
   stage_list("starts_ns", stage->starts_ns, stage->runs);
+  stage_list("ends_ns", stage->ends_ns, stage->runs);
   printf("}\n");
 }

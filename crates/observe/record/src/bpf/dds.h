@@ -202,7 +202,8 @@ PROBE(on_dds_writer_return)
 	__u64 writer = dds_handle(PT_REGS_RC(ctx), call.argument[2]);
 	if (!writer)
 		return 0;
-	know_endpoint(pid_tgid, writer, ENDPOINT_PUBLISHER);
+	// The thread may write too: that it waits before is part of its executions' story.
+	mark_publisher(pid_tgid, 0);
 	struct record_publisher_init *r = BEGIN_HIT(publisher_init, pid_tgid);
 	if (r) {
 		r->publisher = writer;
@@ -225,7 +226,6 @@ PROBE(on_dds_reader_return)
 	__u64 reader = dds_handle(PT_REGS_RC(ctx), call.argument[2]);
 	if (!reader)
 		return 0;
-	know_endpoint(pid_tgid, reader, ENDPOINT_SUBSCRIPTION);
 	struct record_subscription_init *r = BEGIN_HIT(subscription_init, pid_tgid);
 	if (r) {
 		r->subscription = reader;

@@ -1,0 +1,96 @@
+"""Applications of plain DDS (demos/dds), alone and beside ROS 2 and onbeat-flow, in one model."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from compare import compare_executions, compare_graph, compare_latencies, lost
+from harness import ROOT, load
+from registry import Skip, expect, need, test
+from tests.flow import flow_truth
+
+DEMO = os.path.join(ROOT, "demos/dds")
+# What the probes add to an execution: their way into the kernel and back, a dozen of microseconds for
+# each of some six.
+AROUND_NS = 200_000
+
+
+def programs(harness):
+    """Folder with the stages on Cyclone DDS and on Fast DDS."""
+    for program, package in (("cc", "gcc"), ("c++", "g++"), ("idlc", "cyclonedds-tools")):
+        if not shutil.which(program):
+            raise Skip(f"{package} is needed to build programs of plain DDS")
+
+    def build(out):
+        done = subprocess.run([os.path.join(DEMO, "build.sh"), out], check=False, text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            if "No such file" in done.stderr or "cannot find -l" in done.stderr:
+                raise Skip("cyclonedds-dev and libfastrtps-dev are needed to build programs of "
+                           "plain DDS")
+            need(False, "demos/dds/build.sh: " + done.stderr[-2000:])
+    return harness.once("dds", build)
+
+
+def command(truth, chains, *words):
+    """The words that run chains of stages."""
+    return [sys.executable, os.path.join(DEMO, "run.py"), "--truth", truth, *words,
+            *(",".join(chain) for chain in chains)]
+
+
+def stages(folder, *names):
+    """Programs of a chain."""
+    return [os.path.join(folder, name) for name in names]
+
+
+def compare(harness, truth, model):
+    """All that the programs say of themselves."""
+    expect(lost(model), compare_graph(truth, model),
+           compare_executions(truth, model, around_ns=AROUND_NS),
+           compare_latencies(harness, truth, model, around_ns=AROUND_NS))
+
+
+def alone(name, middleware):
+    """A chain on one DDS, without ROS 2: a writer's thread, a listener, a loop with a waitset."""
+    def run(harness):
+        folder, out = programs(harness), harness.new_file(name + ".truth.json")
+        chain = stages(folder, *(f"{middleware}_{how}" for how in ("source", "listener", "waitset")))
+        trace = harness.record(name, command(out, [chain]))
+        compare(harness, harness.truth(out), harness.model(name, trace))
+
+    return run
+
+
+@test
+def dds_cyclone(harness):
+    """Plain Cyclone DDS: a writer's thread, a listener, a loop with a waitset"""
+    alone("dds_cyclone", "cyclone")(harness)
+
+
+@test
+def dds_fast(harness):
+    """Plain Fast DDS: a writer's thread, a listener, a loop with a waitset"""
+    alone("dds_fast", "fast")(harness)
+
+
+@test
+def dds_mixed(harness):
+    """Cyclone DDS, Fast DDS, a node of ROS 2 and tasks of onbeat-flow in one model"""
+    folder, out = programs(harness), harness.new_file("dds_mixed.truth.json")
+    flow_out = harness.new_file("dds_mixed.flow.json")
+    relay = f"{harness.python('kilted')} {os.path.join(DEMO, 'relay.py')}"
+    first = [*stages(folder, "cyclone_source", "fast_listener"), relay,
+             *stages(folder, "cyclone_waitset")]
+    second = stages(folder, "fast_source", "cyclone_listener", "fast_waitset")
+    beside = f"{harness.pipeline()} chain 4 {flow_out}"
+    trace = harness.record("dds_mixed", command(out, [first, second], "--beside", beside))
+    truth, model, flow = harness.truth(out), harness.model("dds_mixed", trace), load(flow_out)
+    for what, parts in flow_truth(flow).items():
+        if isinstance(parts, list):
+            truth[what] += parts
+    # The pipeline's tasks with two vertices say for one of them alone what they burn.
+    burnt = {**truth, "callbacks": [c for c in truth["callbacks"] if "cpu_ns" in c]}
+    expect(lost(model), compare_graph(truth, model),
+           compare_executions(burnt, model, around_ns=AROUND_NS),
+           compare_latencies(harness, truth, model, around_ns=AROUND_NS))

@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
   for (int i = 0; !stage.in && i < stage.count; i++) {
     char text[16];
     snprintf(text, sizeof text, "%d", i);
-    stage_sleep(stage.period_ms);
+    if (i > 0) stage_sleep(stage.period_ms);
     stage_begin(&stage);
     put(text);
     stage_end(&stage);

@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
     take_all(subscriber, topic(stage_.in), qos);
   }
   for (int i = 0; !stage_.in && i < stage_.count; i++) {
-    stage_sleep(stage_.period_ms);
+    if (i > 0) stage_sleep(stage_.period_ms);
     stage_begin(&stage_);
     put(std::to_string(i));
     stage_end(&stage_);

@@ -18,25 +18,32 @@ PERIOD_MS = 100
 BURN_MS = 5
 
 
-def start(number, programs, count):
-    """Starts a chain's programs; the last one first, although each waits for the next."""
+def words_of(number, programs, count):
+    """The words that start a chain's programs."""
     topics = [f"rt/chain{number}/t{i}" for i in range(len(programs) - 1)]
     ends = zip(["-", *topics], [*topics, "-"])
-    words = [[*shlex.split(program), *around, str(count), str(PERIOD_MS), str(BURN_MS)]
-             for program, around in zip(programs, ends)]
-    return [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for line in reversed(words)]
+    return [[*shlex.split(program), *around, str(count), str(PERIOD_MS), str(BURN_MS)]
+            for program, around in zip(programs, ends)]
 
 
-def wait_for_all(programs):
-    """Waits until all have ended, or one has failed: then the others would wait for it. Whether none
-    has."""
-    while any(program.poll() is None for program in programs):
-        if any(program.poll() for program in programs):
-            for program in programs:
-                program.kill()
-            return False
-        time.sleep(0.05)
-    return not any(program.returncode for program in programs)
+def run_all(lines):
+    """Runs programs, and says what each has printed. If one fails the others end: they would wait for
+    it."""
+    programs = []
+    try:
+        for line in lines:
+            programs.append(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
+        while any(program.poll() is None for program in programs):
+            if any(program.poll() for program in programs):
+                sys.exit(1)
+            time.sleep(0.05)
+    finally:
+        for program in programs:
+            program.kill()
+    if any(program.returncode for program in programs):
+        sys.exit(1)
+    # It waits in the pipes.
+    return [program.stdout.read() for program in programs]
 
 
 def truth_of(stages):
@@ -57,16 +64,15 @@ def main():
     parser.add_argument("--beside", metavar="COMMAND")
     parser.add_argument("chains", nargs="+", metavar="STAGE,STAGE,...")
     args = parser.parse_args()
-    beside = subprocess.Popen(shlex.split(args.beside)) if args.beside else None
-    running = [start(number, chain.split(","), args.count)
-               for number, chain in enumerate(args.chains)]
-    if not wait_for_all([*sum(running, []), *([beside] if beside else [])]):
-        sys.exit(1)
+    lines = [words_of(number, chain.split(","), args.count)
+             for number, chain in enumerate(args.chains)]
+    beside = [shlex.split(args.beside)] if args.beside else []
+    said = run_all([*sum(lines, []), *beside])
     truth = {"callbacks": [], "edges": [], "junctions": [], "chains": []}
-    for programs in running:
-        # A line each, which waits in the pipe.
-        stages = [json.loads(program.stdout.read()) for program in programs]
-        callbacks, edges, chain = truth_of(stages[::-1])
+    for chain in lines:
+        # A line for each callback.
+        own, said = said[:len(chain)], said[len(chain):]
+        callbacks, edges, chain = truth_of([json.loads(x) for x in "".join(own).splitlines()])
         truth["callbacks"] += callbacks
         truth["edges"] += edges
         truth["chains"].append(chain)

@@ -23,7 +23,11 @@ def programs(harness):
             raise Skip(f"{package} is needed to build programs of plain DDS")
 
     def build(out):
-        done = subprocess.run([os.path.join(DEMO, "build.sh"), out], check=False, text=True,
+        subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "onbeat-c"],
+                       check=True, cwd=ROOT)
+        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+        words = [os.path.join(DEMO, "build.sh"), out, os.path.join(target, "release")]
+        done = subprocess.run(words, check=False, text=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         if done.returncode != 0:
             if "No such file" in done.stderr or "cannot find -l" in done.stderr:
@@ -81,7 +85,7 @@ def dds_mixed(harness):
     flow_out = harness.new_file("dds_mixed.flow.json")
     relay = f"{harness.python('kilted')} {os.path.join(DEMO, 'relay.py')}"
     first = [*stages(folder, "cyclone_source", "fast_listener"), relay,
-             *stages(folder, "cyclone_waitset")]
+             *stages(folder, "flow_relay", "cyclone_waitset")]
     second = stages(folder, "fast_source", "cyclone_listener", "fast_waitset")
     beside = f"{harness.pipeline()} chain 4 {flow_out}"
     trace = harness.record("dds_mixed", command(out, [first, second], "--beside", beside))
@@ -94,3 +98,40 @@ def dds_mixed(harness):
     expect(lost(model), compare_graph(truth, model),
            compare_executions(burnt, model, around_ns=AROUND_NS),
            compare_latencies(harness, truth, model, around_ns=AROUND_NS))
+
+
+# A node of ROS 2 that calls Cyclone DDS too, as a middleware of its would.
+IN_ROS = """
+import ctypes, rclpy
+rclpy.init()
+node = rclpy.create_node("node")
+dds = ctypes.CDLL("libddsc.so.0debian")
+participant = dds.dds_create_participant({domain}, None, None)
+waitset = dds.dds_create_waitset(participant)
+for _ in range(20):
+    dds.dds_waitset_wait(waitset, None, ctypes.c_size_t(0), ctypes.c_int64(20_000_000))
+"""
+
+
+@test
+def dds_beneath_ros(harness):
+    """What a process with ROS 2 does with DDS is not recorded: it is its middleware's"""
+    folder, out = programs(harness), harness.new_file("dds_beneath_ros.truth.json")
+    script = harness.file("dds_in_ros.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(IN_ROS.format(domain=os.environ["ROS_DOMAIN_ID"]))
+    # The library is probed for a plain program.
+    chain = stages(folder, "cyclone_source", "cyclone_waitset")
+    trace = harness.record("dds_beneath_ros", command(
+        out, [chain], "--count", "10", "--beside", f"{harness.python('kilted')} {script}"))
+    waits = {}
+    for line in harness.onbeat("export", trace, "--to", "text").splitlines():
+        _, _, thread, event = line.split()[:4]
+        process = thread.split("/")[0]
+        waits[process] = waits.get(process, 0) + (event == "wait")
+    processes = load(os.path.join(trace, "manifest.json"))["processes"]
+    found = {bool(p["distribution"]): waits.get(str(p["pid"]), 0) for p in processes
+             if "source" not in p["command"]}
+    need(set(found) == {False, True}, f"not the two processes: {processes}")
+    need(found[False] >= 10, f"the plain program waited {found[False]} times")
+    need(found[True] == 0, f"a process of ROS 2 waited {found[True]} times in its own DDS")

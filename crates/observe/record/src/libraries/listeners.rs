@@ -33,7 +33,8 @@ impl CodePlace {
             let is_code = words.next()?.contains('x');
             let offset = number(words.next()?)?;
             let path = words.last()?.trim_start();
-            (is_code && (from..to).contains(&address)).then(|| CodePlace {
+            let is_there = is_code && path.starts_with('/') && (from..to).contains(&address);
+            is_there.then(|| CodePlace {
                 path: path.to_owned(),
                 offset: offset + (address - from),
             })

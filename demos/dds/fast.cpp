@@ -15,6 +15,8 @@
 #include <fastdds/dds/subscriber/Subscriber.hpp>
 #include <fastdds/dds/topic/TopicDataType.hpp>
 #include <fastdds/dds/topic/TypeSupport.hpp>
+#include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -122,8 +124,12 @@ int main(int argc, char** argv) {
   stage_read(&stage_, argc, argv);
   const char* domain = getenv("ROS_DOMAIN_ID");
   auto* factory = DomainParticipantFactory::get_instance();
-  auto* participant =
-      factory->create_participant(domain ? atoi(domain) : 0, PARTICIPANT_QOS_DEFAULT);
+  // Not by shared memory: what a program on another version of Fast DDS has left there ends this one.
+  DomainParticipantQos by_udp = PARTICIPANT_QOS_DEFAULT;
+  by_udp.transport().use_builtin_transports = false;
+  by_udp.transport().user_transports.push_back(
+      std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>());
+  auto* participant = factory->create_participant(domain ? atoi(domain) : 0, by_udp);
   if (!participant) stage_die("no participant");
   TypeSupport type(new Text);
   type.register_type(participant);
@@ -135,6 +141,7 @@ int main(int argc, char** argv) {
     qos.reliability().kind = RELIABLE_RELIABILITY_QOS;
     qos.durability().kind = VOLATILE_DURABILITY_QOS;
     qos.history().depth = 10;
+    qos.data_sharing().off();
     auto* publisher = participant->create_publisher(PUBLISHER_QOS_DEFAULT);
     writer = publisher->create_datawriter(topic(stage_.out), qos);
     if (!writer) stage_die("no writer");
@@ -150,6 +157,7 @@ int main(int argc, char** argv) {
     DataReaderQos qos = DATAREADER_QOS_DEFAULT;
     qos.reliability().kind = RELIABLE_RELIABILITY_QOS;
     qos.history().depth = 10;
+    qos.data_sharing().off();
     auto* subscriber = participant->create_subscriber(SUBSCRIBER_QOS_DEFAULT);
     take_all(subscriber, topic(stage_.in), qos);
   }

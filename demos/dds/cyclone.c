@@ -94,6 +94,8 @@ int main(int argc, char **argv) {
   }
   // What was written last has arrived.
   if (writer) dds_wait_for_acks(writer, DDS_SECS(5));
+  // And been worked on: a recording pairs it with its taker as long as this process is there.
+  stage_sleep(500);
   stage_truth(&stage);
   dds_delete_qos(qos);
   // The participant is left to the end of the process: that a writer is deleted calls listeners too.

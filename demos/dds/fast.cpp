@@ -169,6 +169,8 @@ int main(int argc, char** argv) {
   }
   // What was written last has arrived.
   if (writer) writer->wait_for_acknowledgments(Duration_t(5, 0));
+  // And been worked on: a recording pairs it with its taker as long as this process is there.
+  stage_sleep(500);
   stage_truth(&stage_);
   fflush(stdout);
   // The participant is left to the end of the process: that a writer is deleted calls listeners too.

@@ -88,6 +88,8 @@ int main(int argc, char **argv) {
   checked(dds_create_reader(participant, topic(heard.in), qos, listener));
   check(onbeat_tasks_run(tasks));
   dds_wait_for_acks(writer, DDS_SECS(5));
+  // And been worked on: a recording pairs it with its taker as long as this process is there.
+  stage_sleep(500);
   snprintf(channel_topic, sizeof channel_topic, "/%s", channel_name);
   // As recordings call the channel and the input of the task.
   heard.out = channel_topic;

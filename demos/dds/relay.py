@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import sys
 import time
 
@@ -48,8 +49,9 @@ def main():
     time.sleep(0.5)
     print(json.dumps({"id": f"/relay:subscription({source})", "type": "subscription",
                       "outputs": [target], "count": len(relay.ends_ns), "cpu_ns": relay.cpu_ns,
-                      "starts_ns": relay.starts_ns, "ends_ns": relay.ends_ns}))
-    rclpy.shutdown()
+                      "starts_ns": relay.starts_ns, "ends_ns": relay.ends_ns}), flush=True)
+    # As the other stages end: that a publisher is destroyed calls listeners on DDS too.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 //! Decodes records of the ring buffer: into events of the trace, and messages to the recorder.
 
-use crate::records::{self, kind, CpuClock, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen};
+use crate::records::{
+    self, kind, CpuClock, DdsListener, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen,
+};
 use onbeat_trace::Event;
 
 /// The content of a record.
@@ -36,6 +38,17 @@ pub enum Decoded {
         /// SIGSTOP stopped it: it waits for SIGCONT.
         stopped: bool,
     },
+    /// A process of plain DDS has a listener.
+    Listener {
+        /// Process.
+        pid: u32,
+        /// Where its function for new data begins.
+        function: u64,
+        /// It is Fast DDS's, else Cyclone DDS's.
+        fast: bool,
+        /// SIGSTOP stopped it: it waits for SIGCONT.
+        stopped: bool,
+    },
     /// A process has suspended itself because its child was suspended.
     Followed {
         /// Process.
@@ -67,7 +80,7 @@ impl Decoded {
             | Decoded::Thread { time_ns, .. }
             | Decoded::CpuClock { time_ns, .. } => Some(*time_ns),
             Decoded::WaitSet(set) => Some(set.time_ns),
-            Decoded::Library { .. } | Decoded::Followed { .. } => None,
+            Decoded::Library { .. } | Decoded::Listener { .. } | Decoded::Followed { .. } => None,
         }
     }
 }
@@ -129,6 +142,15 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             loader: true,
             stopped: LoaderSeen::read(fields).stopped,
         }),
+        kind::DDS_LISTENER => {
+            let listener = DdsListener::read(fields);
+            Some(Decoded::Listener {
+                pid,
+                function: listener.function,
+                fast: listener.fast,
+                stopped: listener.stopped,
+            })
+        }
         kind::FOLLOWED => Some(Decoded::Followed { pid }),
         kind::CPU_CLOCK => Some(Decoded::CpuClock {
             tid,

@@ -5,6 +5,7 @@
 
 mod actions;
 mod cuts;
+mod dds;
 mod events;
 mod influence;
 mod junctions;

@@ -62,7 +62,9 @@ __attribute__((noinline)) int interesting(int length)
 		last = (last << 8 | (__u8)buffer->path[i]) & 0xffffffffffffff;
 		if (last == SEVEN('/', 'l', 'i', 'b', 'r', 'c', 'l') ||
 		    last == SEVEN('/', 'l', 'i', 'b', 'r', 'm', 'w') ||
-		    last == SEVEN('/', 'l', 'i', 'b', 't', 'r', 'a'))
+		    last == SEVEN('/', 'l', 'i', 'b', 't', 'r', 'a') ||
+		    last == SEVEN('/', 'l', 'i', 'b', 'd', 'd', 's') ||
+		    last == SEVEN('/', 'l', 'i', 'b', 'f', 'a', 's'))
 			return 1;
 	}
 	return 0;

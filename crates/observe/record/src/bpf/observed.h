@@ -26,6 +26,15 @@ static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 	return flags;
 }
 
+// The current process uses ROS 2.
+static __always_inline void mark_ros(__u64 pid_tgid)
+{
+	__u8 *p = flag_of(&processes, pid_tgid >> 32);
+
+	if (p)
+		*p |= PROCESS_ROS;
+}
+
 // Makes the storage without which the scheduler's probes overlook a thread. False: there is none
 // to be had now.
 static __always_inline bool has_storage(struct task_struct *task)

@@ -28,4 +28,5 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "flow.h"
 #include "suspend.h"
 #include "loader.h"
+#include "dds.h"
 #include "sched.h"

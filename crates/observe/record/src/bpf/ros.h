@@ -56,7 +56,6 @@
 	}
 
 // ---- creation of entities
-COPY0(on_rcl_init, rcl_init)
 COPY1(on_fini, handle_fini, handle)
 COPY2(on_timer_init, timer_init, timer, period_ns)
 COPY2(on_timer_clock, timer_clock, timer, clock)
@@ -72,6 +71,17 @@ COPY2(on_intra_buffer_subscription, intra_buffer_subscription, ipb, object)
 COPY2(on_ring_buffer_intra_buffer, ring_buffer_intra_buffer, buffer, ipb)
 COPY2(on_ring_buffer_init, ring_buffer_init, buffer, capacity)
 COPY2(on_lifecycle_init, lifecycle_init, node, machine)
+
+// rcl_init(...): before it, a process makes nothing of the middleware.
+PROBE(on_rcl_init)
+{
+	ENTER();
+	mark_ros(pid_tgid);
+	struct record_rcl_init *r = BEGIN_HIT(rcl_init, pid_tgid);
+	if (r)
+		SUBMIT(r);
+	return 0;
+}
 
 // rcl_clock_init(type, clock, allocator)
 PROBE(on_clock_init)

@@ -237,7 +237,8 @@ int on_fork(__u64 *ctx)
 		c = flag_of(&processes, child->tgid);
 		if (c)
 			// A fork without exec goes on with handles that its parent made.
-			*c = (*p & PROCESS_MARKED) | (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
+			*c = (*p & (PROCESS_MARKED | PROCESS_ROS)) |
+			     (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
 	}
 	c = flag_of(&threads, child->pid);
 	if (c) {

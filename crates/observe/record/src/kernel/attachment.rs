@@ -20,7 +20,7 @@ const AT_RETURN: u32 = 1;
 const UPROBE_MULTI: u32 = libbpf_rs::ProgramAttachType::TraceUprobeMulti as u32;
 
 /// `link_create` of `union bpf_attr`, for one uprobe (include/uapi/linux/bpf.h). Zero where a file
-/// has no counter; its process is everyone's.
+/// has no counter, and where it is placed in all processes.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
@@ -70,6 +70,7 @@ impl Attachment {
             cookies: address(&cookie),
             count: 1,
             uprobe_flags: if probe.at_return { AT_RETURN } else { 0 },
+            pid: probe.pid,
             ..LinkCreate::default()
         };
         // SAFETY: the kernel reads `attributes` and what its addresses lead to, which live until the
@@ -96,8 +97,9 @@ impl Attachment {
             ..UprobeOpts::default()
         };
         let offset = usize::try_from(probe.offset).map_err(|e| e.to_string())?;
+        let pid = if probe.pid == 0 { -1 } else { probe.pid as i32 };
         program
-            .attach_uprobe_with_opts(-1, probe.file, offset, options)
+            .attach_uprobe_with_opts(pid, probe.file, offset, options)
             .map(Attachment::Event)
             .map_err(|e| format!("{e:#}"))
     }

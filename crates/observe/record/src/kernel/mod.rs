@@ -16,7 +16,7 @@ pub use suspended::Suspended;
 pub use waits::WaitTable;
 
 use crate::decode::Decoded;
-use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED, PROCESS_OUTSIDE};
+use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED, PROCESS_OUTSIDE, PROCESS_ROS};
 use attachment::Attachment;
 use flags::FlagTable;
 use libbpf_rs::{
@@ -91,7 +91,7 @@ pub struct Kernel {
     pub features: Features,
 }
 
-/// Where a probe is attached, for every process that maps the file.
+/// Where a probe is attached.
 #[derive(Debug, Clone, Copy)]
 pub struct Uprobe<'a> {
     /// The program in the object file.
@@ -106,6 +106,8 @@ pub struct Uprobe<'a> {
     pub number: u32,
     /// Offset in the file of a variable in which the kernel counts the probes; 0: there is none.
     pub counter_offset: u64,
+    /// The process in which it is placed, and in no other; 0: in all that map the file.
+    pub pid: u32,
 }
 
 /// An attached uprobe; it is detached when this is dropped.
@@ -249,6 +251,11 @@ impl Kernel {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
+    /// A process uses ROS 2: what it does with DDS is its middleware's.
+    pub fn mark_ros(&self, pid: u32) {
+        self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
+    }
+
     /// Sets the distance from the probe of a dynamic linker to its `_r_debug`. `key` is the probe's
     /// number, or without cookies its offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
@@ -384,6 +391,11 @@ mod tests {
             .collect();
         used.extend(crate::probes::KERNEL_PROBES.iter().map(|row| row.program));
         used.extend(["on_dl_state", "on_sync_input", "on_sync_approximate"]);
+        used.extend([
+            "on_cyclone_callback",
+            "on_fast_callback",
+            "on_dds_callback_return",
+        ]);
         let mut programs = 0;
         for symbol in file.symbols() {
             let section = symbol.section_index();

@@ -17,6 +17,12 @@ pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }
 
+/// Whether some of these known libraries are ROS 2's.
+pub fn are_of_ros(files: &[MappedFile]) -> bool {
+    let mut libraries = files.iter().filter_map(|file| Library::of_path(&file.path));
+    libraries.any(|library| !library.is_dds())
+}
+
 /// Whether this is a dynamic linker.
 pub fn is_loader(path: &str) -> bool {
     let name = file_name(path);

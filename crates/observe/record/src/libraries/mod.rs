@@ -3,6 +3,7 @@
 
 mod budget;
 mod files;
+mod listeners;
 
 pub use files::installations;
 
@@ -17,6 +18,7 @@ use crate::probes::{
     SYNC_PREFIX,
 };
 use budget::Budget;
+use listeners::Listeners;
 use onbeat_proc::foreign::Opened;
 use onbeat_proc::maps::{mapped_files, mapped_files_in, Mapped, MappedFile};
 use onbeat_proc::reader::{Reader, Silent, ANSWER_MAX};
@@ -59,6 +61,7 @@ pub struct Libraries {
     flow: HashMap<(u64, u64), bool>,
     budget: Budget,
     patience: Patience,
+    listeners: Listeners,
 }
 
 /// What a tracing library says.
@@ -126,8 +129,10 @@ impl<'a> Site<'a> {
 pub struct Found {
     /// Distribution, from its libtracetools.
     pub distribution: Option<Distribution>,
-    /// Middleware library's name without `lib` and `.so`.
+    /// Middleware library's name without `lib` and `.so`; that of the DDS, without ROS 2.
     pub rmw: Option<String>,
+    /// It uses DDS without ROS 2.
+    pub plain_dds: bool,
     /// New probes that were attached for it.
     pub attached: usize,
     /// Path of its libtracetools, which names the installation.
@@ -152,6 +157,7 @@ impl Libraries {
             flow: HashMap::new(),
             budget: Budget::default(),
             patience: Patience::default(),
+            listeners: Listeners::default(),
         }
     }
 
@@ -307,6 +313,7 @@ impl Libraries {
             at_return: false,
             number,
             counter_offset: 0,
+            pid: 0,
         })
     }
 
@@ -333,6 +340,7 @@ impl Libraries {
             at_return: false,
             number: 0,
             counter_offset: 0,
+            pid: 0,
         };
         privilege::without_admin(|| kernel.attach_uprobe(&probe).is_err())
     }
@@ -345,16 +353,20 @@ fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
 
 /// Visits: which files of a process need probes.
 impl Libraries {
-    /// Whether the process has mapped a tracing library (one without probes yet, for `unprobed`).
+    /// Whether the process has mapped a tracing library, or without ROS 2 a DDS (one without probes
+    /// yet, for `unprobed`).
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
-        let mapped = self.mapped(pid, |pid, maps| {
-            mapped_files_in(pid, maps, files::is_tracing)
-        });
+        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
-        mapped
-            .files
-            .iter()
-            .any(|file| !unprobed || !self.done.contains(&(file.id, Some(Library::Tracetools))))
+        let tells: fn(&str) -> bool = match files::are_of_ros(&mapped.files) {
+            true => files::is_tracing,
+            false => files::is_known,
+        };
+        let mut telling = mapped.files.iter().filter(|file| tells(&file.path));
+        telling.any(|file| {
+            let library = Library::of_path(&file.path);
+            !unprobed || !self.done.contains(&(file.id, library))
+        })
     }
 
     /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
@@ -394,6 +406,10 @@ impl Libraries {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
+        if files::are_of_ros(&mapped.files) {
+            // Before the first probe of a DDS can hit there.
+            kernel.mark_ros(pid);
+        }
         self.visit_files(kernel, &mapped.files)
     }
 
@@ -420,8 +436,12 @@ impl Libraries {
             found.path = Some(file.path.clone());
         }
         found.distribution = tracing.iter().map(|t| t.distribution).max();
+        let of_ros = files::are_of_ros(files);
         for file in files {
-            if Library::of_path(&file.path) == Some(Library::Rmw) {
+            let library = Library::of_path(&file.path);
+            let is_dds = !of_ros && library.is_some_and(Library::is_dds);
+            found.plain_dds |= is_dds;
+            if library == Some(Library::Rmw) || is_dds {
                 let name = file_name(&file.path).trim_start_matches("lib");
                 found.rmw = Some(name.split(".so").next().unwrap_or("").to_owned());
             }
@@ -435,6 +455,14 @@ impl Libraries {
             let Some(library) = Library::of_path(&file.path) else {
                 continue;
             };
+            if library.is_dds() {
+                // Its rows are the same for all distributions.
+                if found.plain_dds && self.is_new(file, Some(library)) {
+                    let any = Distribution::Kilted;
+                    found.attached += self.probe_library(kernel, file, library, any);
+                }
+                continue;
+            }
             // No libtracetools yet: it may come in the same load, or be compiled out. Wait.
             let Some(distribution) = found.distribution else {
                 continue;
@@ -585,6 +613,7 @@ impl Libraries {
                 at_return: false,
                 number: self.next_number(),
                 counter_offset: counter.map_or(0, |variable| variable.file_offset),
+                pid: 0,
             });
             attached += self.keep(Site::at_entry(row, file, symbol).at(at), link);
             if let Some(program) = row.return_program {
@@ -596,6 +625,7 @@ impl Libraries {
                     at_return: true,
                     number: self.next_number(),
                     counter_offset: 0,
+                    pid: 0,
                 });
                 let site = Site {
                     placement: "uretprobe",
@@ -648,6 +678,7 @@ impl Libraries {
                 at_return: false,
                 number: self.next_number(),
                 counter_offset: 0,
+                pid: 0,
             });
             let site = Site {
                 name: "message_filters",

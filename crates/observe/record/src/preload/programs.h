@@ -239,6 +239,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 #define stolen_now() 0
 // Where the host's counter is read for the BPF programs, the thread's clock is for us.
 #define report_stolen(pid_tgid, stolen, now) ((void)(stolen), read_clock())
+#define mark_ros(pid_tgid) ((void)0)
 #define lineage_end(pid_tgid) ((void)0)
 #define lineage_trigger(pid_tgid, guard) ((void)0)
 #define lineage_callback_start(pid_tgid, callback) ((void)0)

@@ -72,9 +72,18 @@ pub enum Library {
     Rclcpp,
     /// A program or library with onbeat-flow's executors, known by its [`FLOW_NOTE`].
     Flow,
+    /// `libddsc.so`, in a process without ROS 2
+    Cyclone,
+    /// `libfastdds.so`, before Fast DDS 3 `libfastrtps.so`, in a process without ROS 2
+    FastDds,
 }
 
 impl Library {
+    /// Whether it is a DDS, which ROS 2 uses too.
+    pub fn is_dds(self) -> bool {
+        matches!(self, Library::Cyclone | Library::FastDds)
+    }
+
     /// The library that a path names, by its last part. Versioned names (`librcl.so.1`) count
     /// too.
     pub fn of_path(path: &str) -> Option<Library> {
@@ -93,6 +102,9 @@ impl Library {
             "libtracetools" => Some(Library::Tracetools),
             "librcl" => Some(Library::Rcl),
             "librclcpp" => Some(Library::Rclcpp),
+            "libfastdds" | "libfastrtps" => Some(Library::FastDds),
+            // With a number of its build in a wheel of Python.
+            _ if stem == "libddsc" || stem.starts_with("libddsc-") => Some(Library::Cyclone),
             _ => {
                 // The shared and dynamic parts are reached through the functions of librmw_X_cpp.
                 let rmw = stem.strip_prefix("librmw_")?;
@@ -271,6 +283,12 @@ mod tests {
             Library::of_path("librmw_cyclonedds_cpp.so"),
             Some(Library::Rmw)
         );
+        for name in ["/usr/lib/libddsc.so.0.10.2", "libddsc-1b2c3d4e.so.0"] {
+            assert_eq!(Library::of_path(name), Some(Library::Cyclone), "{name}");
+        }
+        for name in ["libfastrtps.so.2.9.1", "libfastdds.so.3.2"] {
+            assert_eq!(Library::of_path(name), Some(Library::FastDds), "{name}");
+        }
         assert_eq!(
             Library::of_path("librmw_zenoh_cpp.so.1.2"),
             Some(Library::Rmw)
@@ -281,6 +299,8 @@ mod tests {
             "librmw_implementation.so",
             "librcl_action.so",
             "librclx.so",
+            "libddscxx.so",
+            "libfastcdr.so.2",
             "librcl.so.bak",
             "librmw_dds_common__rosidl_typesupport_c.so",
             "librmw_dds_common.so",

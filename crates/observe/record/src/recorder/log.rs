@@ -7,9 +7,10 @@ use super::output::Output;
 use super::RecordError;
 use crate::libraries::{Found, Libraries};
 use crate::limits::Border;
-use crate::names::{distribution_name, node_of_command_line};
+use crate::names::{distribution_name, node_name, node_of_command_line};
+use crate::records::DDS_NODE;
 use onbeat_time::clock::{monotonic_ns, realtime_offset_ns};
-use onbeat_trace::manifest::{Means, ProbeInfo, ProcessInfo, ThreadInfo};
+use onbeat_trace::manifest::{program, Means, ProbeInfo, ProcessInfo, ThreadInfo};
 use onbeat_trace::{Event, EventKind};
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ impl Log {
         libraries: &mut Libraries,
     ) {
         let generation = found.distribution.map(|d| d.name());
+        let plain_dds = found.plain_dds;
         let command = libraries.ask(pid, |reader| onbeat_proc::command_line(pid, reader));
         let process = ProcessInfo {
             pid,
@@ -78,8 +80,20 @@ impl Log {
             late,
         };
         self.output.push_own(time_ns, pid, pid, kind);
-        let node = node_of_command_line(&process.command).filter(|_| late);
+        let node = node_of_command_line(&process.command).filter(|_| late && !plain_dds);
+        let program = program(&process.command).trim_end_matches(".py").to_owned();
         self.manifest.process(process);
+        if plain_dds {
+            // What DDS makes has no name but its topic: the process is its node.
+            self.manifest.node(pid, node_name("", &program));
+            let kind = EventKind::NodeInit {
+                node: DDS_NODE as u64,
+                rmw: DDS_NODE as u64,
+                name: program.as_str().into(),
+                namespace: "/".into(),
+            };
+            self.output.push_own(time_ns, pid, pid, kind);
+        }
         if let Some(name) = node {
             let kind = EventKind::NodeFound {
                 node: 0,

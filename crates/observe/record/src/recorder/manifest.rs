@@ -224,17 +224,18 @@ impl RunManifest {
 
     fn not_recovered(&self) -> Vec<String> {
         // Tasks of onbeat-flow report their names and periods at their next call.
-        let of_ros = |p: &&ProcessInfo| p.late && !p.distribution.is_empty();
-        let processes = self.content.observed.processes.iter().filter(of_ros);
-        processes
-            .flat_map(|process| {
-                let unresolved = self.unresolved.get(&process.pid).copied();
-                let unowned = self.unowned.get(&process.pid).copied();
-                let mut sentences = not_recovered(process, unresolved.unwrap_or(0), unowned);
-                sentences.extend(self.timers_not_recovered(process));
-                sentences
-            })
-            .collect()
+        let late = self.content.observed.processes.iter().filter(|p| p.late);
+        late.flat_map(|process| {
+            if process.distribution.is_empty() {
+                return dds_not_recovered(process).into_iter().collect();
+            }
+            let unresolved = self.unresolved.get(&process.pid).copied();
+            let unowned = self.unowned.get(&process.pid).copied();
+            let mut sentences = not_recovered(process, unresolved.unwrap_or(0), unowned);
+            sentences.extend(self.timers_not_recovered(process));
+            sentences
+        })
+        .collect()
     }
 
     fn timers_not_recovered(&self, process: &ProcessInfo) -> Option<String> {
@@ -257,6 +258,16 @@ impl RunManifest {
         }
         notes
     }
+}
+
+/// What is not known of a late process without ROS 2: one of plain DDS has a middleware.
+fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
+    let who = format!("process {} ({})", process.pid, program(&process.command));
+    let sentence = format!(
+        "{who} ran before the recording: the topics of what it made of {} before are not known, and nothing of them is in the model.",
+        process.rmw
+    );
+    (!process.rmw.is_empty()).then_some(sentence)
 }
 
 /// What is not known of a late process, a sentence each.
@@ -369,6 +380,11 @@ mod tests {
         manifest.process(process(1, false, "kilted"));
         manifest.process(process(2, true, ""));
         assert!(manifest.not_recovered().is_empty());
+        let mut plain = process(4, true, "");
+        plain.rmw = "fastdds".into();
+        manifest.process(plain);
+        assert!(manifest.not_recovered()[0].contains("what it made of fastdds"));
+        manifest.content.observed.processes.pop();
         manifest.process(process(3, true, "kilted"));
         manifest.unresolved(3, 2);
         for _ in 0..5 {

@@ -211,6 +211,12 @@ impl Recording {
                 loader,
                 stopped,
             } => self.library(pid, loader, stopped),
+            Decoded::Listener {
+                pid,
+                function,
+                fast,
+                stopped,
+            } => self.listener(pid, (function, fast), stopped),
             Decoded::Followed { pid } => {
                 self.kernel.suspended().resume(pid);
             }
@@ -228,6 +234,7 @@ impl Recording {
         if event.kind == EventKind::Exit && event.pid == event.tid {
             self.readiness.forget(event.pid);
             self.late.forget(event.pid);
+            self.libraries.forget_listeners(event.pid);
         }
         if let EventKind::EndpointFound {
             endpoint, rcl, rmw, ..
@@ -323,6 +330,17 @@ impl Recording {
             let now = Instant::now();
             let visits = VISIT_AGAIN.map(|after| (now + after, pid));
             self.visit_again.extend(visits);
+        }
+    }
+
+    /// A process of plain DDS has a listener, and may wait until its function is probed.
+    fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
+        if stopped || self.is_inside(pid, true) {
+            let libraries = &mut self.libraries;
+            libraries.visit_listener(&self.kernel, pid, function, fast);
+        }
+        if stopped {
+            self.kernel.suspended().resume(pid);
         }
     }
 

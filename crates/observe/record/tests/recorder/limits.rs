@@ -70,7 +70,12 @@ fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
         assert!(found.iter().any(|e| e.pid == pid), "nothing of {pid}");
     }
     // Who had a CPU while an observed thread waited for it is named, whoever it is; no more is told of it.
-    let is_named = |e: &Event| matches!(e.kind, EventKind::Bystander { .. });
+    let is_named = |e: &Event| {
+        matches!(
+            e.kind,
+            EventKind::Bystander { .. } | EventKind::Occupied { .. }
+        )
+    };
     let mut of_others = found.iter().filter(|e| outside.contains(&e.pid));
     let wrong = of_others.find(|e| !is_named(e));
     assert_eq!(wrong, None, "of a process that is outside");

@@ -121,7 +121,10 @@ impl Merge {
                 return;
             }
             // Of the programs that attach probes while it records.
-            Decoded::Library { .. } | Decoded::Followed { .. } | Decoded::WaitSet(_) => return,
+            Decoded::Library { .. }
+            | Decoded::Listener { .. }
+            | Decoded::Followed { .. }
+            | Decoded::WaitSet(_) => return,
         }
         if let Decoded::Event(event) = &decoded {
             self.clocks.called(event.tid, event.time_ns);

@@ -2,6 +2,9 @@
 // The rings of this process: made at a thread's first record, written without system call, lock or
 // allocation, left to the next thread at the end of this one.
 //
+// A signal's handler may end a call by a jump (siglongjmp): the thread's next call finds that out. If it
+// cannot (its stack is deeper), it takes another ring after some records, which are counted as lost.
+//
 // Nothing here waits. Where two threads make the process's file at once, one throws its work away.
 // What cannot be written is counted by kind; where there is nothing to count in, a file's name says so.
 #pragma once
@@ -9,6 +12,8 @@
 #define PATH_BYTES 4096
 #define NAME_BYTES 64
 #define REFUSED ((struct file_head *)-1)
+#define NOWHERE ((char *)-1)
+#define DENIED_MAX 64 // records in handlers during one call: then it is taken for left
 
 // What a child made by fork must not share: the kernel empties this memory for it, however it was
 // made, so that its next record finds that it has no file yet.
@@ -39,6 +44,9 @@ static __thread struct thread {
 	__u64 read;    // by the recorder, as last seen
 	__u64 who;     // process << 32 | thread
 	__u32 busy;    // calls into this library: more than 1 in a signal's handler
+	__u32 denied;  // records since the outermost of them that found it under way
+	char *frame;   // of the outermost; NOWHERE: not known
+	__u32 kind;    // of the last record that was begun
 	__u8 flags;    // THREAD_*
 	bool has_call;
 	struct call call;	      // kept from a function's entry to its return
@@ -69,6 +77,80 @@ static void pass_on_losses(struct file_head *file)
 					   __atomic_exchange_n(&process->lost[kind], 0,
 							       __ATOMIC_RELAXED),
 					   __ATOMIC_RELAXED);
+}
+
+// ---- signals
+// While something is made that must not be left half made: a handler may jump away (siglongjmp).
+static void hold_signals(sigset_t *before)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static void release_signals(const sigset_t *before)
+{
+	pthread_sigmask(SIG_SETMASK, before, 0);
+}
+
+// Whether the outermost call was left by a jump out of a handler: the stack is above its frame again.
+// Of a handler on a stack of its own nothing can be said.
+static bool was_left(const char *frame)
+{
+	stack_t own;
+
+	return frame >= thread.frame && !sigaltstack(0, &own) && !(own.ss_flags & SS_ONSTACK);
+}
+
+// A call into this library begins while another one of this thread is under way, or was left.
+static __attribute__((noinline)) void again(const char *frame)
+{
+	bool left = was_left(frame);
+
+	if (!left && ++thread.denied <= DENIED_MAX)
+		return;
+	count_lost(thread.kind);
+	if (left) {
+		// What it had begun is not complete: the next record takes its place.
+		if (thread.ring)
+			thread.written = thread.ring->written;
+	} else {
+		// Perhaps it was left. Its ring is kept for it, in case that it goes on.
+		thread.file = 0;
+	}
+	thread.busy = 0;
+}
+
+// Begins a call into this library; returns what ends it. The frame is not known while it is written:
+// a handler then finds a call under way, and no frame that it could take for a former one.
+static __always_inline __u32 enter(char *frame)
+{
+	__u32 outer;
+
+	if (thread.busy)
+		again(frame);
+	outer = thread.busy;
+	if (!outer)
+		thread.frame = NOWHERE;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread.busy = outer + 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!outer) {
+		thread.denied = 0;
+		thread.frame = frame;
+	}
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return outer;
+}
+
+static __always_inline void go(__u32 outer)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!outer)
+		thread.frame = NOWHERE;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread.busy = outer;
 }
 
 // ---- the process's file
@@ -261,16 +343,19 @@ static __always_inline void *begin(__u32 kind, __u32 size)
 		count_lost(kind);
 		return 0;
 	}
+	thread.kind = kind;
 	at = thread.bytes + (thread.written & (ring_bytes - 1));
 	*(__u64 *)at = size;
 	thread.written += size + 8;
 	return at + 8;
 }
 
-static __always_inline void submit(void)
+static __always_inline void submit(const void *record)
 {
-	// A handler that stopped this thread before may have forked: the ring is the parent's.
-	if (thread.file == process->file)
+	// A handler that stopped this thread before may have taken another ring, and counted this record
+	// as lost, or forked: then the ring is the parent's.
+	if ((__u64)((const __u8 *)record - thread.bytes) < 2 * ring_bytes &&
+	    thread.file == process->file)
 		__atomic_store_n(&thread.ring->written, thread.written, __ATOMIC_RELEASE);
 }
 

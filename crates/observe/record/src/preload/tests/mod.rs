@@ -347,6 +347,42 @@ fn handlers_of_signals_that_publish_are_recorded_or_counted() {
 }
 
 #[test]
+fn a_publication_that_a_handler_jumps_out_of_costs_itself_alone() {
+    for (mode, most) in [("left", 3), ("left-deeper", 3 * 66)] {
+        let mut run = Run::new(1 << 20);
+        let text = run.run("ros", &[mode]);
+        let published: Vec<u64> = run.published().into_values().flatten().collect();
+        assert_eq!(
+            published.len() as u64 + run.lost(),
+            printed(&text, "published")
+        );
+        assert!((3..=most).contains(&run.lost()), "{mode}: {}", run.lost());
+        assert_eq!(published.iter().max(), Some(&604), "{mode}");
+    }
+}
+
+#[test]
+fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
+    let mut run = Run::new(256 << 10);
+    let text = run.run("ros", &["left-at-random"]);
+    let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));
+    let published: Vec<u64> = run.published().into_values().flatten().collect();
+    let had: std::collections::BTreeSet<u64> = published.iter().copied().collect();
+    assert_eq!(had.len(), published.len(), "a record came twice");
+    let all = published.len() as u64 + run.lost();
+    // A jump between two steps of a call is counted, or the call was not yet, or no more, the library's.
+    assert!(
+        all + jumps >= sent && all <= sent + jumps,
+        "{all} of {sent}"
+    );
+    let last = (sent - 99..=sent).filter(|number| had.contains(number));
+    assert!(
+        last.count() == 100 || run.lost() > 0,
+        "the thread records no more"
+    );
+}
+
+#[test]
 fn what_a_killed_program_has_written_is_there() {
     for round in 0..100 {
         let mut run = Run::new(1 << 20);

@@ -1,5 +1,6 @@
 //! The directories of a recording without rights: the library, and the rings.
 
+use super::told::Ear;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -43,6 +44,8 @@ pub struct Place {
     library: PathBuf,
     rings: PathBuf,
     ring_bytes: u64,
+    /// Where a process says that it cannot write there; `None`: this user may have no such socket.
+    ear: Option<Ear>,
     /// Both directories, locked: the next recording removes what a killed one has left behind.
     _locks: [File; 2],
 }
@@ -73,6 +76,7 @@ impl Place {
         let rings = make(rings, options.owner, |_| Ok(()));
         let (rings, rings_lock) = rings.inspect_err(|_| remove(&library))?;
         Ok(Place {
+            ear: Ear::open(&rings).ok(),
             rings,
             library,
             ring_bytes: bytes,
@@ -91,7 +95,18 @@ impl Place {
         libraries.push(self.library());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
-        vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)]
+        let mut variables = vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)];
+        // Elsewhere nobody hears at the socket of this name, and the library has to know that.
+        let network = fs::metadata("/proc/self/ns/net").map(|net| net.ino());
+        if let (Some(_), Ok(network)) = (&self.ear, network) {
+            variables.push(("ONBEAT_PRELOAD_NET", network.to_string().into()));
+        }
+        variables
+    }
+
+    /// Where processes without rings say so.
+    pub(super) fn ear(&self) -> Option<Ear> {
+        self.ear.clone()
     }
 
     /// Where the library lies.

@@ -155,6 +155,7 @@ static __u8 join(void)
 	if (!file)
 		file = make_file();
 	if (file == REFUSED) {
+		__atomic_fetch_add(&process->lost[0], 1, __ATOMIC_RELAXED);
 		release_signals(&signals);
 		errno = error;
 		return 0;
@@ -187,8 +188,10 @@ static __always_inline __u8 observed(void)
 	if (!process)
 		return 0;
 	file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
-	if (file == REFUSED)
+	if (file == REFUSED) {
+		__atomic_fetch_add(&process->lost[0], 1, __ATOMIC_RELAXED);
 		return 0;
+	}
 	if ((file && file == thread.file) || thread.busy != 1)
 		return PROCESS_SEEN;
 	return join();

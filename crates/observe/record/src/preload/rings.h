@@ -6,7 +6,7 @@
 // cannot (its stack is deeper), it takes another ring after some records, which are counted as lost.
 //
 // Nothing here waits. Where two threads make the process's file at once, one throws its work away.
-// What cannot be written is counted by kind; where there is nothing to count in, a file's name says so.
+// What cannot be written is counted by kind; where there is nothing to count in, the recorder is told.
 #pragma once
 
 #define PATH_BYTES 4096
@@ -20,13 +20,15 @@
 struct process {
 	struct file_head *file; // 0: not made yet; REFUSED: cannot be made
 	bool reported;
+	int refused; // error for which there is no file
 	__u8 *rings[RINGS_MAX]; // each mapped twice in a row, so that no record is cut in two
-	__u64 lost[KIND_COUNT]; // before there was a file to count in
+	__u64 lost[KIND_COUNT]; // before there was a file to count in; calls, in the first, if none is
 };
 
 static struct process *process;	   // 0: this process is not recorded
 static char directory[PATH_BYTES]; // of the rings
 static __u64 ring_bytes;
+static __u64 network_namespace; // of the recorder; 0: it hears nobody
 static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
 static pthread_key_t at_exit;
 
@@ -160,21 +162,73 @@ static void file_name(char *to, const char *kind, __u32 number)
 		 number);
 }
 
-// Says by a name in the directory that this process is not recorded, and why.
+// ---- a process without a file
+// Says to the recorder that this process is not recorded, and why. Where the recorder's socket is not
+// heard, which is another network namespace, or one without the recorder any more, returns an error.
+static int tell(int error)
+{
+	const char *name = strrchr(directory, '/') + 1;
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	char text[NAME_BYTES];
+	int fd, length, failed = 0;
+
+	if (strlen(name) > sizeof(to.sun_path) - 1)
+		return ENAMETOOLONG;
+	memcpy(to.sun_path + 1, name, strlen(name));
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno;
+	length = snprintf(text, sizeof(text), "%d %llu", error,
+			  __atomic_load_n(&process->lost[0], __ATOMIC_RELAXED));
+	if (sendto(fd, text, length, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to,
+		   offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)) < 0)
+		failed = errno;
+	close(fd);
+	return failed;
+}
+
+// Says it by a name in the directory, or else in a line of this process's, if there is a recorder
+// that could not be told.
+static void tell_otherwise(int error, int failed)
+{
+	char path[PATH_BYTES + NAME_BYTES];
+	struct stat network;
+	int fd;
+
+	file_name(path, "refused.", error);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0) {
+		close(fd);
+		return;
+	}
+	if (!network_namespace || (failed == ECONNREFUSED && !stat("/proc/self/ns/net", &network) &&
+				   network.st_ino == network_namespace))
+		return;
+	dprintf(2, "onbeat: process %d is not recorded, and onbeat cannot be told: no rings in %s: %s\n",
+		getpid(), directory, strerror(error));
+}
+
+// This process is not recorded, for this reason.
 static struct file_head *refuse(int error)
 {
 	struct file_head *nothing = 0;
-	char path[PATH_BYTES + NAME_BYTES];
-	int fd;
+	int failed;
 
 	if (!__atomic_compare_exchange_n(&process->file, &nothing, REFUSED, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE))
 		return nothing;
-	file_name(path, "refused.", error);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0)
-		close(fd);
+	process->refused = error;
+	failed = tell(error);
+	if (failed)
+		tell_otherwise(error, failed);
 	return REFUSED;
+}
+
+// At the end of the process, where it comes to one: how many calls were not recorded.
+__attribute__((destructor)) static void tell_all(void)
+{
+	if (process && process->refused)
+		tell(process->refused);
 }
 
 static int create_file(char *path, __u32 *number)
@@ -380,6 +434,8 @@ static void configure(void)
 	    ring_bytes % sysconf(_SC_PAGESIZE))
 		return;
 	strcpy(directory, setting);
+	setting = getenv("ONBEAT_PRELOAD_NET");
+	network_namespace = setting ? strtoull(setting, 0, 10) : 0;
 	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
 	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);

@@ -458,9 +458,81 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     let refused = reader.losses().refused;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
-    // Without its directory the recorder is gone: nobody is to be told.
-    fs::remove_dir_all(&rings).expect("removed");
-    assert!(limited("true").status.success());
+    assert!(refused[0].reason.contains(" 16 hits"), "{refused:?}");
+    drop(reader);
+    // Without its directory and its socket the recorder is gone: nobody is to be told.
+    let kept = TempDir::new().expect("a directory");
+    let library = kept.path().join("library.so");
+    fs::copy(run.place.library(), &library).expect("a copy");
+    let environment = run.place.environment(None);
+    drop(run);
+    assert!(!rings.exists());
+    let output = Command::new(programs().join("ros"))
+        .arg("sequence")
+        .envs(environment)
+        .env("LD_PRELOAD", &library)
+        .output()
+        .expect("a program");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}
+
+/// Runs a program in new namespaces after a shell line in them; what the reader hears of it, and what
+/// it printed to its standard error. `None`: namespaces are refused here.
+fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
+    let mut run = Run::new(256 << 10);
+    let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));
+    let program = programs().join("ros");
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .args(namespaces)
+        .args([
+            "sh",
+            "-c",
+            &format!("{line} && exec {} sequence", program.display()),
+        ])
+        .envs(run.place.environment(None))
+        .output()
+        .expect("unshare");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("unshare: ") {
+        eprintln!("SKIPPED: {error}");
+        return None;
+    }
+    assert!(output.status.success(), "{error}");
+    run.read();
+    assert!(run.records.is_empty());
+    Some((run.rings.losses().refused, error))
+}
+
+#[test]
+fn a_process_that_does_not_see_the_rings_directory_says_so() {
+    let hidden = "mount -t tmpfs none /dev/shm";
+    if let Some((refused, error)) = apart(&["--mount"], hidden) {
+        assert_eq!(refused.len(), 1, "{refused:?} {error}");
+        let reason = &refused[0].reason;
+        assert!(
+            reason.contains(" 16 hits") && reason.contains("No such file"),
+            "{reason}"
+        );
+        assert_eq!(error, "");
+    }
+    // Without inodes not even a name can be made.
+    let full = "mount -t tmpfs -o nr_inodes=2 none /dev/shm && mkdir RINGS";
+    if let Some((refused, _)) = apart(&["--mount"], full) {
+        assert!(refused[0].reason.contains("No space left"), "{refused:?}");
+    }
+    // Nobody hears it: it says so itself, once.
+    if let Some((refused, error)) = apart(&["--mount", "--net"], hidden) {
+        assert_eq!(refused, []);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(
+            error.contains("is not recorded, and onbeat cannot be told"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

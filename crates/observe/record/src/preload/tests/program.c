@@ -228,12 +228,13 @@ static void left_at_random(void)
 	printf("published %lu jumps %d\n", i, count);
 }
 
-// Publishes, and keeps in a file how often it did, until it is killed.
+// Publishes, and keeps in a file who it is and how often it did, until it is killed.
 static void endless(const char *file)
 {
 	FILE *open = fopen(file, "r+");
 	volatile uint64_t *count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(open), 0);
 
+	count[1] = getpid();
 	for (uintptr_t i = 1;; i++) {
 		publish(i);
 		*count = i;

@@ -1,7 +1,7 @@
 //! The directories of a recording without rights: the library, and the rings.
 
 use super::told::Ear;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// The library that programs preload: compiled from `library.c` for this processor.
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
+/// Variables that more than onbeat uses.
+const PRELOAD: &str = "LD_PRELOAD";
+const SANITIZER: &str = "ASAN_OPTIONS";
 /// Names that are tried until one is free.
 const TRIES: u32 = 1000;
 /// How their names begin.
@@ -84,18 +87,24 @@ impl Place {
         })
     }
 
-    /// The variables to set for the recorded program, which its children inherit. `preloaded`: the
-    /// value of `LD_PRELOAD` that it would have.
-    pub fn environment(&self, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
+    /// The variables to set for the recorded program, which its children inherit. `before`: the
+    /// value of a variable that it would have.
+    pub fn environment(
+        &self,
+        before: impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<(&'static str, OsString)> {
         // Behind the others: a sanitizer's runtime has to come first.
-        let mut libraries = preloaded.map(OsStr::to_owned).unwrap_or_default();
-        if !libraries.is_empty() {
-            libraries.push(":");
-        }
-        libraries.push(self.library());
+        let libraries = joined(before(PRELOAD), self.library().into());
+        // GCC's would end the program where it is not the first library. Ours has none of its
+        // functions, so their order does not matter.
+        let sanitizer = joined(before(SANITIZER), "verify_asan_link_order=0".into());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
-        let mut variables = vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)];
+        let mut variables = vec![
+            (PRELOAD, libraries),
+            (SANITIZER, sanitizer),
+            ("ONBEAT_PRELOAD", setting),
+        ];
         // Elsewhere nobody hears at the socket of this name, and the library has to know that.
         let network = fs::metadata("/proc/self/ns/net").map(|net| net.ino());
         if let (Some(_), Ok(network)) = (&self.ear, network) {
@@ -123,6 +132,16 @@ impl Place {
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
+}
+
+/// A list of a variable, with one more behind it.
+fn joined(before: Option<OsString>, more: OsString) -> OsString {
+    let mut list = before.unwrap_or_default();
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(more);
+    list
 }
 
 impl Drop for Place {
@@ -265,7 +284,7 @@ mod tests {
     fn what_is_preloaded_already_stays_before_ours() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
-            let variables = place.environment(others.map(OsStr::new));
+            let variables = place.environment(|_| others.map(OsString::from));
             variables[0].1.clone().into_string().expect("text")
         };
         let own = place.library().display().to_string();

@@ -86,7 +86,7 @@ impl Run {
     fn start(&self, program: &str, words: &[&str]) -> Child {
         Command::new(programs().join(program))
             .args(words)
-            .envs(self.place.environment(None))
+            .envs(self.place.environment(|_| None))
             .stdout(Stdio::piped())
             .spawn()
             .expect("a program")
@@ -383,6 +383,35 @@ fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
 }
 
 #[test]
+fn programs_with_sanitizers_are_recorded_as_others() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preload/tests");
+    for sanitizer in ["address", "thread"] {
+        let program = programs().join(sanitizer);
+        let built = Command::new("gcc")
+            .current_dir(programs())
+            .args(["-O1", "-w", "-DJAZZY", "-pthread", "-rdynamic"])
+            .arg(format!("-fsanitize={sanitizer}"))
+            .arg(sources.join("program.c"))
+            .args(["-L.", "-lros", "-o", sanitizer])
+            .arg(format!("-Wl,-rpath,{}", programs().display()))
+            .output();
+        // Some kernels' layouts of memory are not known to the sanitizer itself.
+        let runs = built.is_ok_and(|o| o.status.success())
+            && Command::new(&program)
+                .output()
+                .is_ok_and(|o| o.status.success());
+        if !runs {
+            eprintln!("SKIPPED: gcc with the {sanitizer} sanitizer is not here, or does not run");
+            continue;
+        }
+        let mut run = Run::new(1 << 20);
+        run.run(sanitizer, &["threads"]);
+        let all: usize = run.published().values().map(Vec::len).sum();
+        assert_eq!(all as u64 + run.lost(), 10_000, "{sanitizer}");
+    }
+}
+
+#[test]
 fn what_a_killed_program_has_written_is_there() {
     for round in 0..100 {
         let mut run = Run::new(1 << 20);
@@ -446,7 +475,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
             &format!("{script}; exec {} sequence", program.display()),
         ]);
         command
-            .envs(run.place.environment(None))
+            .envs(run.place.environment(|_| None))
             .output()
             .expect("sh")
     };
@@ -464,7 +493,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     let kept = TempDir::new().expect("a directory");
     let library = kept.path().join("library.so");
     fs::copy(run.place.library(), &library).expect("a copy");
-    let environment = run.place.environment(None);
+    let environment = run.place.environment(|_| None);
     drop(run);
     assert!(!rings.exists());
     let output = Command::new(programs().join("ros"))
@@ -493,7 +522,7 @@ fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String
             "-c",
             &format!("{line} && exec {} sequence", program.display()),
         ])
-        .envs(run.place.environment(None))
+        .envs(run.place.environment(|_| None))
         .output()
         .expect("unshare");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,7 @@
 //! One cell: two nodes exchange messages while a recorder is attached and detached in turns; for the
 //! library that is preloaded, which nobody can take away again, new ones are started each time.
 
+use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
 use super::pair;
 use super::{Cell, Policy, Setting, ARMS};
 use crate::frame::children::{self, Guarded};
@@ -9,13 +10,9 @@ use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
 use onbeat_time::clock;
-use onbeat_trace::Manifest;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-pub(super) const REAL_TIME_PRIORITY: i32 = 20;
 
 /// A part of the run in which one arm was measured.
 struct Segment {
@@ -23,20 +20,6 @@ struct Segment {
     arm: usize,
     from_ns: i64,
     to_ns: i64,
-}
-
-/// The program of the two nodes, and where it runs.
-pub struct Nodes<'a> {
-    pub program: &'a Path,
-    pub env: &'a Path,
-}
-
-/// A line of the subscriber's file.
-pub(super) struct Sample {
-    sequence: u64,
-    intended_ns: i64,
-    sent_ns: i64,
-    received_ns: i64,
 }
 
 /// Starts one side.
@@ -152,26 +135,6 @@ pub fn measure(
     })
 }
 
-/// Over all recordings of a cell.
-#[derive(Default)]
-pub(super) struct RecordedEvents {
-    hits: u64,
-    lost: u64,
-}
-
-impl RecordedEvents {
-    /// Those of one recording; returns how many hits it has.
-    pub(super) fn add(&mut self, manifest: &Manifest) -> u64 {
-        let probes = manifest.observed.probes.iter();
-        let hits = probes.filter(|p| p.placement != "tracepoint");
-        let hits = hits.map(|p| p.hits).sum::<u64>();
-        self.hits += hits;
-        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
-        self.lost += lost.sum::<u64>();
-        hits
-    }
-}
-
 /// Waits for a segment, with a recorder in the second arm; returns its begin and end, ns.
 fn one_segment(
     context: &Context,
@@ -250,27 +213,6 @@ impl Cell {
             self.arrived[arm] += mine.len() as u64;
         }
     }
-}
-
-pub(super) fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
-    text.lines()
-        .map(|line| {
-            let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
-            match n[..] {
-                [sequence, intended_ns, sent_ns, received_ns] if sequence >= 0 => Ok(Sample {
-                    sequence: sequence as u64,
-                    intended_ns,
-                    sent_ns,
-                    received_ns,
-                }),
-                _ => Err(LabError::unexpected(
-                    file.display().to_string(),
-                    format!("line '{line}'"),
-                )),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

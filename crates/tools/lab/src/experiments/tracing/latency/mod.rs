@@ -2,6 +2,7 @@
 
 mod cell;
 mod figures;
+mod nodes;
 mod pair;
 mod tables;
 
@@ -9,8 +10,8 @@ use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
 use crate::measure::arms::ArmSamples;
 use crate::measure::{native, ros};
-use cell::Nodes;
 use figures::Added;
+use nodes::Nodes;
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Two nodes that are started for one segment: alone, or with the library that `onbeat record --preload`
 //! loads into them. They run in a domain of their own, beside the pair that runs all the time.
 
-use super::cell::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
+use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
 use super::{Policy, Setting};
 use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError};

@@ -65,7 +65,9 @@ pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added]
     );
     let p50 = over(|a| a.p50.value);
     report.figure(
-        Figure::new(format!("{name}.added_p50"), p50.value, "us").interval(p50.low, p50.high),
+        Figure::new(format!("{name}.added_p50"), p50.value, "us")
+            .target(Target::AtMost(5.0))
+            .interval(p50.low, p50.high),
     );
     let ratio = over(|a| a.p99_ratio.value);
     report.figure(

@@ -3,10 +3,10 @@
 import os
 import sys
 
-from compare import expect_all
+from compare import compare_graph, expect_all
 from harness import ROOT, load
-from registry import WAITING_TEST, Skip, need, test
-from tests.observe import GENTLE
+from registry import WAITING_TEST, Skip, expect, need, test
+from tests.observe import GENTLE, PARKING, parking_truth
 
 CONFINED = [sys.executable, os.path.join(ROOT, "scripts/e2e/confined.py")]
 
@@ -66,3 +66,18 @@ def preload_equals_bpf(harness):
         events = harness.onbeat("export", harness.file("with_preload.trace"), "--to", "text")
         need(" switch_in " in events, "no context switch was recorded")
     need(models[0] == models[1], f"with BPF {models[0]}, with the library {models[1]}")
+
+
+@test(places=WAITING_TEST)
+def preload_parking(harness):
+    """The parking demo, recorded for some seconds as in a plain container, and with BPF: Figure 3.8b both
+    times, and the same structure."""
+    models = []
+    ways = [("preload_parking", {"how": ["--preload"], "before": CONFINED}), ("parking_bpf", {})]
+    for name, options in ways:
+        command = [harness.python("kilted"), PARKING, "--duration", "10"]
+        model = harness.model(name, harness.record(name, command, **options))
+        expect(compare_graph(parking_truth(), model))
+        models.append(structure(model))
+    need(means(harness, "preload_parking") == ("preload", "clocks"), "it was recorded in another way")
+    need(models[0] == models[1], f"with the library {models[0]}, with BPF {models[1]}")

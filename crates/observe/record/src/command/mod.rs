@@ -22,8 +22,6 @@ use user::{Caller, User};
 
 /// The preloaded library reads threads' CPU clocks too.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
-/// The dynamic linker loads these libraries first.
-const PRELOAD: &str = "LD_PRELOAD";
 
 /// Since it was asked to end: when the command gets SIGTERM, then SIGKILL.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
@@ -113,8 +111,7 @@ impl RecordedCommand {
             builder.env_clear().envs(environment);
         }
         if let Observed::Preloaded { place, clocks } = observed {
-            let before = user::variable(PRELOAD);
-            builder.envs(place.environment(before.as_deref()));
+            builder.envs(place.environment(user::variable));
             if clocks {
                 builder.env(CLOCKS, "1");
             }

@@ -3,7 +3,8 @@
 // (programs.h, ../bpf/ros.h) in this thread's ring (rings.h), and passes the call on to the original.
 //
 // What it does to a program: reads a clock and writes some 50 bytes per call. It starts no thread,
-// takes no lock, handles no signal, and changes no argument and no result.
+// takes no lock, handles no signal, and changes no argument and no result. While it makes a thread's
+// ring, signals are held back.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,15 +12,19 @@
 #include <linux/types.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -133,11 +138,14 @@ static original_function *look_up_all(struct function *called, const void *calle
 {
 	original_function *original;
 	int error = errno;
+	sigset_t signals;
 
+	hold_signals(&signals);
 	for (int i = 0; functions[i]; i++)
 		if (!__atomic_load_n(&functions[i]->original, __ATOMIC_ACQUIRE))
 			look_up(functions[i], caller);
 	original = __atomic_load_n(&called->original, __ATOMIC_ACQUIRE);
+	release_signals(&signals);
 	errno = error;
 	return original ? original : nothing;
 }
@@ -152,11 +160,10 @@ static bool is_enabled(const char *enabled, const void *caller)
 // ---- calls
 static void run(int (*program)(struct pt_regs *), struct pt_regs *registers)
 {
-	thread.busy += 1;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__u32 outer = enter(__builtin_frame_address(0));
+
 	program(registers);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	thread.busy -= 1;
+	go(outer);
 }
 
 // Records the call of a function, and returns where it goes on.

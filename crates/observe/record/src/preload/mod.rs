@@ -8,6 +8,7 @@
 mod file;
 mod place;
 mod rings;
+mod told;
 
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};

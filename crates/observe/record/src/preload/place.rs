@@ -1,6 +1,7 @@
 //! The directories of a recording without rights: the library, and the rings.
 
-use std::ffi::{CString, OsStr, OsString};
+use super::told::Ear;
+use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +11,9 @@ use std::time::Duration;
 
 /// The library that programs preload: compiled from `library.c` for this processor.
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
+/// Variables that more than onbeat uses.
+const PRELOAD: &str = "LD_PRELOAD";
+const SANITIZER: &str = "ASAN_OPTIONS";
 /// Names that are tried until one is free.
 const TRIES: u32 = 1000;
 /// How their names begin.
@@ -43,6 +47,8 @@ pub struct Place {
     library: PathBuf,
     rings: PathBuf,
     ring_bytes: u64,
+    /// Where a process says that it cannot write there; `None`: this user may have no such socket.
+    ear: Option<Ear>,
     /// Both directories, locked: the next recording removes what a killed one has left behind.
     _locks: [File; 2],
 }
@@ -73,6 +79,7 @@ impl Place {
         let rings = make(rings, options.owner, |_| Ok(()));
         let (rings, rings_lock) = rings.inspect_err(|_| remove(&library))?;
         Ok(Place {
+            ear: Ear::open(&rings).ok(),
             rings,
             library,
             ring_bytes: bytes,
@@ -80,18 +87,35 @@ impl Place {
         })
     }
 
-    /// The variables to set for the recorded program, which its children inherit. `preloaded`: the
-    /// value of `LD_PRELOAD` that it would have.
-    pub fn environment(&self, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
+    /// The variables to set for the recorded program, which its children inherit. `before`: the
+    /// value of a variable that it would have.
+    pub fn environment(
+        &self,
+        before: impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<(&'static str, OsString)> {
         // Behind the others: a sanitizer's runtime has to come first.
-        let mut libraries = preloaded.map(OsStr::to_owned).unwrap_or_default();
-        if !libraries.is_empty() {
-            libraries.push(":");
-        }
-        libraries.push(self.library());
+        let libraries = joined(before(PRELOAD), self.library().into());
+        // GCC's would end the program where it is not the first library. Ours has none of its
+        // functions, so their order does not matter.
+        let sanitizer = joined(before(SANITIZER), "verify_asan_link_order=0".into());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
-        vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)]
+        let mut variables = vec![
+            (PRELOAD, libraries),
+            (SANITIZER, sanitizer),
+            ("ONBEAT_PRELOAD", setting),
+        ];
+        // Elsewhere nobody hears at the socket of this name, and the library has to know that.
+        let network = fs::metadata("/proc/self/ns/net").map(|net| net.ino());
+        if let (Some(_), Ok(network)) = (&self.ear, network) {
+            variables.push(("ONBEAT_PRELOAD_NET", network.to_string().into()));
+        }
+        variables
+    }
+
+    /// Where processes without rings say so.
+    pub(super) fn ear(&self) -> Option<Ear> {
+        self.ear.clone()
     }
 
     /// Where the library lies.
@@ -108,6 +132,16 @@ impl Place {
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
+}
+
+/// A list of a variable, with one more behind it.
+fn joined(before: Option<OsString>, more: OsString) -> OsString {
+    let mut list = before.unwrap_or_default();
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(more);
+    list
 }
 
 impl Drop for Place {
@@ -250,7 +284,7 @@ mod tests {
     fn what_is_preloaded_already_stays_before_ours() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
-            let variables = place.environment(others.map(OsStr::new));
+            let variables = place.environment(|_| others.map(OsString::from));
             variables[0].1.clone().into_string().expect("text")
         };
         let own = place.library().display().to_string();

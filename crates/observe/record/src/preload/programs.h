@@ -42,8 +42,8 @@ static __always_inline __u64 bpf_ktime_get_ns(void)
 #define BEGIN(name, who) BEGIN_FROM(name, who, bpf_ktime_get_ns(), 0)
 #define BEGIN_HIT_AT(name, who, when) BEGIN_FROM(name, who, when, ctx->probe)
 #define BEGIN_HIT(name, who) BEGIN_HIT_AT(name, who, bpf_ktime_get_ns())
-#define SUBMIT(r) submit()
-#define SUBMIT_NOW(r) submit()
+#define SUBMIT(r) submit(r)
+#define SUBMIT_NOW(r) submit(r)
 
 #define READ_TEXT(field, address)                                                                  \
 	do {                                                                                       \
@@ -160,21 +160,25 @@ static __u8 join(void)
 	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
 	struct record_process_seen *r;
 	int error = errno;
+	sigset_t signals;
 
+	hold_signals(&signals);
 	if (!file)
 		file = make_file();
 	if (file == REFUSED) {
+		__atomic_fetch_add(&process->lost[0], 1, __ATOMIC_RELAXED);
+		release_signals(&signals);
 		errno = error;
 		return 0;
 	}
 	thread.ring = 0;
+	thread.bytes = 0;
 	thread.flags = 0;
 	thread.has_call = false;
 	thread.who = (__u64)getpid() << 32 | (__u32)syscall(SYS_gettid);
 	take_ring(file);
 	thread.file = file;
 	pass_on_losses(file);
-	errno = error;
 	if (!__atomic_exchange_n(&process->reported, true, __ATOMIC_RELAXED)) {
 		r = BEGIN(process_seen, thread.who);
 		if (r) {
@@ -182,6 +186,8 @@ static __u8 join(void)
 			SUBMIT(r);
 		}
 	}
+	release_signals(&signals);
+	errno = error;
 	return PROCESS_SEEN;
 }
 
@@ -193,8 +199,10 @@ static __always_inline __u8 observed(void)
 	if (!process)
 		return 0;
 	file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
-	if (file == REFUSED)
+	if (file == REFUSED) {
+		__atomic_fetch_add(&process->lost[0], 1, __ATOMIC_RELAXED);
 		return 0;
+	}
 	if ((file && file == thread.file) || thread.busy != 1)
 		return PROCESS_SEEN;
 	return join();

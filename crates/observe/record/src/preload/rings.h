@@ -2,26 +2,33 @@
 // The rings of this process: made at a thread's first record, written without system call, lock or
 // allocation, left to the next thread at the end of this one.
 //
+// A signal's handler may end a call by a jump (siglongjmp): the thread's next call finds that out. If it
+// cannot (its stack is deeper), it takes another ring after some records, which are counted as lost.
+//
 // Nothing here waits. Where two threads make the process's file at once, one throws its work away.
-// What cannot be written is counted by kind; where there is nothing to count in, a file's name says so.
+// What cannot be written is counted by kind; where there is nothing to count in, the recorder is told.
 #pragma once
 
 #define PATH_BYTES 4096
 #define NAME_BYTES 64
 #define REFUSED ((struct file_head *)-1)
+#define NOWHERE ((char *)-1)
+#define DENIED_MAX 64 // records in handlers during one call: then it is taken for left
 
 // What a child made by fork must not share: the kernel empties this memory for it, however it was
 // made, so that its next record finds that it has no file yet.
 struct process {
 	struct file_head *file; // 0: not made yet; REFUSED: cannot be made
 	bool reported;
+	int refused; // error for which there is no file
 	__u8 *rings[RINGS_MAX]; // each mapped twice in a row, so that no record is cut in two
-	__u64 lost[KIND_COUNT]; // before there was a file to count in
+	__u64 lost[KIND_COUNT]; // before there was a file to count in; calls, in the first, if none is
 };
 
 static struct process *process;	   // 0: this process is not recorded
 static char directory[PATH_BYTES]; // of the rings
 static __u64 ring_bytes;
+static __u64 network_namespace; // of the recorder; 0: it hears nobody
 static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
 static pthread_key_t at_exit;
 
@@ -39,6 +46,9 @@ static __thread struct thread {
 	__u64 read;    // by the recorder, as last seen
 	__u64 who;     // process << 32 | thread
 	__u32 busy;    // calls into this library: more than 1 in a signal's handler
+	__u32 denied;  // records since the outermost of them that found it under way
+	char *frame;   // of the outermost; NOWHERE: not known
+	__u32 kind;    // of the last record that was begun
 	__u8 flags;    // THREAD_*
 	bool has_call;
 	struct call call;	      // kept from a function's entry to its return
@@ -71,6 +81,80 @@ static void pass_on_losses(struct file_head *file)
 					   __ATOMIC_RELAXED);
 }
 
+// ---- signals
+// While something is made that must not be left half made: a handler may jump away (siglongjmp).
+static void hold_signals(sigset_t *before)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static void release_signals(const sigset_t *before)
+{
+	pthread_sigmask(SIG_SETMASK, before, 0);
+}
+
+// Whether the outermost call was left by a jump out of a handler: the stack is above its frame again.
+// Of a handler on a stack of its own nothing can be said.
+static bool was_left(const char *frame)
+{
+	stack_t own;
+
+	return frame >= thread.frame && !sigaltstack(0, &own) && !(own.ss_flags & SS_ONSTACK);
+}
+
+// A call into this library begins while another one of this thread is under way, or was left.
+static __attribute__((noinline)) void again(const char *frame)
+{
+	bool left = was_left(frame);
+
+	if (!left && ++thread.denied <= DENIED_MAX)
+		return;
+	count_lost(thread.kind);
+	if (left) {
+		// What it had begun is not complete: the next record takes its place.
+		if (thread.ring)
+			thread.written = thread.ring->written;
+	} else {
+		// Perhaps it was left. Its ring is kept for it, in case that it goes on.
+		thread.file = 0;
+	}
+	thread.busy = 0;
+}
+
+// Begins a call into this library; returns what ends it. The frame is not known while it is written:
+// a handler then finds a call under way, and no frame that it could take for a former one.
+static __always_inline __u32 enter(char *frame)
+{
+	__u32 outer;
+
+	if (thread.busy)
+		again(frame);
+	outer = thread.busy;
+	if (!outer)
+		thread.frame = NOWHERE;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread.busy = outer + 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!outer) {
+		thread.denied = 0;
+		thread.frame = frame;
+	}
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return outer;
+}
+
+static __always_inline void go(__u32 outer)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!outer)
+		thread.frame = NOWHERE;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread.busy = outer;
+}
+
 // ---- the process's file
 static void file_name(char *to, const char *kind, __u32 number)
 {
@@ -78,21 +162,73 @@ static void file_name(char *to, const char *kind, __u32 number)
 		 number);
 }
 
-// Says by a name in the directory that this process is not recorded, and why.
+// ---- a process without a file
+// Says to the recorder that this process is not recorded, and why. Where the recorder's socket is not
+// heard, which is another network namespace, or one without the recorder any more, returns an error.
+static int tell(int error)
+{
+	const char *name = strrchr(directory, '/') + 1;
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	char text[NAME_BYTES];
+	int fd, length, failed = 0;
+
+	if (strlen(name) > sizeof(to.sun_path) - 1)
+		return ENAMETOOLONG;
+	memcpy(to.sun_path + 1, name, strlen(name));
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno;
+	length = snprintf(text, sizeof(text), "%d %llu", error,
+			  __atomic_load_n(&process->lost[0], __ATOMIC_RELAXED));
+	if (sendto(fd, text, length, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to,
+		   offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)) < 0)
+		failed = errno;
+	close(fd);
+	return failed;
+}
+
+// Says it by a name in the directory, or else in a line of this process's, if there is a recorder
+// that could not be told.
+static void tell_otherwise(int error, int failed)
+{
+	char path[PATH_BYTES + NAME_BYTES];
+	struct stat network;
+	int fd;
+
+	file_name(path, "refused.", error);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0) {
+		close(fd);
+		return;
+	}
+	if (!network_namespace || (failed == ECONNREFUSED && !stat("/proc/self/ns/net", &network) &&
+				   network.st_ino == network_namespace))
+		return;
+	dprintf(2, "onbeat: process %d is not recorded, and onbeat cannot be told: no rings in %s: %s\n",
+		getpid(), directory, strerror(error));
+}
+
+// This process is not recorded, for this reason.
 static struct file_head *refuse(int error)
 {
 	struct file_head *nothing = 0;
-	char path[PATH_BYTES + NAME_BYTES];
-	int fd;
+	int failed;
 
 	if (!__atomic_compare_exchange_n(&process->file, &nothing, REFUSED, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE))
 		return nothing;
-	file_name(path, "refused.", error);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0)
-		close(fd);
+	process->refused = error;
+	failed = tell(error);
+	if (failed)
+		tell_otherwise(error, failed);
 	return REFUSED;
+}
+
+// At the end of the process, where it comes to one: how many calls were not recorded.
+__attribute__((destructor)) static void tell_all(void)
+{
+	if (process && process->refused)
+		tell(process->refused);
 }
 
 static int create_file(char *path, __u32 *number)
@@ -261,16 +397,19 @@ static __always_inline void *begin(__u32 kind, __u32 size)
 		count_lost(kind);
 		return 0;
 	}
+	thread.kind = kind;
 	at = thread.bytes + (thread.written & (ring_bytes - 1));
 	*(__u64 *)at = size;
 	thread.written += size + 8;
 	return at + 8;
 }
 
-static __always_inline void submit(void)
+static __always_inline void submit(const void *record)
 {
-	// A handler that stopped this thread before may have forked: the ring is the parent's.
-	if (thread.file == process->file)
+	// A handler that stopped this thread before may have taken another ring, and counted this record
+	// as lost, or forked: then the ring is the parent's.
+	if ((__u64)((const __u8 *)record - thread.bytes) < 2 * ring_bytes &&
+	    thread.file == process->file)
 		__atomic_store_n(&thread.ring->written, thread.written, __ATOMIC_RELEASE);
 }
 
@@ -295,6 +434,8 @@ static void configure(void)
 	    ring_bytes % sysconf(_SC_PAGESIZE))
 		return;
 	strcpy(directory, setting);
+	setting = getenv("ONBEAT_PRELOAD_NET");
+	network_namespace = setting ? strtoull(setting, 0, 10) : 0;
 	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
 	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);

@@ -1,6 +1,7 @@
 //! Reads the rings of all processes that loaded the library. Nothing in them is trusted.
 
 use super::file::{self, Fault, Head, Ring};
+use super::told::{Ear, Told};
 use super::Place;
 use crate::records::KIND_COUNT;
 use onbeat_files::{Directory, Meta};
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether a silent process is still there.
 const LOOK: Duration = Duration::from_millis(500);
+/// Messages of processes without rings that are heard at a time, and processes that are told.
+const HEARD_MAX: usize = 64;
+const TOLD_MAX: usize = 1 << 12;
 
 /// Records that could not be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +43,7 @@ pub struct Refused {
 #[derive(Debug)]
 pub struct Rings {
     directory: Directory,
+    ear: Option<Ear>,
     owner: u32,
     ring_bytes: u64,
     namespace: u64,
@@ -72,6 +77,7 @@ impl Rings {
         Ok(Rings {
             owner: directory.meta()?.uid,
             directory,
+            ear: place.ear(),
             ring_bytes: place.ring_bytes(),
             namespace: Namespace::Pid.of(std::process::id()).map_or(0, |n| n.1),
             files: BTreeMap::new(),
@@ -87,6 +93,7 @@ impl Rings {
     /// wait. Never blocks; what the rings contain costs no more than their own records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         self.find_new();
+        self.hear();
         let behind = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
         let names = self.files.range(behind).map(|(name, _)| name);
         let mut order: Vec<OsString> = names.cloned().collect();
@@ -146,6 +153,19 @@ impl Rings {
                     self.refuse(&name, pid_of(&name), e.to_string());
                 }
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes what processes say that cannot write rings.
+    fn hear(&mut self) {
+        for _ in 0..HEARD_MAX {
+            let Some(told) = self.ear.as_ref().and_then(Ear::hear) else {
+                return;
+            };
+            let name = OsString::from(format!("told.{}", told.pid));
+            if self.refused.len() < TOLD_MAX || self.refused.contains_key(&name) {
+                self.refuse(&name, told.pid, without_rings(told));
             }
         }
     }
@@ -256,6 +276,15 @@ fn add(sum: &mut [u64], counts: &[u64]) {
 fn pid_of(name: &OsStr) -> u32 {
     let pid = name.to_str().and_then(|name| name.split('.').next());
     pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
+}
+
+/// Why a process has no rings, and how many hits in it are missing, where it has ended in order.
+fn without_rings(told: Told) -> String {
+    let error = io::Error::from_raw_os_error(told.error);
+    match told.calls {
+        0 => format!("it could make no rings, its calls are not recorded: {error}"),
+        calls => format!("it could make no rings, {calls} hits in it are not recorded: {error}"),
+    }
 }
 
 /// What a process says that could make no file: `refused.PID.ERROR`.

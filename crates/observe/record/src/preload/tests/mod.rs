@@ -86,7 +86,7 @@ impl Run {
     fn start(&self, program: &str, words: &[&str]) -> Child {
         Command::new(programs().join(program))
             .args(words)
-            .envs(self.place.environment(None))
+            .envs(self.place.environment(|_| None))
             .stdout(Stdio::piped())
             .spawn()
             .expect("a program")
@@ -376,6 +376,71 @@ fn handlers_of_signals_that_publish_are_recorded_or_counted() {
 }
 
 #[test]
+fn a_publication_that_a_handler_jumps_out_of_costs_itself_alone() {
+    for (mode, most) in [("left", 3), ("left-deeper", 3 * 66)] {
+        let mut run = Run::new(1 << 20);
+        let text = run.run("ros", &[mode]);
+        let published: Vec<u64> = run.published().into_values().flatten().collect();
+        assert_eq!(
+            published.len() as u64 + run.lost(),
+            printed(&text, "published")
+        );
+        assert!((3..=most).contains(&run.lost()), "{mode}: {}", run.lost());
+        assert_eq!(published.iter().max(), Some(&604), "{mode}");
+    }
+}
+
+#[test]
+fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
+    let mut run = Run::new(256 << 10);
+    let text = run.run("ros", &["left-at-random"]);
+    let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));
+    let published: Vec<u64> = run.published().into_values().flatten().collect();
+    let had: std::collections::BTreeSet<u64> = published.iter().copied().collect();
+    assert_eq!(had.len(), published.len(), "a record came twice");
+    let all = published.len() as u64 + run.lost();
+    // A jump between two steps of a call is counted, or the call was not yet, or no more, the library's.
+    assert!(
+        all + jumps >= sent && all <= sent + jumps,
+        "{all} of {sent}"
+    );
+    let last = (sent - 99..=sent).filter(|number| had.contains(number));
+    assert!(
+        last.count() == 100 || run.lost() > 0,
+        "the thread records no more"
+    );
+}
+
+#[test]
+fn programs_with_sanitizers_are_recorded_as_others() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preload/tests");
+    for sanitizer in ["address", "thread"] {
+        let program = programs().join(sanitizer);
+        let built = Command::new("gcc")
+            .current_dir(programs())
+            .args(["-O1", "-w", "-DJAZZY", "-pthread", "-rdynamic"])
+            .arg(format!("-fsanitize={sanitizer}"))
+            .arg(sources.join("program.c"))
+            .args(["-L.", "-lros", "-o", sanitizer])
+            .arg(format!("-Wl,-rpath,{}", programs().display()))
+            .output();
+        // Some kernels' layouts of memory are not known to the sanitizer itself.
+        let runs = built.is_ok_and(|o| o.status.success())
+            && Command::new(&program)
+                .output()
+                .is_ok_and(|o| o.status.success());
+        if !runs {
+            eprintln!("SKIPPED: gcc with the {sanitizer} sanitizer is not here, or does not run");
+            continue;
+        }
+        let mut run = Run::new(1 << 20);
+        run.run(sanitizer, &["threads"]);
+        let all: usize = run.published().values().map(Vec::len).sum();
+        assert_eq!(all as u64 + run.lost(), 10_000, "{sanitizer}");
+    }
+}
+
+#[test]
 fn what_a_killed_program_has_written_is_there() {
     for round in 0..100 {
         let mut run = Run::new(1 << 20);
@@ -439,7 +504,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
             &format!("{script}; exec {} sequence", program.display()),
         ]);
         command
-            .envs(run.place.environment(None))
+            .envs(run.place.environment(|_| None))
             .output()
             .expect("sh")
     };
@@ -451,9 +516,81 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     let refused = reader.losses().refused;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
-    // Without its directory the recorder is gone: nobody is to be told.
-    fs::remove_dir_all(&rings).expect("removed");
-    assert!(limited("true").status.success());
+    assert!(refused[0].reason.contains(" 16 hits"), "{refused:?}");
+    drop(reader);
+    // Without its directory and its socket the recorder is gone: nobody is to be told.
+    let kept = TempDir::new().expect("a directory");
+    let library = kept.path().join("library.so");
+    fs::copy(run.place.library(), &library).expect("a copy");
+    let environment = run.place.environment(|_| None);
+    drop(run);
+    assert!(!rings.exists());
+    let output = Command::new(programs().join("ros"))
+        .arg("sequence")
+        .envs(environment)
+        .env("LD_PRELOAD", &library)
+        .output()
+        .expect("a program");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}
+
+/// Runs a program in new namespaces after a shell line in them; what the reader hears of it, and what
+/// it printed to its standard error. `None`: namespaces are refused here.
+fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
+    let mut run = Run::new(256 << 10);
+    let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));
+    let program = programs().join("ros");
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .args(namespaces)
+        .args([
+            "sh",
+            "-c",
+            &format!("{line} && exec {} sequence", program.display()),
+        ])
+        .envs(run.place.environment(|_| None))
+        .output()
+        .expect("unshare");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("unshare: ") {
+        eprintln!("SKIPPED: {error}");
+        return None;
+    }
+    assert!(output.status.success(), "{error}");
+    run.read();
+    assert!(run.records.is_empty());
+    Some((run.rings.losses().refused, error))
+}
+
+#[test]
+fn a_process_that_does_not_see_the_rings_directory_says_so() {
+    let hidden = "mount -t tmpfs none /dev/shm";
+    if let Some((refused, error)) = apart(&["--mount"], hidden) {
+        assert_eq!(refused.len(), 1, "{refused:?} {error}");
+        let reason = &refused[0].reason;
+        assert!(
+            reason.contains(" 16 hits") && reason.contains("No such file"),
+            "{reason}"
+        );
+        assert_eq!(error, "");
+    }
+    // Without inodes not even a name can be made.
+    let full = "mount -t tmpfs -o nr_inodes=2 none /dev/shm && mkdir RINGS";
+    if let Some((refused, _)) = apart(&["--mount"], full) {
+        assert!(refused[0].reason.contains("No space left"), "{refused:?}");
+    }
+    // Nobody hears it: it says so itself, once.
+    if let Some((refused, error)) = apart(&["--mount", "--net"], hidden) {
+        assert_eq!(refused, []);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(
+            error.contains("is not recorded, and onbeat cannot be told"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

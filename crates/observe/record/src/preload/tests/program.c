@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -164,10 +165,14 @@ static void signals(int count)
 }
 
 // What a handler would do in the midst of a record: the library asks for the CPU there.
-static bool interrupts;
+static bool interrupts, jumps;
+static sigjmp_buf before;
 int sched_getcpu(void)
 {
-	if (interrupts) {
+	if (interrupts && jumps) {
+		interrupts = false;
+		siglongjmp(before, 1);
+	} else if (interrupts) {
 		interrupts = false;
 		on_signal(0);
 	}
@@ -183,12 +188,67 @@ static void nested(void)
 	}
 }
 
-// Publishes, and keeps in a file how often it did, until it is killed.
+// Handlers jump out of publications: after each, the next comes from the same stack, or a deeper one.
+static __attribute__((noinline)) void publish_deeper(uintptr_t number)
+{
+	volatile char room[4096];
+
+	room[0] = number;
+	publish(number);
+	room[1] = room[0];
+}
+
+static void left(bool deeper)
+{
+	volatile uintptr_t i = 0;
+
+	publish(++i);
+	jumps = true;
+	for (volatile int round = 0; round < 3; round++) {
+		interrupts = !sigsetjmp(before, 1);
+		if (interrupts)
+			publish(++i);
+		for (int more = 0; more < 200; more++)
+			deeper ? publish_deeper(++i) : (void)publish(++i);
+	}
+	printf("published %lu\n", i);
+}
+
+// The same at moments that nobody chooses.
+static void on_signal_jump(int unused)
+{
+	(void)unused;
+	siglongjmp(before, 1);
+}
+
+static void left_at_random(void)
+{
+	struct itimerval every = { { 0, 100 }, { 0, 100 } }, never = { 0 };
+	static volatile uintptr_t i;
+	static volatile int count;
+
+	publish(++i);
+	signal(SIGALRM, on_signal_jump);
+	setitimer(ITIMER_REAL, &every, 0);
+	if (sigsetjmp(before, 1))
+		count++;
+	while (count < 2000)
+		for (int burst = 0; burst < 50; burst++)
+			count & 1 ? publish_deeper(++i) : (void)publish(++i);
+	setitimer(ITIMER_REAL, &never, 0);
+	signal(SIGALRM, SIG_IGN);
+	for (int more = 0; more < 200; more++)
+		publish(++i);
+	printf("published %lu jumps %d\n", i, count);
+}
+
+// Publishes, and keeps in a file who it is and how often it did, until it is killed.
 static void endless(const char *file)
 {
 	FILE *open = fopen(file, "r+");
 	volatile uint64_t *count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(open), 0);
 
+	count[1] = getpid();
 	for (uintptr_t i = 1;; i++) {
 		publish(i);
 		*count = i;
@@ -267,6 +327,10 @@ int main(int argc, char **argv)
 		signals(1000);
 	else if (!strcmp(mode, "nested"))
 		nested();
+	else if (!strcmp(mode, "left") || !strcmp(mode, "left-deeper"))
+		left(mode[4]);
+	else if (!strcmp(mode, "left-at-random"))
+		left_at_random();
 	else if (!strcmp(mode, "endless"))
 		endless(argv[2]);
 	else if (!strcmp(mode, "forks"))

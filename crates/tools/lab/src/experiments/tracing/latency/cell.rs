@@ -1,5 +1,8 @@
-//! One cell: two nodes exchange messages while a recorder is attached and detached in turns.
+//! One cell: two nodes exchange messages while a recorder is attached and detached in turns; for the
+//! library that is preloaded, which nobody can take away again, new ones are started each time.
 
+use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
+use super::pair;
 use super::{Cell, Policy, Setting, ARMS};
 use crate::frame::children::{self, Guarded};
 use crate::frame::{Context, LabError};
@@ -8,11 +11,8 @@ use crate::measure::recorder::Recorder;
 use crate::measure::ros;
 use onbeat_time::clock;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-const REAL_TIME_PRIORITY: i32 = 20;
 
 /// A part of the run in which one arm was measured.
 struct Segment {
@@ -20,20 +20,6 @@ struct Segment {
     arm: usize,
     from_ns: i64,
     to_ns: i64,
-}
-
-/// The program of the two nodes, and where it runs.
-pub struct Nodes<'a> {
-    pub program: &'a Path,
-    pub env: &'a Path,
-}
-
-/// A line of the subscriber's file.
-struct Sample {
-    sequence: u64,
-    intended_ns: i64,
-    sent_ns: i64,
-    received_ns: i64,
 }
 
 /// Starts one side.
@@ -95,9 +81,23 @@ pub fn measure(
     wait_ready(&mut subscriber)?;
     std::thread::sleep(Duration::from_millis(500));
 
-    let mut segments = vec![];
+    let (mut segments, mut fresh) = (vec![], vec![]);
     let mut recorded = RecordedEvents::default();
     for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng(&setting.id())) {
+        if arm >= super::FRESH {
+            let recorded = (arm == super::PRELOAD).then_some(&mut recorded);
+            let (mine, from_ns, to_ns) = pair::measure(context, nodes, setting, segment, recorded)?;
+            fresh.push((
+                mine,
+                Segment {
+                    round,
+                    arm,
+                    from_ns,
+                    to_ns,
+                },
+            ));
+            continue;
+        }
         let pids = [publisher.pid(), subscriber.pid()];
         let (from_ns, to_ns) = one_segment(context, arm, &pids, segment, &mut recorded)?;
         segments.push(Segment {
@@ -125,18 +125,14 @@ pub fn measure(
             "no probe in them was hit",
         ));
     }
-    let cell = sort_into_arms(setting, rounds, &samples, &segments);
+    let mut cell = sort_into_arms(setting, rounds, &samples, &segments);
+    for (samples, segment) in fresh {
+        cell.add(&samples, &segment);
+    }
     Ok(Cell {
         lost_events: recorded.lost,
         ..cell
     })
-}
-
-/// Over all recordings of a cell.
-#[derive(Default)]
-struct RecordedEvents {
-    hits: u64,
-    lost: u64,
 }
 
 /// Waits for a segment, with a recorder in the second arm; returns its begin and end, ns.
@@ -158,14 +154,7 @@ fn one_segment(
     std::thread::sleep(segment);
     let to_ns = clock::monotonic_ns() as i64;
     if let Some(recorder) = recorder {
-        let manifest = recorder.stop()?.manifest;
-        let probes = manifest.observed.probes.iter();
-        recorded.hits += probes
-            .filter(|p| p.placement != "tracepoint")
-            .map(|p| p.hits)
-            .sum::<u64>();
-        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
-        recorded.lost += lost.sum::<u64>();
+        recorded.add(&recorder.stop()?.manifest);
         let _ = std::fs::remove_dir_all(&trace);
     }
     Ok((from_ns, to_ns))
@@ -191,60 +180,39 @@ fn sort_into_arms(
         setting,
         message: ArmSamples::new(&ARMS, rounds),
         release: ArmSamples::new(&ARMS, rounds),
-        sent: [0; 2],
-        arrived: [0; 2],
+        sent: [0; ARMS.len()],
+        arrived: [0; ARMS.len()],
         lost_events: 0,
     };
-    for &Segment {
-        round,
-        arm,
-        from_ns,
-        to_ns,
-    } in segments
-    {
-        // A message belongs to the segment in which it was due.
+    for segment in segments {
+        cell.add(samples, segment);
+    }
+    cell
+}
+
+impl Cell {
+    /// The messages of a segment: those that were due in it.
+    fn add(&mut self, samples: &[Sample], segment: &Segment) {
+        let &Segment {
+            round,
+            arm,
+            from_ns,
+            to_ns,
+        } = segment;
         let mine: Vec<&Sample> = samples
             .iter()
             .filter(|s| s.intended_ns >= from_ns && s.intended_ns < to_ns)
             .collect();
         let us = |ns: i64| ns as f64 / 1000.0;
-        cell.message.extend(
-            round,
-            arm,
-            mine.iter().map(|s| us(s.received_ns - s.sent_ns)),
-        );
-        cell.release.extend(
-            round,
-            arm,
-            mine.iter().map(|s| us(s.received_ns - s.intended_ns)),
-        );
+        let message = mine.iter().map(|s| us(s.received_ns - s.sent_ns));
+        self.message.extend(round, arm, message);
+        let release = mine.iter().map(|s| us(s.received_ns - s.intended_ns));
+        self.release.extend(round, arm, release);
         if let (Some(first), Some(last)) = (mine.first(), mine.last()) {
-            cell.sent[arm] += last.sequence - first.sequence + 1;
-            cell.arrived[arm] += mine.len() as u64;
+            self.sent[arm] += last.sequence - first.sequence + 1;
+            self.arrived[arm] += mine.len() as u64;
         }
     }
-    cell
-}
-
-fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
-    text.lines()
-        .map(|line| {
-            let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
-            match n[..] {
-                [sequence, intended_ns, sent_ns, received_ns] if sequence >= 0 => Ok(Sample {
-                    sequence: sequence as u64,
-                    intended_ns,
-                    sent_ns,
-                    received_ns,
-                }),
-                _ => Err(LabError::unexpected(
-                    file.display().to_string(),
-                    format!("line '{line}'"),
-                )),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -287,6 +255,6 @@ mod tests {
         assert_eq!(cell.release.pooled(0).values(), [6.0, 7.0, 8.0]);
         assert_eq!(cell.message.pooled(0).values(), [5.0, 6.0, 7.0]);
         assert_eq!(cell.release.pooled(1).values(), [9.0]);
-        assert_eq!((cell.sent, cell.arrived), ([4, 1], [3, 1]));
+        assert_eq!((cell.sent, cell.arrived), ([4, 1, 0, 0], [3, 1, 0, 0]));
     }
 }

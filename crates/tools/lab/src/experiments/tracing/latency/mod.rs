@@ -2,19 +2,25 @@
 
 mod cell;
 mod figures;
+mod nodes;
+mod pair;
 mod tables;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
 use crate::measure::arms::ArmSamples;
 use crate::measure::{native, ros};
-use cell::Nodes;
 use figures::Added;
+use nodes::Nodes;
 use std::path::Path;
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../../native/latency.c");
-const ARMS: [&str; 2] = ["off", "onbeat"];
+/// The first two are a pair of nodes that runs all the time, with a recorder or without; the others are
+/// pairs that are started for each segment, with the preloaded library or without.
+const ARMS: [&str; 4] = ["off", "onbeat", "started", "preload"];
+const FRESH: usize = 2;
+const PRELOAD: usize = 3;
 
 /// Scheduling of the two nodes' processes. As real-time threads they are not disturbed by other
 /// programs, so that what remains is the cost of the probes; as normal ones they compete with the
@@ -74,8 +80,8 @@ struct Cell {
     /// From the intended start of the publishing callback on, us.
     release: ArmSamples,
     /// Messages published while an arm was measured, and those of them that arrived.
-    sent: [u64; 2],
-    arrived: [u64; 2],
+    sent: [u64; ARMS.len()],
+    arrived: [u64; ARMS.len()],
     /// Events that the recorder lost.
     lost_events: u64,
 }
@@ -176,8 +182,8 @@ fn measure_cells(
         });
         let title = setting.title();
         context.step(
-            &format!("latency, {title}, {rounds} rounds of off and onbeat"),
-            segment * rounds as u32 * 20 + Duration::from_secs(120),
+            &format!("latency, {title}, {rounds} rounds of off, onbeat and preload"),
+            segment * rounds as u32 * 40 + Duration::from_secs(120),
         );
         // One combination that fails does not take the others with it.
         match cell::measure(context, &nodes, setting, rounds, segment) {
@@ -224,4 +230,5 @@ fn summarise(context: &Context, report: &mut Report, policy: Policy, from: From,
         .tables
         .push(tables::latencies(policy, from, cells, &added));
     figures::over_cells(report, policy, from, &added, &mut rng);
+    figures::of_preload(report, policy, from, cells, &mut rng);
 }

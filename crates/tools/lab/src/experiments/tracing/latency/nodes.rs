@@ -1,0 +1,62 @@
+//! The two nodes: their program, what they write down, and what recordings of them had.
+
+use crate::frame::LabError;
+use onbeat_trace::Manifest;
+use std::path::Path;
+
+pub const REAL_TIME_PRIORITY: i32 = 20;
+
+/// The program of the two nodes, and where it runs.
+pub struct Nodes<'a> {
+    pub program: &'a Path,
+    pub env: &'a Path,
+}
+
+/// A line of the subscriber's file.
+pub struct Sample {
+    pub sequence: u64,
+    pub intended_ns: i64,
+    pub sent_ns: i64,
+    pub received_ns: i64,
+}
+
+/// Over all recordings of a cell.
+#[derive(Default)]
+pub struct RecordedEvents {
+    pub hits: u64,
+    pub lost: u64,
+}
+
+impl RecordedEvents {
+    /// Those of one recording; returns how many hits it has.
+    pub fn add(&mut self, manifest: &Manifest) -> u64 {
+        let probes = manifest.observed.probes.iter();
+        let hits = probes.filter(|p| p.placement != "tracepoint");
+        let hits = hits.map(|p| p.hits).sum::<u64>();
+        self.hits += hits;
+        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
+        self.lost += lost.sum::<u64>();
+        hits
+    }
+}
+
+pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
+    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+    text.lines()
+        .map(|line| {
+            let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
+            match n[..] {
+                [sequence, intended_ns, sent_ns, received_ns] if sequence >= 0 => Ok(Sample {
+                    sequence: sequence as u64,
+                    intended_ns,
+                    sent_ns,
+                    received_ns,
+                }),
+                _ => Err(LabError::unexpected(
+                    file.display().to_string(),
+                    format!("line '{line}'"),
+                )),
+            }
+        })
+        .collect()
+}

@@ -516,7 +516,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     let refused = reader.losses().refused;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
-    assert!(refused[0].reason.contains(" 16 hits"), "{refused:?}");
+    assert!(refused[0].reason.contains(" 18 hits"), "{refused:?}");
     drop(reader);
     // Without its directory and its socket the recorder is gone: nobody is to be told.
     let kept = TempDir::new().expect("a directory");
@@ -572,7 +572,7 @@ fn a_process_that_does_not_see_the_rings_directory_says_so() {
         assert_eq!(refused.len(), 1, "{refused:?} {error}");
         let reason = &refused[0].reason;
         assert!(
-            reason.contains(" 16 hits") && reason.contains("No such file"),
+            reason.contains(" 18 hits") && reason.contains("No such file"),
             "{reason}"
         );
         assert_eq!(error, "");

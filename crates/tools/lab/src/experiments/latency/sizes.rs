@@ -4,11 +4,12 @@
 use super::group::{busy, transport_us, Group, Node, Run};
 use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
-use crate::experiments::transport::peers::{Arm, Peers, ROS2};
+use crate::experiments::transport::peers::{Peers, ROS2};
 use crate::experiments::transport::size_name;
 use crate::frame::report::{Figure, Report};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
+use std::process::Command;
 use std::time::Duration;
 
 /// A condition of the paper's first experiment.
@@ -43,6 +44,18 @@ impl Condition {
     }
 }
 
+/// How Fast DDS is to send, beneath ROS 2: by the variables that it reads itself. They are heeded where
+/// ROS 2 does not choose the transports, which it does on `LOCALHOST`.
+const TRANSPORTS: [(&str, &str, &str); 3] = [
+    ("ROS 2 Kilted, UDP", "udp", "UDPv4"),
+    (
+        "ROS 2 Kilted, UDP with 4 MB of buffers",
+        "udp_buffers",
+        "UDPv4?max_msg_size=60KB&sockets_size=4MB",
+    ),
+    ("ROS 2 Kilted, LARGE_DATA", "large_data", "LARGE_DATA"),
+];
+
 const CONDITIONS: [Condition; 4] = [
     Condition {
         real_time: true,
@@ -69,7 +82,17 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         if peers.has(&ROS2) {
             let name = condition.name();
             let series = Series::new(&*name, condition.id());
-            ros.push(over_sizes(context, peers, &ROS2, condition, series)?);
+            let command = || match condition.real_time {
+                true => peers.command(ROS2.program, false),
+                false => peers.normal_command(ROS2.program, false),
+            };
+            let load = if condition.loaded {
+                busy(context)?
+            } else {
+                vec![]
+            };
+            ros.push(over_sizes(context, peers, command, series)?);
+            drop(load);
         }
     }
     tell::series(
@@ -81,11 +104,26 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     conclusions(report, &ros);
     let mut arms = vec![];
     for arm in peers.of(&ARMS) {
-        let series = Series::new(
-            arm.name,
-            arm.name.split(',').next().unwrap_or("").replace(' ', ""),
-        );
-        arms.push(over_sizes(context, peers, &arm, CONDITIONS[0], series)?);
+        let id = arm.name.split(',').next().unwrap_or("").replace(' ', "");
+        let command = || peers.command(arm.program, false);
+        arms.push(over_sizes(
+            context,
+            peers,
+            command,
+            Series::new(arm.name, id),
+        )?);
+    }
+    for (name, id, transports) in TRANSPORTS {
+        if !peers.has(&ROS2) {
+            continue;
+        }
+        let command = || {
+            let mut command = peers.command(ROS2.program, false)?;
+            command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
+            command.env("FASTDDS_BUILTIN_TRANSPORTS", transports);
+            Ok(command)
+        };
+        arms.push(over_sizes(context, peers, command, Series::new(name, id))?);
     }
     let title = "Middlewares beside each other, real-time, idle";
     tell::series(context, report, ("middlewares", title), &arms)
@@ -94,28 +132,18 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
 fn over_sizes(
     context: &mut Context,
     peers: &Peers,
-    arm: &Arm,
-    condition: Condition,
+    command: impl Fn() -> Result<Command, LabError>,
     mut series: Series,
 ) -> Result<Series, LabError> {
     let count = context.pick(120, 20);
     let topic = format!("name={}", peers.name());
-    let command = || match condition.real_time {
-        true => peers.command(arm.program, false),
-        false => peers.normal_command(arm.program, false),
-    };
     let node = |role: &str| -> Result<Node, LabError> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         Ok(Node::new(command()?, &words, role == "sub"))
     };
     let mut group = Group::start(context, vec![node("sub")?, node("pub")?])?;
-    let _busy = if condition.loaded {
-        busy(context)?
-    } else {
-        vec![]
-    };
     for bytes in SIZES {
-        let what = format!("{}, {}: {}", arm.name, condition.name(), size_name(bytes));
+        let what = format!("{}: {}", series.name, size_name(bytes));
         context.step(&what, Duration::from_secs(120));
         let run = Run {
             bytes,

@@ -174,6 +174,37 @@ fn what_more_urgent_transfers_send_goes_between_two_chunks() {
     assert_eq!(by(2).unwrap().preemptions, 0, "{stats:?}");
 }
 
+/// Leases last for 10 s here: a link that does not hear what was acknowledged waits until one ends.
+#[test]
+fn links_that_share_the_window_hear_what_gives_room() {
+    let long = Duration::from_secs(10);
+    let port = Port::alone(settings().slack(long).patience(long)).unwrap();
+    const MESSAGES: usize = 60;
+    let pairs = [1, 1, 2].map(|priority| pair(&port, priority));
+    thread::scope(|scope| {
+        for ((mut out, near), (far, mut incoming)) in pairs {
+            scope.spawn(move || {
+                for _ in 0..MESSAGES {
+                    assert_eq!(incoming.receive(watchdog(), &mut |_, _| ()), Ok(true));
+                }
+                (far, incoming)
+            });
+            scope.spawn(move || {
+                (0..MESSAGES).for_each(|_| _ = out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap());
+                (out, near)
+            });
+        }
+    });
+    let stats = port.stats();
+    assert!(
+        stats
+            .transfers
+            .iter()
+            .all(|t| t.longest_wait_ns < 5_000_000_000),
+        "{stats:?}"
+    );
+}
+
 #[test]
 fn all_processes_give_a_port_the_same_settings() {
     let name = fresh_name();

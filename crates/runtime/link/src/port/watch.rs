@@ -58,8 +58,11 @@ impl Watched {
     pub fn begin(&self, transfer: &Arc<Transfer>, stream: &TcpStream) -> Result<()> {
         self.end(transfer);
         self.transfers()[transfer.seat()] = Arc::downgrade(transfer);
-        transfer.begin(stream.try_clone()?);
-        Ok(self.epoll.add(stream, Watched::next(transfer))?)
+        // The same descriptor as later: the kernel knows what is watched by its number.
+        let own = stream.try_clone()?;
+        self.epoll.add(&own, Watched::next(transfer))?;
+        transfer.begin(own);
+        Ok(())
     }
 
     /// The next error or report of a connection, which is told without being asked for, and no other.

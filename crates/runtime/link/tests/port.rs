@@ -181,21 +181,28 @@ fn links_that_share_the_window_hear_what_gives_room() {
     let port = Port::alone(settings().slack(long).patience(long)).unwrap();
     const MESSAGES: usize = 60;
     let pairs = [1, 1, 2].map(|priority| pair(&port, priority));
-    thread::scope(|scope| {
-        for ((mut out, near), (far, mut incoming)) in pairs {
-            scope.spawn(move || {
+    let threads: Vec<_> = pairs
+        .into_iter()
+        .flat_map(|((mut out, near), (far, mut incoming))| {
+            let taking = thread::spawn(move || {
                 for _ in 0..MESSAGES {
                     assert_eq!(incoming.receive(watchdog(), &mut |_, _| ()), Ok(true));
                 }
                 (far, incoming)
             });
-            scope.spawn(move || {
-                (0..MESSAGES).for_each(|_| _ = out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap());
+            let sending = thread::spawn(move || {
+                for _ in 0..MESSAGES {
+                    out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+                }
                 (out, near)
             });
-        }
-    });
+            [taking, sending]
+        })
+        .collect();
+    // Links that have ended are not counted.
+    let _kept: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
     let stats = port.stats();
+    assert_eq!(stats.transfers.len(), 3);
     assert!(
         stats
             .transfers

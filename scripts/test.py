@@ -12,8 +12,8 @@ usage: ./dev test                          everything
        ./dev test replay-can               replay into ROS 2, CAN and UDP in a guest that has CAN (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
-What cannot run on this machine is skipped, and the end of the output lists it with the reason. The
-last line is `N passed, N failed, N skipped`.
+What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
+lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
 """
 
 import collections
@@ -52,6 +52,7 @@ ATTEMPTS = 3
 LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
 TEST_NAME = re.compile(r"\w+(::\w+)*")
+AGAIN = re.compile(r"AGAIN +(.+)")
 FAILED = re.compile(r"(?:test (.+) \.\.\. FAILED|FAILED +(\w+).*)$")
 
 
@@ -87,6 +88,8 @@ class Part:
     # What was skipped, and why.
     skipped: list = field(default_factory=list)
     failures: list = field(default_factory=list)
+    # What failed beside others and was run again.
+    again: list = field(default_factory=list)
     seconds: float = 0
     # The output; printed at once, or at the end of a part that runs beside others.
     lines: list = field(default_factory=list)
@@ -143,6 +146,8 @@ class Part:
             self.failed += int(found[2])
         elif found := SKIPPED.match(text):
             self.skipped.append(found[1])
+        elif found := AGAIN.match(line):
+            self.again.append(found[1])
         elif found := FAILED.match(line):
             self.failures.append(found[1] or found[2])
 
@@ -221,6 +226,7 @@ def unit():
         whole.failed += part.failed
         whole.skipped += part.skipped
         whole.failures += part.failures
+        whole.again += part.again
     whole.seconds = time.monotonic() - begin
     slowest = sorted(parts, key=lambda part: -part.seconds)[:SLOWEST]
     say("slowest: " + ", ".join(f"{part.name} {part.seconds:.0f} s" for part in slowest))
@@ -232,8 +238,7 @@ def again(parts):
     for part in parts:
         number = 1
         while part.folder != ROOT and part.failed_by_name() and number < ATTEMPTS:
-            for name in part.failures:
-                print(f"AGAIN    {part.name} {name}, attempt {number} of {ATTEMPTS}", flush=True)
+            part.again += [f"{part.name} {name}, attempt {number} of {ATTEMPTS}" for name in part.failures]
             number += 1
             names = list(part.failures)
             retried = Part(part.name, [*part.command, "--exact", *names], folder=part.folder).run()
@@ -344,6 +349,9 @@ def summarize(parts, elapsed):
     for part in parts:
         for reason in part.skipped:
             print(f"SKIPPED  {reason}")
+    for part in parts:
+        for name in part.again:
+            print(f"AGAIN    {name}")
     for part in parts:
         for failure in part.failures:
             print(f"FAILED   {failure}")

@@ -1,5 +1,5 @@
-//! Threads that work for a link. Who starts one goes on when it runs: the thread's own start takes
-//! memory, and a link that has met takes none.
+//! Threads that work for a link. Whoever starts one waits until it runs: a thread's start takes memory,
+//! and a link that has met its peer must take none.
 
 use std::io::Result;
 use std::sync::mpsc::sync_channel;

@@ -3,38 +3,18 @@
 //! It needs RDMA devices: see `places`.
 
 mod backends;
+mod placed;
 mod places;
 mod sums;
 
 use backends::{watchdog, Pair};
 use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
 use onbeat_link::{Auto, Key, Verbs};
+use placed::{key, Placed};
 use places::{places, Place};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// An end in its namespace.
-struct Placed {
-    place: Place,
-    verbs: Verbs,
-}
-
-impl Backend for Placed {
-    fn initialize(
-        &self,
-        sizes: Sizes,
-        memory: Memory,
-        deadline_ns: Option<u64>,
-    ) -> Result<Halves, SetupError> {
-        let run = || self.verbs.initialize(sizes, memory, deadline_ns);
-        self.place.within(run)
-    }
-}
-
-fn key() -> Key {
-    Key::from_bytes([7; 32])
-}
 
 /// So long that emulation is no reason to give a peer up.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -4,6 +4,7 @@
 
 #[allow(dead_code, unused_macros, unused_imports)]
 mod backends;
+mod placed;
 mod places;
 
 use backends::{receive, send, watchdog, Pair};
@@ -11,7 +12,8 @@ use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Backend, Halves, Incoming, Memory, SendError, SetupError, Sizes};
 use onbeat_link::port::{Port, Settings};
 use onbeat_link::{Key, Verbs};
-use places::{places, Place};
+use placed::{key, Placed};
+use places::places;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,28 +29,6 @@ const LONG: Duration = Duration::from_secs(10);
 fn port() -> Port {
     let settings = Settings::of_rate(1_000_000_000).chunk_bytes(CHUNK);
     Port::alone(settings.slack(LONG).patience(LONG)).unwrap()
-}
-
-fn key() -> Key {
-    Key::from_bytes([7; 32])
-}
-
-/// An end in its namespace.
-struct Placed {
-    place: Place,
-    verbs: Verbs,
-}
-
-impl Backend for Placed {
-    fn initialize(
-        &self,
-        sizes: Sizes,
-        memory: Memory,
-        deadline_ns: Option<u64>,
-    ) -> Result<Halves, SetupError> {
-        let run = || self.verbs.initialize(sizes, memory, deadline_ns);
-        self.place.within(run)
-    }
 }
 
 /// Two ends: the first one with a place on the port, or without one.

@@ -6,6 +6,7 @@ mod places;
 
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Backend, Memory, Sizes};
+use onbeat_link::port::{Port, Settings};
 use onbeat_link::{Key, Verbs};
 use places::places;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -33,6 +34,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const MESSAGE: usize = 5000;
+/// Of which a message has several.
+const CHUNK: usize = 2000;
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
@@ -82,6 +85,9 @@ fn allocations(options: impl Fn(Verbs) -> Verbs + Sync) -> u64 {
 fn messages_and_values_allocate_nothing() {
     assert_eq!(allocations(|verbs| verbs), 0, "by events");
     assert_eq!(allocations(Verbs::polling), 0, "by polling");
+    let settings = Settings::of_rate(1_000_000_000).chunk_bytes(CHUNK);
+    let port = Port::alone(settings).unwrap();
+    assert_eq!(allocations(|verbs| verbs.on_port(&port, 1)), 0, "on a port");
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     drop(std::hint::black_box(Box::new(1)));
     assert!(ALLOCATIONS.load(Ordering::SeqCst) > before, "it counts");

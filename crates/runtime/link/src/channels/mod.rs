@@ -219,15 +219,15 @@ impl Links {
         self.priorities.get(channel).copied().unwrap_or(0)
     }
 
-    /// Channels over `tcp://` and `verbs://` leave through this port, each with its priority. The other host needs
-    /// a port with chunks of the same size, or [`Links::chunk_bytes`].
+    /// Channels over `tcp://` and `verbs://` leave through this port, each with its priority. The
+    /// other host needs a port with chunks of the same size, or [`Links::chunk_bytes`].
     pub fn on_port(mut self, port: &Port) -> Links {
         self.port = Some(port.clone());
         self
     }
 
-    /// Bytes of a chunk of channels over `tcp://` and `verbs://`, for a host on no port: those of the other host's
-    /// port ([`Settings::chunk`](crate::port::Settings::chunk)).
+    /// Bytes of a chunk of channels over `tcp://` and `verbs://`, for a host on no port: those of the
+    /// other host's port ([`Settings::chunk`](crate::port::Settings::chunk)).
     pub fn chunk_bytes(mut self, bytes: usize) -> Links {
         self.chunk = Some(bytes);
         self

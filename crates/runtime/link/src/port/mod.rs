@@ -20,7 +20,8 @@
 //! first leaves first, over all links of one priority, and what is more urgent holds back the rest
 //! before its thread wakes up. Written is what TCP has: it may keep a part back until the peer
 //! acknowledges (its congestion window), and the next link's chunk can overtake that part.
-//! *Acknowledged* is what the peer's kernel has: so it has left this machine, whatever queues it has.
+//! *Acknowledged* is what the peer's kernel has, or over RDMA its device: so it has left this machine,
+//! whatever queues it has.
 //!
 //! **Not in the window:** counts (40 bytes each) and questions for values; handshakes; what a
 //! connection sends again.
@@ -33,7 +34,7 @@
 //! on, can come on top of the window: a chunk for each of its connections.
 //!
 //! **Real time.** A chunk's way through the port allocates nothing and takes no lock but its own
-//! transfer's, for some dozen instructions and one system call that does not wait.
+//! transfer's, for some dozen instructions and two system calls that do not wait.
 //!
 //! Each module uses those above it only:
 //!
@@ -45,7 +46,7 @@
 //! | `arbiter` | who goes |
 //! | `settings` | rate, chunk, window, limits |
 //! | `transfer` | the sending side of a connection |
-//! | `watch` | hearing of acknowledgements |
+//! | `watch` | hearing of acknowledgements that no writer waits for |
 //! | `stats` | counts |
 
 mod arbiter;

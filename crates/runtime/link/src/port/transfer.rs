@@ -402,14 +402,14 @@ impl Transfer {
         is_freed
     }
 
-    #[cfg_attr(not(feature = "verbs"), expect(dead_code))]
     /// A chunk was posted by a way that counts chunks, and that tells by [`Transfer::acknowledged`].
+    #[cfg(feature = "verbs")]
     pub fn posted_one(&self) {
         self.written.fetch_add(1, Relaxed);
     }
 
-    #[cfg_attr(not(feature = "verbs"), expect(dead_code))]
     /// The peer has acknowledged so many chunks, of all that were posted. Real-time safe.
+    #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut way = self.way();
         self.free(&mut way, chunks);

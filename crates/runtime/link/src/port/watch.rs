@@ -1,4 +1,5 @@
-//! The thread that hears what peers have acknowledged, for all connections of a process on a port.
+//! The thread that hears what peers have acknowledged, for all connections of a process on a port. A
+//! writer that waits for its own bytes alone hears of them itself.
 
 use super::page::SEATS;
 use super::transfer::Transfer;

@@ -124,22 +124,22 @@ fn admit(
     let mut beat_ns = now_ns() + BEAT_NS;
     loop {
         let bell = seat.bell();
-        let go = seat.ask(bytes, since_ns, &mut turn);
-        if matches!(go, Go::Now) {
-            return Ok(turn);
-        }
+        let (until_ns, is_full) = match seat.ask(bytes, since_ns, &mut turn) {
+            Go::Now => return Ok(turn),
+            Go::Later(until_ns) => (until_ns, false),
+            Go::Full(until_ns) => (until_ns, true),
+        };
         if now_ns() >= beat_ns {
             beat_ns = now_ns() + BEAT_NS;
             shared.lock().status_due = true;
         }
         write_urgent(shared, generation, writer)?;
-        match go {
-            Go::Now => {}
-            Go::Later(until_ns) => seat.sleep(bell, until_ns.min(beat_ns)),
-            Go::Full(until_ns) => {
-                let (stream, until_ns) = (writer.stream().stream, until_ns.min(beat_ns));
-                seat.sleep_until_acknowledged(stream, bell, until_ns, &mut turn);
-            }
+        let until_ns = until_ns.min(beat_ns);
+        if is_full {
+            let stream = writer.stream().stream;
+            seat.sleep_until_acknowledged(stream, bell, until_ns, &mut turn);
+        } else {
+            seat.sleep(bell, until_ns);
         }
     }
 }

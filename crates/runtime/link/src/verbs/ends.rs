@@ -16,6 +16,7 @@ use std::sync::Arc;
 const LINGER_NS: u64 = 10_000_000_000;
 /// Who waits for others at a port looks at least this often whether the link has ended, ns.
 const LOOK_NS: u64 = 50_000_000;
+
 fn is_late(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|d| now_ns() >= d)
 }

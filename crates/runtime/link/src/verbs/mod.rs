@@ -128,7 +128,7 @@ impl Verbs {
     /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
     ///
     /// A send then lasts until the peer's device has all of the message: only its own thread hears
-    /// what is acknowledged. Values are not in the port's window: the peer fetches them. The chunk
+    /// what is acknowledged. Its deadline is for the credit alone. Values are not in the port's window: the peer fetches them. The chunk
     /// stays as it was given, also where the port measures a lower rate.
     pub fn on_port(mut self, port: &Port, priority: u8) -> Verbs {
         self.port = Some((port.clone(), priority));

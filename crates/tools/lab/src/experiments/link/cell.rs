@@ -48,8 +48,8 @@ pub struct Plan {
     pub turn: Option<u64>,
     /// Figure 5.15's networks before and after.
     pub network: bool,
-    /// Consumers of each stream, where it is a channel; 0: it is none.
-    pub consumers: usize,
+    /// Consumers of each stream, where it is a channel.
+    pub consumers: Option<usize>,
     /// What leaves the sender is captured.
     pub captured: bool,
     /// Streams that flood are in a process of their own. What is not is urgent: it runs in real time.
@@ -269,8 +269,8 @@ impl Field {
             if plan.network {
                 command.arg("network=yes");
             }
-            if plan.consumers > 0 {
-                command.arg(format!("consumers={}", plan.consumers));
+            if let Some(consumers) = plan.consumers {
+                command.arg(format!("consumers={consumers}"));
             }
             if host == Host::Receiver {
                 command.arg(format!("file={}", file.display()));

@@ -73,7 +73,7 @@ fn sent_bytes(
     let plan = Plan {
         streams: vec![stream],
         credits: 4,
-        consumers,
+        consumers: Some(consumers),
         ..Plan::default()
     };
     Ok(field.run(context, &CHANNELS, true, &plan)?.sent_bytes as f64)

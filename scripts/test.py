@@ -187,9 +187,10 @@ def beside(*parts, lanes=LANES):
 
 
 def build():
-    """The release binary and the examples that end-to-end tests record."""
+    """The release binary, and the examples and the library for C that end-to-end tests need."""
     examples = "cargo build --release --locked --quiet -p onbeat-flow --example pipeline" \
-               " && cargo build --release --locked --quiet -p onbeat-link --example crossing"
+               " && cargo build --release --locked --quiet -p onbeat-link --example crossing" \
+               " && cargo build --release --locked --quiet -p onbeat-c"
     return Part("build", ["bash", "-c", f"'{DEV}' build && {examples}"])
 
 

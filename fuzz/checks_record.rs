@@ -1,6 +1,6 @@
 //! What must hold for any bytes given to the readers of other users' libraries, and of the rings that
 //! recorded programs write: shared by the fuzz targets and by the test that replays their corpus.
-use onbeat_record::elf::{has_section, Source, Symbols};
+use onbeat_record::elf::{begins_function, has_section, Source, Symbols};
 use onbeat_record::placement::{entry, place, Machine};
 use onbeat_record::preload::{self, Place, PlaceOptions, Rings};
 use std::os::unix::fs::FileExt;
@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 /// A library of any bytes: what is found lies within it, and a probe within its function.
 pub fn elf(data: &[u8]) {
     let _ = has_section(data, ".note.onbeat");
+    let _ = begins_function(data, data.len() as u64 / 2);
     match Symbols::of(data, true, |_| true) {
         Ok(symbols) => {
             for (name, function) in symbols.iter() {

@@ -90,7 +90,8 @@ case $name in
   tracing)
     need_compiler
     ./dev ros-env kilted >/dev/null
-    ./dev ros-env jazzy >/dev/null ;;
+    ./dev ros-env jazzy >/dev/null
+    want_packages lttng-tools liblttng-ust-dev babeltrace2 ;;
   model)
     want_packages babeltrace2 python3-bt2 ;;
   fleet)

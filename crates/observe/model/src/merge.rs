@@ -10,6 +10,7 @@ pub use crate::conclude::{RecoverError, REDACTED};
 
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};
+use crate::schema::qos;
 use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,7 +211,7 @@ fn add(all: &mut Evidence, other: Evidence) {
     add_or_insert(&mut all.callbacks, other.callbacks, add_callback);
     add_or_insert(&mut all.edges, other.edges, add_edge);
     for (key, qos) in other.endpoints {
-        all.endpoints.entry(key).or_default().extend(qos);
+        qos::add(all.endpoints.entry(key).or_default(), qos);
     }
     for (name, modes) in other.actions {
         add_all(all.actions.entry(name).or_default(), &modes);

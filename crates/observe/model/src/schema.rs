@@ -5,7 +5,7 @@
 //! *per-mode* sets, so that modes can be merged or kept apart.
 
 mod influence;
-mod qos;
+pub(crate) mod qos;
 
 pub use influence::{Cause, Component, ComponentKind};
 pub(crate) use qos::of_codes;

@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
 use onbeat_model::schema::{
-    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, Executor,
-    Identity, Junction, Model, Reading, Run, ThreadUse,
+    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, EndpointKind,
+    Executor, Identity, Junction, Model, Reading, Run, ThreadUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -317,17 +317,39 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         model.coverage = coverage.into_iter().collect();
     }
 
-    /// Publishers and subscriptions; where parts are collapsed, those on topics that stay.
+    /// Publishers and subscriptions; where parts are collapsed, those on topics that stay, of what stands for the part.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
-        let renamed = |e: &Endpoint| Endpoint {
-            node: self.names.node(&e.node),
-            topic: self.names.topic(&e.topic),
-            ..e.clone()
+        let renamed = |e: &Endpoint| {
+            let (topic, e) = (self.names.topic(&e.topic), e.clone());
+            let nodes = self.nodes_of(&e).into_iter();
+            let of = nodes.map(move |node| Endpoint {
+                node,
+                topic: topic.clone(),
+                ..e.clone()
+            });
+            of.collect::<Vec<_>>()
         };
-        let all = self.model.endpoints.iter().filter(stays).map(renamed);
+        let all = self.model.endpoints.iter().filter(stays).flat_map(renamed);
         let all: BTreeSet<Endpoint> = all.collect();
         all.into_iter().collect()
+    }
+
+    /// Whose endpoint it is: where parts are collapsed, a hidden node's is that of the parts whose callbacks use it. A
+    /// name of its own would show how many nodes a part has.
+    fn nodes_of(&self, e: &Endpoint) -> BTreeSet<String> {
+        if !self.collapse || self.names.shows_node(&e.node) {
+            return [self.names.node(&e.node)].into();
+        }
+        let uses = |c: &&Callback| match e.kind {
+            EndpointKind::Publisher => c.outputs.contains(&e.topic),
+            EndpointKind::Subscription => c.input == e.topic,
+        };
+        let of_node = self.model.callbacks.iter().filter(|c| c.node == e.node);
+        let heads = of_node.filter(uses).map(|c| self.head(&c.id));
+        let kept = heads.filter(|head| !self.rest.contains_key(head));
+        let kept = kept.filter_map(|head| self.by_id.get(head));
+        kept.map(|c| self.names.node(&c.node)).collect()
     }
 
     fn runs(&self) -> Vec<Run> {

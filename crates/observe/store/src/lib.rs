@@ -32,6 +32,8 @@ pub use files::{get, Got};
 pub use id::Id;
 pub use index::{decode, encode, Kind, Row};
 pub use merge::{merge, Merged};
+#[doc(hidden)]
+pub use put::put_by;
 pub use put::{put, Put};
 pub use query::{Found, Query};
 pub use store::{Index, Store, Variables};

@@ -14,7 +14,10 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Seek};
 use std::path::Path;
-use std::time::Instant;
+use std::time::Duration;
+
+/// Rows wait no longer for their part of the index than this, and one file more.
+const NAMED_AFTER: Duration = Duration::from_secs(3600);
 
 /// What was put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,18 +46,43 @@ pub fn put(
     build: &str,
     mut done: impl FnMut(&Put),
 ) -> Result<Vec<Put>, StoreError> {
+    put_by(
+        store,
+        paths,
+        build,
+        &mut done,
+        &onbeat_time::clock::boottime_ns,
+    )
+}
+
+/// Puts them, with another clock than the machine's.
+#[doc(hidden)]
+pub fn put_by(
+    store: &Store,
+    paths: &[&Path],
+    build: &str,
+    done: &mut dyn FnMut(&Put),
+    now_ns: &dyn Fn() -> u64,
+) -> Result<Vec<Put>, StoreError> {
     let held = store.backend().hold(false);
     let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
-    let begun = Instant::now();
     let known = store.index()?.rows;
-    let (mut all, mut rows) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut pending = Pending::new(store, now_ns);
     let mut failed = None;
     for path in paths {
         match one(store, path, build, &known) {
             Ok((put, new)) => {
                 done(&put);
+                pending.add(
+                    Written {
+                        path,
+                        id: put.object,
+                        keys: new.keys,
+                    },
+                    new.rows,
+                )?;
                 all.push(put);
-                rows.extend(new);
             }
             Err(e) => {
                 failed = Some(e);
@@ -62,30 +90,111 @@ pub fn put(
             }
         }
     }
-    // Who tidies up there may have removed what was written first.
-    let late = |longest| begun.elapsed() >= longest;
-    if store.backend().longest().is_some_and(late) {
-        let error = io::Error::other("it took longer than a day: put fewer files at once");
-        return Err(store.access("write", "index", &error));
-    }
-    if !rows.is_empty() {
-        store.add(&rows)?;
-    }
-    failed.map_or(Ok(all), Err)
+    let named = pending.name();
+    failed.map_or(named.map(|()| all), Err)
 }
 
-/// Puts one, and gives the rows that the index lacks.
-fn one(
-    store: &Store,
-    path: &Path,
-    build: &str,
-    known: &[Row],
-) -> Result<(Put, Vec<Row>), StoreError> {
-    let meta = fs::metadata(path).map_err(|e| fault(path, e))?;
-    let object = match meta.is_dir() {
-        true => Object::of_trace(path)?,
-        false => Object::of_model(path)?,
-    };
+/// What was written and no row names yet.
+struct Pending<'s> {
+    store: &'s Store,
+    now_ns: &'s dyn Fn() -> u64,
+    /// When the first of it was begun.
+    begun_ns: u64,
+    rows: Vec<Row>,
+    written: Vec<Written<'s>>,
+}
+
+/// Files in the store of what was put.
+struct Written<'s> {
+    /// Where it is put from.
+    path: &'s Path,
+    id: Id,
+    keys: Vec<String>,
+}
+
+impl<'s> Pending<'s> {
+    fn new(store: &'s Store, now_ns: &'s dyn Fn() -> u64) -> Pending<'s> {
+        Pending {
+            store,
+            now_ns,
+            begun_ns: now_ns(),
+            rows: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::from_nanos((self.now_ns)().saturating_sub(self.begun_ns))
+    }
+
+    /// One more was written. Those that wait are named before it takes too long.
+    fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
+        self.rows.extend(rows);
+        self.written.push(written);
+        match self.waited() >= NAMED_AFTER {
+            true => self.name(),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds the rows to the index: what they name is found from now on.
+    fn name(&mut self) -> Result<(), StoreError> {
+        let longest = self.store.backend().longest();
+        // Who tidies up there may have removed what was written first.
+        if let Some(longest) = longest.filter(|longest| self.waited() >= *longest) {
+            let hours = longest.as_secs() / 3600;
+            let what = format!("a file took longer than {hours} hours: put it to a nearer store");
+            return Err(self.store.access("write", "index", &io::Error::other(what)));
+        }
+        if !self.rows.is_empty() {
+            self.store.add(&self.rows)?;
+        }
+        if longest.is_some() {
+            for written in &self.written {
+                written.mend(self.store)?;
+            }
+        }
+        self.rows.clear();
+        self.written.clear();
+        self.begun_ns = (self.now_ns)();
+        Ok(())
+    }
+}
+
+impl Written<'_> {
+    /// Writes it once more if a file of it is gone: removed by one that tidied up, and had looked before it was
+    /// written.
+    fn mend(&self, store: &Store) -> Result<(), StoreError> {
+        let is_gone = |key: &String| match store.backend().age(key) {
+            Ok(age) => Ok(age.is_none()),
+            Err(e) => Err(store.access("look at", key, &e)),
+        };
+        for key in &self.keys {
+            if !is_gone(key)? {
+                continue;
+            }
+            let object = Object::of(self.path)?;
+            return match object.id == self.id {
+                true => object.store(store, self.path),
+                false => Err(fault(
+                    self.path,
+                    "it changed while it was put: put it again",
+                )),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// What the index lacks of one, and the files that its rows lead to.
+struct New {
+    rows: Vec<Row>,
+    keys: Vec<String>,
+}
+
+/// Puts one.
+fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, New), StoreError> {
+    let object = Object::of(path)?;
     let row = |run: &Run| object.row(run, build);
     let mut rows: Vec<Row> = object.runs.iter().map(row).collect();
     rows.retain(|row| known.binary_search(row).is_err());
@@ -101,7 +210,8 @@ fn one(
     if !named {
         object.store(store, path)?;
     }
-    Ok((put, rows))
+    let keys = object.keys();
+    Ok((put, New { rows, keys }))
 }
 
 fn fault(path: &Path, what: impl ToString) -> StoreError {
@@ -129,6 +239,14 @@ enum Of {
 }
 
 impl Object {
+    fn of(path: &Path) -> Result<Object, StoreError> {
+        let meta = fs::metadata(path).map_err(|e| fault(path, e))?;
+        match meta.is_dir() {
+            true => Object::of_trace(path),
+            false => Object::of_model(path),
+        }
+    }
+
     fn of_model(path: &Path) -> Result<Object, StoreError> {
         let content = fs::read(path).map_err(|e| fault(path, e))?;
         let model = onbeat_model::file::read(&content).map_err(|e| fault(path, e))?;
@@ -192,6 +310,19 @@ impl Object {
             lost: within(run.lost.values().fold(0, |a, n| a.saturating_add(*n))),
             bytes: within(self.bytes),
         }
+    }
+
+    /// Names of its files in the store.
+    fn keys(&self) -> Vec<String> {
+        let mut keys = vec![self.id.key("objects")];
+        match &self.of {
+            Of::Model(_) => keys.extend(tables::NAMES.map(|name| tables::key(name, self.id))),
+            Of::Trace(listing) => {
+                let ids = listing.files.iter().filter_map(|f| Id::parse(&f.object));
+                keys.extend(ids.map(|id| id.key("objects")));
+            }
+        }
+        keys
     }
 
     /// Writes its objects and figures.

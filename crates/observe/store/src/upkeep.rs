@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::files::Listing;
 use crate::id::Id;
-use crate::index::Kind;
+use crate::index::{Kind, Row};
 use crate::store::Store;
 use crate::tables;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-/// What younger writers may still be at work on.
+/// What is older is of nobody at work: of a writer in a directory, which is kept out, nothing else is left.
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// What was tidied.
@@ -32,8 +32,8 @@ pub struct Tidied {
 }
 
 /// Writes the index anew as one part, and removes what nothing leads to: leftovers of killed writers older
-/// than an hour, merges that were made longer ago than `keep`. Nothing that was put is removed, and while a part of
-/// the index or a trace's list is damaged, no object is.
+/// than an hour (in a bucket: than a day), merges that were made longer ago than `keep`. Nothing that was put is
+/// removed, and while a part of the index or a trace's list is damaged, no object is.
 pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
     let held = store.backend().hold(true);
     let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
@@ -51,33 +51,8 @@ pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
         }
         tidied.parts_after = 1;
     }
-    let mut named: BTreeSet<String> = BTreeSet::new();
-    for (id, kind) in index
-        .rows
-        .iter()
-        .map(|r| (r.object, r.kind))
-        .collect::<BTreeSet<_>>()
-    {
-        named.insert(id.key("objects"));
-        match kind {
-            Kind::Model => named.extend(tables::NAMES.map(|name| tables::key(name, id))),
-            Kind::Trace => match listing(store, id) {
-                Ok(listing) => named.extend(listing.iter().map(|(id, _)| id.key("objects"))),
-                Err(e) => tidied.damaged.push(e.to_string()),
-            },
-        }
-    }
-    let grace = store.backend().longest().map_or(GRACE, |l| l.max(GRACE));
     if tidied.damaged.is_empty() {
-        for place in ["objects", "tables"] {
-            for entry in store.list(place)? {
-                if !named.contains(&entry.key) && entry.age >= grace {
-                    remove(store, &entry.key)?;
-                    tidied.removed += 1;
-                    tidied.bytes += entry.bytes;
-                }
-            }
-        }
+        remove_unnamed(store, &mut tidied)?;
     }
     for entry in store.list("merges")?.iter().filter(|e| e.age >= keep) {
         remove(store, &entry.key)?;
@@ -87,6 +62,51 @@ pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
     let left = store.backend().remove_leftovers(GRACE);
     tidied.removed += left.map_err(|e| store.access("list", "leftovers", &e))?;
     Ok(tidied)
+}
+
+/// Removes objects and tables that nothing names, unless something is damaged that might.
+fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> {
+    let longest = store.backend().longest();
+    let grace = longest.map_or(GRACE, |longest| 2 * longest);
+    let mut old = Vec::new();
+    for place in ["objects", "tables"] {
+        old.extend(store.list(place)?.into_iter().filter(|e| e.age >= grace));
+    }
+    // Read after that: what was named in the meantime stays.
+    let index = store.index()?;
+    tidied.damaged.extend(index.damaged);
+    let named = named(store, &index.rows, &mut tidied.damaged);
+    if !tidied.damaged.is_empty() {
+        return Ok(());
+    }
+    for entry in old.iter().filter(|e| !named.contains(&e.key)) {
+        // Where nobody is kept out, someone may have written it anew.
+        let age = |key| store.backend().age(key);
+        let age = age(&entry.key).map_err(|e| store.access("look at", &entry.key, &e))?;
+        if age.is_some_and(|age| age >= grace) {
+            remove(store, &entry.key)?;
+            tidied.removed += 1;
+            tidied.bytes += entry.bytes;
+        }
+    }
+    Ok(())
+}
+
+/// Files that rows lead to; what is damaged on the way, a line each.
+fn named(store: &Store, rows: &[Row], damaged: &mut Vec<String>) -> BTreeSet<String> {
+    let objects: BTreeSet<(Id, Kind)> = rows.iter().map(|r| (r.object, r.kind)).collect();
+    let mut named = BTreeSet::new();
+    for (id, kind) in objects {
+        named.insert(id.key("objects"));
+        match kind {
+            Kind::Model => named.extend(tables::NAMES.map(|name| tables::key(name, id))),
+            Kind::Trace => match listing(store, id) {
+                Ok(listing) => named.extend(listing.iter().map(|(id, _)| id.key("objects"))),
+                Err(e) => damaged.push(e.to_string()),
+            },
+        }
+    }
+    named
 }
 
 fn remove(store: &Store, key: &str) -> Result<(), StoreError> {

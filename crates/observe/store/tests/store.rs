@@ -7,6 +7,7 @@ use onbeat_model::{Model, Synth, SynthOptions};
 use onbeat_store::{encode, Id, Kind, Query, Row, Store, StoreError};
 use proptest::prelude::*;
 use server::Server;
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -183,7 +184,8 @@ everywhere!(
     a_run_counts_once,
     damage_costs_what_is_damaged,
     tidying_removes_only_what_nothing_leads_to,
-    no_name_becomes_a_path
+    no_name_becomes_a_path,
+    a_file_that_takes_too_long_is_not_named
 );
 
 proptest! {
@@ -417,15 +419,15 @@ fn damage_costs_what_is_damaged(on: On) {
     assert!(checked.damaged.len() > 4, "{:?}", checked.damaged);
     // While it cannot be known what is needed, tidying removes no object.
     let objects = place.files("objects");
-    make_old(&objects);
+    make_old(&objects, 100);
     let tidied = onbeat_store::tidy(&place.store, Duration::ZERO).expect("tidied");
     assert_eq!((tidied.removed, place.files("objects")), (0, objects));
 }
 
-fn make_old(paths: &[PathBuf]) {
+fn make_old(paths: &[PathBuf], hours: u64) {
     for path in paths {
         let file = fs::File::options().append(true).open(path).expect("there");
-        let old = SystemTime::now() - Duration::from_secs(25 * 3600);
+        let old = SystemTime::now() - Duration::from_secs(hours * 3600);
         file.set_modified(old).expect("set");
     }
 }
@@ -454,8 +456,14 @@ fn tidying_removes_only_what_nothing_leads_to(on: On) {
         fs::create_dir_all(path.parent().expect("one")).expect("made");
         fs::write(path, "x").expect("written");
     }
-    make_old(&left[..2]);
-    make_old(&needed);
+    // A writer to a directory keeps out who tidies up, so an hour is enough there; in a bucket it has half a day.
+    let (young, old) = match on {
+        On::Directory => (0, 2),
+        On::S3 => (23, 25),
+    };
+    make_old(&left[..2], old);
+    make_old(&left[2..], young);
+    make_old(&needed, old);
     let tidied = onbeat_store::tidy(&place.store, Duration::from_secs(3600)).expect("tidied");
     assert_eq!((tidied.parts_before, tidied.parts_after), (6, 1));
     assert_eq!((tidied.removed, tidied.merges_removed), (2, 0));
@@ -609,4 +617,69 @@ fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
     assert!(tidied.merges_removed >= 2500, "{tidied:?}");
     assert_eq!(place.files("merges"), Vec::<PathBuf>::new());
     assert_eq!(place.merge(&Query::default()).models, 8);
+}
+
+/// A file that takes too long to a bucket is put by no row: its first parts may be gone. Those before it are there.
+fn a_file_that_takes_too_long_is_not_named(on: On) {
+    let place = Place::new(on);
+    let texts: Vec<String> = (0..3)
+        .map(|i| model(&format!("run{i}"), "m", i, &[5]))
+        .collect();
+    let paths: Vec<PathBuf> = (0..3)
+        .map(|i| place.dir.path().join(format!("{i}")))
+        .collect();
+    for (path, text) in paths.iter().zip(&texts) {
+        fs::write(path, text).expect("written");
+    }
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    // So many hours have gone once that many were put.
+    let hours = [0, 2, 15, 15];
+    let (put, mut done) = (Cell::new(0), Vec::new());
+    let now_ns = || hours[put.get()] * 3_600_000_000_000;
+    let result = onbeat_store::put_by(
+        &place.store,
+        &paths,
+        "1",
+        &mut |one| {
+            put.set(put.get() + 1);
+            done.push(one.object);
+        },
+        &now_ns,
+    );
+    let mut rows = place.store.index().expect("an index").rows;
+    rows.sort_by_key(|row| row.run.clone());
+    let named: Vec<Id> = rows.iter().map(|row| row.object).collect();
+    match on {
+        On::Directory => {
+            result.expect("there is no limit");
+            assert_eq!(named, done);
+        }
+        On::S3 => {
+            let line = result.expect_err("too long").to_string();
+            assert!(line.contains("12 hours") && !line.contains('\n'), "{line}");
+            assert_eq!((named.len(), named[0], done.len()), (1, done[0], 2));
+        }
+    }
+}
+
+/// What someone who tidies up has removed at the last moment is written once more.
+#[test]
+fn what_is_gone_when_it_is_named_is_written_again() {
+    let place = Place::new(On::S3);
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    let removed = Cell::new(0);
+    let remove = &mut |_: &onbeat_store::Put| {
+        for path in place.files("objects").iter().take(2) {
+            fs::remove_file(path).expect("removed");
+            removed.set(removed.get() + 1);
+        }
+    };
+    let put = onbeat_store::put_by(&place.store, &[Path::new(trace)], "1", remove, &|| 0);
+    put.expect("put");
+    assert_eq!(removed.get(), 2);
+    let checked = onbeat_store::check(&place.store).expect("checked");
+    assert_eq!((checked.damaged, checked.traces), (Vec::new(), 1));
 }

@@ -48,6 +48,13 @@ pub struct Settings {
     pub clock_ns: Option<u64>,
 }
 
+impl Settings {
+    /// Room for the largest item, in bytes.
+    pub fn room(&self) -> usize {
+        self.largest_bytes.unwrap_or(self.buffer_bytes / 4)
+    }
+}
+
 /// Why there is no replay.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
@@ -168,6 +175,7 @@ impl Session {
         let consumer = buffer.channel.consumer().map_err(attach)?;
         let progress = buffer.channel.progress();
         let largest = buffer.gather.len();
+        debug_assert_eq!(largest, settings.room());
         let names: Vec<Stream> = source.streams().to_vec();
         let spawn = |name: &str| {
             std::thread::Builder::new()

@@ -41,12 +41,26 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut settings = args.settings()?;
     let reports = args.reports()?;
-    if let Some(to) = args.link() {
-        return remote::send(&args, to);
+    let from = place::source_of(&args.sources);
+    match (from, args.link()) {
+        (Some(_), Some(_)) => {
+            return Err(CliError::Usage(
+                "link: on both sides: what comes over a link is played here, and not sent on"
+                    .into(),
+            ))
+        }
+        (None, None) if args.key.is_some() => {
+            return Err(CliError::Usage(
+                "--key: nothing goes over a link here: leave it out, or write link:HOST:PORT"
+                    .into(),
+            ))
+        }
+        (None, Some(to)) => return remote::send(&args, to),
+        _ => {}
     }
     let control = Arc::new(Control::default());
-    let open = match place::source_of(&args.sources) {
-        Some(at) => remote::receiver(&args, at, &control)?,
+    let open = match from {
+        Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
         None => opener(args.sources.clone(), args.align),
     };
     let chain = Chain::new(open, args.choice()).map_err(failed)?;

@@ -84,7 +84,7 @@ fn left(below: &Path, recorders: &[u32]) -> Vec<PathBuf> {
 fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = compile(dir.path());
-    let mut recorders = vec![];
+    let (mut recorders, mut opened, mut with_events) = (vec![], 0, 0);
     for round in 0..ROUNDS {
         let trace = dir.path().join(format!("trace{round}"));
         let path = dir.path().join("count");
@@ -108,9 +108,16 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
         // SAFETY: ends a process of ours, which only we end.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
         recorders.push(recorder.id());
+        match read(&trace) {
+            Some(0) => opened += 1,
+            Some(_) => (opened, with_events) = (opened + 1, with_events + 1),
+            None => {}
+        }
         assert!(!is_long || has_events(&trace), "it could be read before");
         fs::remove_dir_all(&trace).expect("the trace");
     }
+    // The first rounds end before there is a trace, the long ones with events on the disk.
+    assert!(opened >= 50 && with_events >= 3, "{opened}, {with_events}");
     let places = [dir.path(), Path::new("/dev/shm")];
     let all = || places.iter().flat_map(|place| left(place, &recorders));
     assert!(
@@ -123,16 +130,30 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
         let old = SystemTime::now() - Duration::from_secs(60);
         open.set_modified(old).expect("its time");
     }
+    // It says that `true` is no ROS 2 program.
     let next = record(dir.path(), &dir.path().join("next"))
         .arg("true")
         .output();
-    assert!(next.expect("onbeat starts").status.code().is_some());
+    assert_eq!(next.expect("onbeat starts").status.code(), Some(3));
     assert_eq!(all().collect::<Vec<_>>(), [] as [PathBuf; 0]);
 }
 
-/// Whether a trace has events on the disk, which are all readable.
+/// Events on the disk, all of which are readable but those of a block at the end that was not finished. None: there is
+/// no trace yet.
+fn read(trace: &Path) -> Option<usize> {
+    if !trace.join("manifest.json").exists() {
+        return None;
+    }
+    let mut reader = Reader::open(trace).expect("it has a manifest");
+    let events = reader.events().count();
+    let stats = reader.stats();
+    assert_eq!(stats.damaged_blocks, 0, "{:?}", reader.warnings());
+    assert!(stats.cut_blocks <= 1, "{:?}", reader.warnings());
+    Some(events)
+}
+
 fn has_events(trace: &Path) -> bool {
-    Reader::open(trace).is_ok_and(|mut reader| reader.events().count() > 0)
+    read(trace).is_some_and(|events| events > 0)
 }
 
 /// A recording by the library, whose files lie in this directory and in memory.

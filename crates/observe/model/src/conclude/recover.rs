@@ -3,6 +3,7 @@
 use super::{conclude, modes};
 use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, Hidden, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::schema::qos;
 use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
 use crate::schema::{Edge, EdgeFigures, Junction, JunctionKind, Model};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +68,7 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     for e in model.endpoints {
         let (node, topic, kind) = (e.node, e.topic, e.kind);
         let key = EndpointKey { node, topic, kind };
-        evidence.endpoints.entry(key).or_default().extend(e.qos);
+        qos::add(evidence.endpoints.entry(key).or_default(), e.qos);
     }
     for mut action in model.actions {
         only_mode.restore(&mut action.modes, &action.figures);

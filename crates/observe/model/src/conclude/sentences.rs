@@ -6,6 +6,7 @@ use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
 use super::junctions;
 use crate::evidence::{few, Evidence, Note};
+use crate::schema::qos;
 use crate::schema::{Assumed, Bracket, Edge, Run};
 use crate::schema::{Junction, JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
@@ -94,6 +95,16 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
         sentences.insert(
             "Callbacks marked 'inferred' have no events of their own at start and end; the executor's calls around them stand in.".into(),
         );
+    }
+    for (key, qos) in &evidence.endpoints {
+        if qos.len() == qos::MOST {
+            sentences.insert(format!(
+                "{} asks for {} or more QoS settings on {}; more are not listed.",
+                key.node,
+                qos::MOST,
+                key.topic
+            ));
+        }
     }
     sentences
 }

@@ -1,6 +1,7 @@
 //! What publishers and subscriptions ask of the middleware: their QoS settings, by ROS 2's names.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A setting by the number that rmw gives it, which is the same in all distributions.
 macro_rules! policy {
@@ -129,6 +130,20 @@ pub(crate) fn of_codes(
     })
 }
 
+/// Most settings that are kept of the publishers, or subscriptions, of a node on a topic: whoever makes ever new ones must
+/// not fill the model.
+pub(crate) const MOST: usize = 16;
+
+/// Adds settings, and keeps the least [`MOST`]: the same ones in whatever order they come.
+pub(crate) fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
+    for qos in more {
+        all.insert(qos);
+        if all.len() > MOST {
+            all.pop_last();
+        }
+    }
+}
+
 /// Which way items pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -150,4 +165,24 @@ pub struct Endpoint {
     pub kind: EndpointKind,
     /// Their settings, sorted, each once: several where they differ, or runs did.
     pub qos: Vec<Qos>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_settings_are_kept_in_whatever_order_they_come() {
+        let of_depth = |depth| of_codes([1, 1, 2, 1], depth, [0; 3]).expect("known codes");
+        let (mut up, mut down, mut halves) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
+        add(&mut up, (0..100).map(of_depth));
+        add(&mut down, (0..100).rev().map(of_depth));
+        let mut later = BTreeSet::new();
+        add(&mut halves, (50..100).map(of_depth));
+        add(&mut later, (0..50).map(of_depth));
+        add(&mut halves, later);
+        assert_eq!(up.len(), MOST);
+        assert!(up == down && up == halves);
+        assert_eq!(up.last().map(|qos| qos.depth), Some(15));
+    }
 }

@@ -308,24 +308,37 @@ impl Synth {
                 rcl,
                 node,
             } => entities.endpoint_node(p, endpoint, rcl, node),
-            EventKind::EndpointQos {
-                endpoint,
-                rcl,
-                history,
-                reliability,
-                durability,
-                liveliness,
-                depth,
-                deadline_ns,
-                lifespan_ns,
-                lease_ns,
-            } => {
-                let codes = [history, reliability, durability, liveliness];
-                let times = [deadline_ns, lifespan_ns, lease_ns];
-                if let Some(qos) = of_codes(codes, depth, times) {
-                    entities.endpoint_qos(p, endpoint, rcl, qos);
+            EventKind::EndpointQos { .. } => self.endpoint_qos(&event.kind, p),
+            EventKind::PublisherInit { .. }
+            | EventKind::SubscriptionInit { .. }
+            | EventKind::ServiceInit { .. }
+            | EventKind::ClientInit { .. } => self.endpoint_of_node(&event.kind, p),
+            EventKind::ClientGid { rmw, gid } => {
+                if let Some(client) = entities.client_gid(p, rmw, gid) {
+                    self.flow.announce(&mut self.cx, gid, client);
                 }
             }
+            EventKind::EndpointFound {
+                endpoint,
+                rcl,
+                rmw,
+                ref name,
+            } => entities.endpoint_found(p, endpoint, [rcl, rmw], name),
+            EventKind::LinkInit {
+                end,
+                link,
+                depth,
+                sends,
+                ref name,
+            } => entities.link_init(p, end, (link, depth, sends), name),
+            EventKind::HandleFini { handle } => entities.fini(p, handle),
+            _ => {}
+        }
+    }
+
+    /// A publisher, subscription, service or client begins.
+    fn endpoint_of_node(&mut self, event: &EventKind, p: ProcessIndex) {
+        match *event {
             EventKind::PublisherInit {
                 publisher: rcl,
                 node,
@@ -358,26 +371,31 @@ impl Synth {
                 rmw,
                 ref name,
             } => self.endpoint_init(p, EndpointKind::Client, [rcl, rmw, node], name, 0),
-            EventKind::ClientGid { rmw, gid } => {
-                if let Some(client) = entities.client_gid(p, rmw, gid) {
-                    self.flow.announce(&mut self.cx, gid, client);
-                }
-            }
-            EventKind::EndpointFound {
-                endpoint,
-                rcl,
-                rmw,
-                ref name,
-            } => entities.endpoint_found(p, endpoint, [rcl, rmw], name),
-            EventKind::LinkInit {
-                end,
-                link,
-                depth,
-                sends,
-                ref name,
-            } => entities.link_init(p, end, (link, depth, sends), name),
-            EventKind::HandleFini { handle } => entities.fini(p, handle),
             _ => {}
+        }
+    }
+
+    /// What an endpoint asks of the middleware.
+    fn endpoint_qos(&mut self, event: &EventKind, p: ProcessIndex) {
+        let &EventKind::EndpointQos {
+            endpoint,
+            rcl,
+            history,
+            reliability,
+            durability,
+            liveliness,
+            depth,
+            deadline_ns,
+            lifespan_ns,
+            lease_ns,
+        } = event
+        else {
+            return;
+        };
+        let codes = [history, reliability, durability, liveliness];
+        let times = [deadline_ns, lifespan_ns, lease_ns];
+        if let Some(qos) = of_codes(codes, depth, times) {
+            self.cx.entities.endpoint_qos(p, endpoint, rcl, qos);
         }
     }
 

@@ -18,6 +18,7 @@ use crate::evidence::{
 use crate::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
 use crate::modes::{ModeId, PerMode};
+use crate::schema::qos;
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{
     EndpointKind, Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical,
@@ -426,7 +427,8 @@ impl<'a> Finish<'a> {
                     _ => EndpointKind::Subscription,
                 },
             };
-            evidence.endpoints.entry(key).or_default().extend(qos);
+            let of = evidence.endpoints.entry(key).or_default();
+            qos::add(of, qos.iter().copied());
         }
     }
 

@@ -9,6 +9,7 @@
 // Endpoint kinds in the map `endpoints`, beside those of maps.h.
 #define ENDPOINT_DDS_TOPIC 7
 #define ENDPOINT_DDS_CONDITION 8
+#define ENDPOINT_DDS_LISTENER 9
 
 // Topics by their handle, under the name that ROS 2 has for them.
 struct dds_topic {
@@ -37,6 +38,14 @@ struct {
 	__type(key, struct endpoint_key);
 	__type(value, __u64);
 } dds_conditions SEC(".maps");
+
+// Functions of listeners that were reported, and for which program of the process.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct endpoint_key);
+	__type(value, __u64);
+} dds_listeners SEC(".maps");
 
 // The listener's functions that a thread is in: one may write what another one takes at once.
 #define DDS_DEPTH 4
@@ -179,7 +188,8 @@ DDS_ENDPOINT(on_cyclone_endpoint, (__u32)ARG2(ctx), 0, CYCLONE)
 // Publisher::create_datawriter(this, Topic *, ...)
 DDS_ENDPOINT(on_fast_writer, ARG2(ctx), 0, FAST)
 
-// Fills a field with the name of the topic that a call has kept.
+// Fills a field with the name of the topic that a call has kept; empty if that is not known. The recorder leaves such
+// an endpoint out, and says how many there are.
 #define READ_TOPIC(field, call, pid_tgid)                                                          \
 	do {                                                                                       \
 		struct endpoint_key _key = { .handle = (call).argument[0],                         \
@@ -218,6 +228,7 @@ PROBE(on_dds_writer_return)
 
 PROBE(on_dds_reader_return)
 {
+	bool is_named = true;
 	struct call call;
 
 	ENTER_DDS();
@@ -233,8 +244,11 @@ PROBE(on_dds_reader_return)
 		r->rmw = reader;
 		r->depth = 0;
 		READ_TOPIC(r->topic, call, pid_tgid);
+		is_named = r->topic[0];
 		SUBMIT(r);
 	}
+	if (!is_named)
+		return 0;
 	struct record_subscription_object *o = BEGIN(subscription_object, pid_tgid);
 	if (o) {
 		o->subscription = reader;
@@ -299,6 +313,23 @@ PROBE(on_cyclone_condition_return)
 }
 
 // ---- listeners
+// Whether the program of this process has named this function before: many readers share one, and nobody is to wait
+// for what is probed.
+static __always_inline bool is_reported(__u64 pid_tgid, __u64 function)
+{
+	struct endpoint_key key = { .handle = function,
+				    .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_DDS_LISTENER };
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u64 program = BPF_CORE_READ(task, self_exec_id), *before;
+
+	before = bpf_map_lookup_elem(&dds_listeners, &key);
+	if (before && *before == program)
+		return true;
+	bpf_map_update_elem(&dds_listeners, &key, &program, BPF_ANY);
+	return false;
+}
+
 // The recorder probes the function that a listener has for new data, before it can be called.
 static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u64 function,
 					__u64 library)
@@ -306,7 +337,7 @@ static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
 
 	count_hit(ctx);
-	if (!function || !p)
+	if (!function || !p || is_reported(pid_tgid, function))
 		return;
 	struct record_dds_listener *r = BEGIN(dds_listener, pid_tgid);
 	if (r) {
@@ -451,8 +482,8 @@ PROBE(on_dds_callback_return)
 }
 
 // ---- samples
-// A writer writes: the library takes the time within the call, and tells it to readers alone.
-static __always_inline int dds_write(struct pt_regs *ctx, __u64 pid_tgid, __u64 writer, __u64 now)
+// A thread writes.
+static __always_inline void dds_writes(__u64 pid_tgid, __u64 now)
 {
 	struct dds_frame *frame = dds_frame(pid_tgid);
 
@@ -460,6 +491,12 @@ static __always_inline int dds_write(struct pt_regs *ctx, __u64 pid_tgid, __u64 
 	if (frame && frame->start_ns)
 		dds_start(pid_tgid, frame);
 	mark_publisher(pid_tgid, now);
+}
+
+// A writer writes: the library takes the time within the call, and tells it to readers alone.
+static __always_inline int dds_write(struct pt_regs *ctx, __u64 pid_tgid, __u64 writer, __u64 now)
+{
+	dds_writes(pid_tgid, now);
 	struct record_publish_unstamped *r = BEGIN_HIT_AT(publish_unstamped, pid_tgid, now);
 	if (r) {
 		r->rmw = writer;
@@ -493,7 +530,7 @@ PROBE(on_cyclone_write_ts)
 	__u64 now = bpf_ktime_get_ns();
 
 	ENTER_DDS();
-	mark_publisher(pid_tgid, now);
+	dds_writes(pid_tgid, now);
 	struct record_publish *r = BEGIN_HIT_AT(publish, pid_tgid, now);
 	if (r) {
 		r->rmw = (__u32)ARG1(ctx);

@@ -77,6 +77,7 @@ struct task_struct {
 	int tgid;
 	int wake_cpu;
 	unsigned int flags;
+	__u64 self_exec_id;
 	struct task_struct *group_leader;
 	char comm[16];
 	struct task_struct *real_parent;

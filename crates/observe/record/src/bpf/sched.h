@@ -314,10 +314,11 @@ int on_exec(__u64 *ctx)
 		if (tgid != own_tgid)
 			report_program(task, *p, reported);
 	}
-	if (!(*p & (PROCESS_MARKED | PROCESS_SEEN)))
-		return 0;
-	// A new program: whether it uses ROS 2 is not known yet.
+	__u8 before = *p;
+	// A new program: whether it uses ROS 2, and whether it is late, is not known yet.
 	*p &= PROCESS_MARKED;
+	if (!(before & (PROCESS_MARKED | PROCESS_SEEN)))
+		return 0;
 	struct record_exec *r = BEGIN(exec, pid_tgid_of(task));
 	if (r) {
 		READ_COMM(r->comm, task);

@@ -4,10 +4,12 @@
 //! place and length are checked and limited; nothing of it is mapped, because a mapped file that
 //! shrinks ends its reader by a signal.
 
+mod starts;
 mod tables;
 
 use crate::placement::Machine;
 use onbeat_proc::foreign::{Opened, Reach};
+pub use starts::begins_function;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -68,6 +68,7 @@ pub struct Tables {
     sections: Vec<Section>,
     /// Index of the section with the sections' names.
     names: u32,
+    unwind: Option<Segment>,
 }
 
 impl Tables {
@@ -106,9 +107,11 @@ impl Tables {
         };
         let size = header.e_shentsize.get(LE).into();
         let count = if at == 0 { 0 } else { count };
+        let unwind = of_type(&segments, elf::PT_GNU_EH_FRAME).next();
         Ok(Tables {
             machine,
-            segments: segments.iter().filter_map(segment).collect(),
+            segments: of_type(&segments, elf::PT_LOAD).collect(),
+            unwind,
             sections: table(source, at, count, (size, SECTIONS_MAX), "sections")?,
             names,
         })
@@ -122,6 +125,11 @@ impl Tables {
     /// What is loaded of it.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The table that leads from places to how they are unwound.
+    pub fn unwind_table(&self) -> Option<Segment> {
+        self.unwind
     }
 
     /// Whether it has a section of that name.
@@ -214,8 +222,9 @@ fn symbol_of(symbol: &Sym) -> Symbol {
     }
 }
 
-fn segment(header: &ProgramHeader) -> Option<Segment> {
-    (header.p_type.get(LE) == elf::PT_LOAD).then(|| Segment {
+fn of_type(headers: &[ProgramHeader], kind: u32) -> impl Iterator<Item = Segment> + '_ {
+    let of_type = headers.iter().filter(move |h| h.p_type.get(LE) == kind);
+    of_type.map(|header| Segment {
         address: header.p_vaddr.get(LE),
         size: header.p_memsz.get(LE),
         offset: header.p_offset.get(LE),

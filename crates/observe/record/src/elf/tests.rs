@@ -309,3 +309,94 @@ fn a_file_that_shrinks_while_it_is_read_is_refused_or_lacks_its_code() {
     drop(done);
     shrink.join().unwrap();
 }
+
+/// This program, against its own symbols.
+#[test]
+fn functions_begin_where_symbols_say_and_nowhere_else() {
+    let opened = Reach::Here("/proc/self/exe".into()).open().unwrap();
+    let symbols = Symbols::of(&opened, true, |name| name.contains("onbeat")).unwrap();
+    let functions: Vec<&Function> = symbols
+        .iter()
+        .map(|(_, f)| f)
+        .filter(|f| f.code.len() > 8)
+        .collect();
+    assert!(functions.len() > 100, "{}", functions.len());
+    let begins = |f: &&&Function| begins_function(&opened, f.file_offset);
+    let known = functions.iter().filter(begins).count();
+    // Variables are among the symbols; generated code without unwinding is not.
+    assert!(
+        known > functions.len() / 2,
+        "{known} of {}",
+        functions.len()
+    );
+    for f in functions.iter().take(1000) {
+        for within in 1..8 {
+            let at = f.file_offset + within;
+            assert!(!begins_function(&opened, at), "{at:#x}");
+        }
+    }
+}
+
+/// A program with a function `hot` that has a cold part.
+fn compiled(dir: &Path) -> PathBuf {
+    let (source, program) = (dir.join("a.c"), dir.join("a"));
+    // Saves registers and keeps a value on the stack in its cold part too.
+    let code = "#include <stdio.h>\n#include <stdlib.h>\n\
+        __attribute__((noinline)) int hot(int n, char **v) {\n\
+          char text[64]; int length = snprintf(text, sizeof text, \"%d\", n);\n\
+          if (__builtin_expect(n > 1000, 0)) { puts(v[0]); printf(\"%s %d\", text, length); exit(puts(text)); }\n\
+          return length + text[0]; }\n\
+        int main(int n, char **v) { return hot(n, v); }\n";
+    std::fs::write(&source, code).unwrap();
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-O2", "-o"]).arg(&program).arg(&source);
+    assert!(cc.status().unwrap().success());
+    program
+}
+
+/// Code that returns in no usual way, and the cold parts of functions, have descriptions too.
+#[test]
+fn the_entry_of_a_program_and_cold_parts_are_no_functions() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path());
+    let opened = Reach::Here(program.clone()).open().unwrap();
+    let symbols = Symbols::of(&opened, true, |_| true).unwrap();
+    let begins = |name: &str| {
+        let found = symbols.get(name).unwrap_or_else(|| panic!("{name}"));
+        begins_function(&opened, found.file_offset)
+    };
+    assert!(begins("main") && begins("hot"));
+    assert!(!begins("_start"));
+    if symbols.get("hot.cold").is_some() {
+        assert!(!begins("hot.cold"));
+    }
+    // The same in a file without its symbols, and none where there is no such table.
+    let at = symbols.get("hot").unwrap().file_offset;
+    let mut strip = std::process::Command::new("strip");
+    assert!(strip.arg(&program).status().unwrap().success());
+    let stripped = Reach::Here(program).open().unwrap();
+    assert!(begins_function(&stripped, at) && !begins_function(&stripped, at + 4));
+    assert!(!begins_function(&Image::new().bytes[..], CODE as u64));
+}
+
+/// A table of any bytes leads nowhere, and is read in few steps.
+#[test]
+fn a_damaged_table_of_functions_is_no_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = std::fs::read(compiled(dir.path())).unwrap();
+    let symbols = Symbols::of(&good[..], true, |name| name == "hot").unwrap();
+    let at = symbols.get("hot").unwrap().file_offset;
+    assert!(begins_function(&good[..], at));
+    let table = good
+        .windows(4)
+        .position(|w| w == [1, 0x1b, 3, 0x3b])
+        .unwrap();
+    for change in 0..64 {
+        let mut bytes = good.clone();
+        bytes[table + change] ^= 0xff;
+        // Whatever it says, it returns.
+        begins_function(&bytes[..], at);
+        bytes.truncate(table + change);
+        assert!(!begins_function(&bytes[..], at));
+    }
+}

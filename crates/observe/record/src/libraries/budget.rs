@@ -79,6 +79,19 @@ impl Budget {
         }
     }
 
+    /// The user whose process is visited.
+    pub fn user(&self) -> Option<u32> {
+        self.user
+    }
+
+    /// So many probes of a user are detached.
+    pub fn give_back(&mut self, user: Option<u32>, probes: usize) {
+        self.all = self.all.saturating_sub(probes);
+        if let Some(count) = user.and_then(|user| self.probes.get_mut(&user)) {
+            *count = count.saturating_sub(probes);
+        }
+    }
+
     /// Counts a file of the user whose process is visited.
     pub fn count_file(&mut self) {
         if let Some(user) = self.user {

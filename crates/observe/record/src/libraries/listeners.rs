@@ -1,18 +1,46 @@
 //! The functions that listeners of plain DDS have for new data: each is probed in its own process
 //! alone, so that nobody can have another one's functions probed.
 
-use super::{owner_of, Libraries, Site};
-use crate::kernel::{Kernel, Uprobe};
+use super::{owner_of, Attached, Libraries, Site};
+use crate::elf::begins_function;
+use crate::kernel::{Kernel, Uprobe, UprobeLink};
 use crate::placement::Placement;
-use onbeat_proc::maps::mapped_files_in;
+use onbeat_proc::foreign::Opened;
+use onbeat_proc::maps::{mapped_files_in, MappedFile};
 use onbeat_proc::reader::ANSWER_MAX;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// What it means that a function of a listener is not probed.
+const TAKEN_FOR_LOOPS: &str = "callbacks of listeners are taken for loops that take samples";
 
 /// Functions that are probed in one process. Large systems have some hundred.
 const OF_PROCESS_MAX: usize = 256;
 
-/// The functions that were probed, by process.
-pub(super) type Listeners = std::collections::HashMap<u32, HashSet<u64>>;
+/// What was probed of one process.
+#[derive(Default)]
+struct OfProcess {
+    /// Functions that need not be looked at again.
+    known: HashSet<u64>,
+    links: Vec<UprobeLink>,
+    /// Who it counts for.
+    user: Option<u32>,
+}
+
+/// The functions of listeners that are probed.
+#[derive(Default)]
+pub(super) struct Listeners {
+    processes: HashMap<u32, OfProcess>,
+    /// Numbers of probes: all functions of a file share one for each program.
+    numbers: HashMap<((u64, u64), &'static str), u32>,
+}
+
+impl Listeners {
+    /// All links, for detaching.
+    pub(super) fn links(&mut self) -> Vec<UprobeLink> {
+        let processes = self.processes.drain();
+        processes.flat_map(|(_, of)| of.links).collect()
+    }
+}
 
 /// A place in a file that a process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +80,79 @@ impl Libraries {
         fast: bool,
     ) -> usize {
         self.budget.visit(Some(pid));
-        let known = self.listeners.entry(pid).or_default();
-        if known.len() >= OF_PROCESS_MAX || !known.insert(function) {
+        let of = self.listeners.processes.entry(pid).or_default();
+        if of.known.contains(&function) {
+            return 0;
+        }
+        if of.known.len() >= OF_PROCESS_MAX {
+            self.budget.leave_out(format!(
+                "process {pid} has more than {OF_PROCESS_MAX} functions of listeners: {TAKEN_FOR_LOOPS}"
+            ));
             return 0;
         }
         if !self.budget.has_room(0) {
             return 0;
         }
+        let links = self.probe_listener(kernel, pid, function, fast);
+        let links = links.unwrap_or_else(|why| {
+            let sentence = format!("process {pid}: a listener's function {why}: {TAKEN_FOR_LOOPS}");
+            self.budget.leave_out(sentence);
+            vec![]
+        });
+        let attached = links.len();
+        (0..attached).for_each(|_| self.budget.count());
+        let of = self.listeners.processes.entry(pid).or_default();
+        of.known.insert(function);
+        of.links.extend(links);
+        of.user = self.budget.user();
+        attached
+    }
+
+    fn probe_listener(
+        &mut self,
+        kernel: &Kernel,
+        pid: u32,
+        function: u64,
+        fast: bool,
+    ) -> Result<Vec<UprobeLink>, String> {
+        let (place, file) = self.place_of(pid, function)?;
+        let look = |opened: &Opened| (owner_of(opened), begins_function(opened, place.offset));
+        let ((owner, is_start), opened) = self
+            .read(&file, look)
+            .map_err(|e| format!("cannot be read: {e}"))?;
+        // A probe stays with the process if it executes another program, also one with root's rights. Then it
+        // must do no harm: at the start of a function it does none. Who harms files of the own harms nobody else.
+        let own = onbeat_proc::user(pid).is_some_and(|user| owner == Some(user.uid));
+        if !own && !is_start {
+            return Err(format!("is no function of {}", file.path));
+        }
+        let entry = match fast {
+            true => "on_fast_callback",
+            false => "on_cyclone_callback",
+        };
+        let path = opened.path();
+        let mut attach = |program: &'static str, at_return: bool| {
+            let probe = Uprobe {
+                program,
+                file: &path,
+                offset: place.offset,
+                at_return,
+                number: self.listener_number(&file, program),
+                counter_offset: 0,
+                pid,
+            };
+            let link = kernel.attach_uprobe(&probe);
+            self.tell_listener(&file, program, at_return, link.as_ref().err());
+            link.map_err(|e| format!("cannot be probed: {e}"))
+        };
+        // The return first: a call in between is not seen, instead of seeming never to end.
+        let returned = attach("on_dds_callback_return", true)?;
+        let entered = attach(entry, false)?;
+        Ok(vec![returned, entered])
+    }
+
+    /// Where an address of a process lies.
+    fn place_of(&mut self, pid: u32, function: u64) -> Result<(CodePlace, MappedFile), String> {
         let found = self.ask(pid, |reader| {
             let maps = reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)?;
             let maps = maps.unwrap_or_default();
@@ -68,49 +162,59 @@ impl Libraries {
                 (place, files.files)
             }))
         });
-        let Some((place, files)) = found.flatten() else {
-            return 0;
-        };
-        let Some(file) = files.first() else {
-            return 0;
-        };
-        let Ok((Some(_), opened)) = self.read(file, owner_of) else {
-            return 0;
-        };
-        let mut attached = 0;
-        let entry = match fast {
-            true => "on_fast_callback",
-            false => "on_cyclone_callback",
-        };
-        for (program, at_return) in [(entry, false), ("on_dds_callback_return", true)] {
-            let link = kernel.attach_uprobe(&Uprobe {
-                program,
-                file: &opened.path(),
-                offset: place.offset,
-                at_return,
-                number: self.next_number(),
-                counter_offset: 0,
-                pid,
-            });
-            let site = Site {
-                name: "on_data_available",
-                file,
-                symbol: "on_data_available",
-                offset: 0,
-                placement: match at_return {
-                    true => "uretprobe",
-                    false => Placement::Stepped.name(),
-                },
-                consequence: "callbacks of listeners are taken for loops that take samples",
-            };
-            attached += self.keep(site, link);
+        let found = found.ok_or("was not looked at: the process does not answer")?;
+        let (place, mut files) = found.ok_or("lies in no file")?;
+        match files.is_empty() {
+            true => Err(format!("lies in a file that is not there: {}", place.path)),
+            false => Ok((place, files.swap_remove(0))),
         }
-        attached
     }
 
-    /// A process has ended: its id may be used again.
+    /// The number of a program's probes in the functions of this file.
+    fn listener_number(&self, file: &MappedFile, program: &'static str) -> u32 {
+        let known = self.listeners.numbers.get(&(file.id, program));
+        known.copied().unwrap_or(self.next_number())
+    }
+
+    /// Lists a program's probes in this file, once.
+    fn tell_listener(
+        &mut self,
+        file: &MappedFile,
+        program: &'static str,
+        at_return: bool,
+        error: Option<&String>,
+    ) {
+        let number = self.listener_number(file, program);
+        if self
+            .listeners
+            .numbers
+            .insert((file.id, program), number)
+            .is_some()
+        {
+            return;
+        }
+        let site = Site {
+            name: "on_data_available",
+            file,
+            symbol: "on_data_available",
+            offset: 0,
+            placement: match at_return {
+                true => "uretprobe",
+                false => Placement::Stepped.name(),
+            },
+            consequence: TAKEN_FOR_LOOPS,
+        };
+        let info = site.info(error.cloned());
+        self.probes.push(Attached { info, link: None });
+    }
+
+    /// A process has ended, or executes another program: what was probed of it is not there any more.
     pub fn forget_listeners(&mut self, pid: u32) {
-        self.listeners.remove(&pid);
+        let Some(of) = self.listeners.processes.remove(&pid) else {
+            return;
+        };
+        self.budget.give_back(of.user, of.links.len());
+        UprobeLink::detach(of.links);
     }
 }
 

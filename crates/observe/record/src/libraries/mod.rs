@@ -122,6 +122,21 @@ impl<'a> Site<'a> {
             ..self
         }
     }
+
+    /// As manifests list it; `error`: why it is not attached.
+    fn info(&self, error: Option<String>) -> ProbeInfo {
+        ProbeInfo {
+            name: self.name.into(),
+            library: self.file.path.clone(),
+            symbol: self.symbol.into(),
+            offset: self.offset,
+            placement: self.placement.into(),
+            hits: 0,
+            attached: error.is_none(),
+            consequence: error.is_some().then(|| self.consequence.into()),
+            error,
+        }
+    }
 }
 
 /// What a process was found to use.
@@ -141,7 +156,8 @@ pub struct Found {
 
 impl Drop for Libraries {
     fn drop(&mut self) {
-        UprobeLink::detach(self.probes.drain(..).filter_map(|probe| probe.link));
+        let links = self.probes.drain(..).filter_map(|probe| probe.link);
+        UprobeLink::detach(links.chain(self.listeners.links()));
     }
 }
 
@@ -174,20 +190,8 @@ impl Libraries {
         };
         let is_attached = link.is_some();
         self.budget.count();
-        self.probes.push(Attached {
-            info: ProbeInfo {
-                name: site.name.into(),
-                library: site.file.path.clone(),
-                symbol: site.symbol.into(),
-                offset: site.offset,
-                placement: site.placement.into(),
-                hits: 0,
-                attached: is_attached,
-                consequence: error.is_some().then(|| site.consequence.into()),
-                error,
-            },
-            link,
-        });
+        let info = site.info(error);
+        self.probes.push(Attached { info, link });
         usize::from(is_attached)
     }
 

@@ -30,6 +30,7 @@ static char directory[PATH_BYTES]; // of the rings
 static __u64 ring_bytes;
 static __u64 network_namespace; // of the recorder; 0: it hears nobody
 static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
+static struct stat std_err; // as the program began
 static pthread_key_t at_exit;
 
 struct call {
@@ -192,7 +193,7 @@ static int tell(int error)
 static void tell_otherwise(int error, int failed)
 {
 	char path[PATH_BYTES + NAME_BYTES];
-	struct stat network;
+	struct stat network, now;
 	int fd;
 
 	file_name(path, "refused.", error);
@@ -201,6 +202,9 @@ static void tell_otherwise(int error, int failed)
 		close(fd);
 		return;
 	}
+	// Descriptor 2 may be the robot's by now: a daemon closes it, and opens what it needs.
+	if (fstat(2, &now) || now.st_dev != std_err.st_dev || now.st_ino != std_err.st_ino)
+		return;
 	if (!network_namespace || (failed == ECONNREFUSED && !stat("/proc/self/ns/net", &network) &&
 				   network.st_ino == network_namespace))
 		return;
@@ -408,9 +412,13 @@ static __always_inline void submit(const void *record)
 {
 	// A handler that stopped this thread before may have taken another ring, and counted this record
 	// as lost, or forked: then the ring is the parent's.
-	if ((__u64)((const __u8 *)record - thread.bytes) < 2 * ring_bytes &&
-	    thread.file == process->file)
+	if (thread.file != process->file || !thread.ring)
+		return;
+	if ((__u64)((const __u8 *)record - thread.bytes) < 2 * ring_bytes)
 		__atomic_store_n(&thread.ring->written, thread.written, __ATOMIC_RELEASE);
+	else
+		// What was kept of the former ring's position may stand in this one's place.
+		thread.written = thread.ring->written;
 }
 
 // ---- begin
@@ -437,6 +445,9 @@ static void configure(void)
 	setting = getenv("ONBEAT_PRELOAD_NET");
 	network_namespace = setting ? strtoull(setting, 0, 10) : 0;
 	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
+	// Where there is none, nothing is compared equal: no device has this number.
+	if (fstat(2, &std_err))
+		std_err.st_dev = ~0;
 	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	// An early key: glibc has room for it in each thread, and allocates nothing.

@@ -53,6 +53,8 @@ pub struct Rings {
     /// Of processes whose files were removed.
     lost: Vec<u64>,
     refused: BTreeMap<OsString, Refused>,
+    /// What was heard beyond the limit.
+    unheard: u64,
     buffer: Vec<u8>,
 }
 
@@ -84,6 +86,7 @@ impl Rings {
             last: OsString::new(),
             lost: vec![0; KIND_COUNT],
             refused: BTreeMap::new(),
+            unheard: 0,
             buffer: Vec::new(),
         })
     }
@@ -115,9 +118,13 @@ impl Rings {
         for head in self.files.values().filter_map(|s| s.head.as_ref()) {
             add(&mut lost, &head.lost);
         }
+        let more = (self.unheard > 0).then(|| Refused {
+            pid: 0,
+            reason: format!("it has no rings; {} more said so", self.unheard),
+        });
         Losses {
             by_kind: file::named(&lost),
-            refused: self.refused.values().cloned().collect(),
+            refused: self.refused.values().cloned().chain(more).collect(),
         }
     }
 
@@ -152,6 +159,10 @@ impl Rings {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     self.refuse(&name, pid_of(&name), e.to_string());
                 }
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    let reason = "its events were read late or not at all, since too many files are open: raise the limit (ulimit -Hn) of the recorder";
+                    self.refuse(OsStr::new("crowded"), 0, reason.into());
+                }
                 Err(_) => {}
             }
         }
@@ -166,6 +177,8 @@ impl Rings {
             let name = OsString::from(format!("told.{}", told.pid));
             if self.refused.len() < TOLD_MAX || self.refused.contains_key(&name) {
                 self.refuse(&name, told.pid, without_rings(told));
+            } else {
+                self.unheard += 1;
             }
         }
     }

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// Longest message that is read.
 const MESSAGE_MAX: usize = 64;
 
+/// Bytes of control data that has credentials and nothing else.
+// SAFETY: arithmetic.
+const CREDENTIALS_BYTES: usize =
+    unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+
 /// What a process said. The kernel says who it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
@@ -58,8 +63,9 @@ impl Ear {
     /// The next message, if there is one that says something.
     pub fn hear(&self) -> Option<Told> {
         let mut text = [0u8; MESSAGE_MAX];
-        // Aligned as its head has to be.
-        let mut control = [0u64; 16];
+        // Room for the credentials alone: descriptors that come along are closed by the kernel. Aligned as its head
+        // has to be.
+        let mut control = [0u64; CREDENTIALS_BYTES / size_of::<u64>()];
         let mut part = libc::iovec {
             iov_base: text.as_mut_ptr().cast(),
             iov_len: text.len(),
@@ -69,9 +75,10 @@ impl Ear {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of::<[u64; 16]>() as _;
+        message.msg_controllen = CREDENTIALS_BYTES as _;
+        let flags = libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the message's parts live through the call.
-        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0) };
+        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
         let length = usize::try_from(length).ok()?;
         let pid = sender(&message)?;
         Some(parse(pid, &text[..length]).unwrap_or(Told {
@@ -121,5 +128,53 @@ mod tests {
             assert_eq!(ear.hear(), Some(Told { pid, error, calls }), "{text}");
         }
         assert_eq!(ear.hear(), None);
+    }
+
+    /// Who may write here may send descriptors: the recorder must not hold them.
+    #[test]
+    fn descriptors_that_come_along_are_not_kept() {
+        let ear = Ear::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));
+        let ear = ear.expect("a socket");
+        let name = ear.0.local_addr().expect("its name");
+        let file = std::fs::File::open("/proc/self/stat").expect("a file");
+        let marked = || {
+            let fds = std::fs::read_dir("/proc/self/fd")
+                .expect("descriptors")
+                .flatten();
+            let paths = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+            paths.filter(|path| path.ends_with("stat")).count()
+        };
+        let before = marked();
+        send_with(&name, b"1 2", file.as_raw_fd());
+        let pid = std::process::id();
+        let (error, calls) = (1, 2);
+        assert_eq!(ear.hear(), Some(Told { pid, error, calls }));
+        assert_eq!(marked(), before);
+    }
+
+    /// Sends a text with a descriptor.
+    fn send_with(to: &SocketAddr, text: &[u8], fd: i32) {
+        let mouth = UnixDatagram::unbound().expect("a socket");
+        mouth.connect_addr(to).expect("connected");
+        let mut part = libc::iovec {
+            iov_base: text.as_ptr().cast_mut().cast(),
+            iov_len: text.len(),
+        };
+        let mut control = [0u64; 4];
+        // SAFETY: plain data, filled below; all parts live through the call.
+        unsafe {
+            let mut message: libc::msghdr = zeroed();
+            message.msg_iov = &raw mut part;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4) as _;
+            let head = &mut *libc::CMSG_FIRSTHDR(&raw const message);
+            head.cmsg_level = libc::SOL_SOCKET;
+            head.cmsg_type = libc::SCM_RIGHTS;
+            head.cmsg_len = libc::CMSG_LEN(4) as _;
+            libc::CMSG_DATA(head).cast::<i32>().write_unaligned(fd);
+            let sent = libc::sendmsg(mouth.as_raw_fd(), &raw const message, 0);
+            assert_eq!(sent, text.len() as isize);
+        }
     }
 }

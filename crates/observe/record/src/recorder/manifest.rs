@@ -27,6 +27,8 @@ pub struct RunManifest {
     unowned: HashMap<u32, usize>,
     /// Timers by process whose period and clock their memory did not show.
     unread_timers: HashMap<u32, usize>,
+    /// Readers and writers of plain DDS by process whose topic is not known.
+    unnamed: BTreeMap<u32, usize>,
 }
 
 /// Handles that are told apart, and names of nodes that are listed, of one process. Large robots
@@ -206,6 +208,13 @@ impl RunManifest {
         *self.unread_timers.entry(pid).or_default() += 1;
     }
 
+    /// The topic of a reader or writer of plain DDS is not known.
+    pub fn unnamed_topic(&mut self, pid: u32) {
+        if self.unnamed.len() < LISTED_MAX || self.unnamed.contains_key(&pid) {
+            *self.unnamed.entry(pid).or_default() += 1;
+        }
+    }
+
     /// Records of a kind that were lost on a CPU, in all.
     pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
         let by_cpu = self.content.lost.entry(kind.into()).or_default();
@@ -235,7 +244,19 @@ impl RunManifest {
             sentences.extend(self.timers_not_recovered(process));
             sentences
         })
+        .chain(self.topics_not_known())
         .collect()
+    }
+
+    fn topics_not_known(&self) -> impl Iterator<Item = String> + '_ {
+        self.unnamed.iter().map(|(pid, count)| {
+            let process = self.content.observed.processes.iter().rev().find(|p| p.pid == *pid);
+            let command = process.map_or("", |p| &p.command);
+            format!(
+                "process {pid} ({}): {count} of its readers and writers are of topics that the middleware has built in, or that were made before: they are not in the model.",
+                program(command)
+            )
+        })
     }
 
     fn timers_not_recovered(&self, process: &ProcessInfo) -> Option<String> {
@@ -395,6 +416,11 @@ mod tests {
         assert!(sentences[0].contains("nodes' names are not known"));
         assert!(sentences[1].contains("2 endpoints"));
         assert!(sentences[2].contains("the periods of 5 of its timers"));
+        let mut of_dds = RunManifest::new("", 4096);
+        (0..3).for_each(|_| of_dds.unnamed_topic(4));
+        let sentences = of_dds.not_recovered();
+        assert_eq!(sentences.len(), 1, "{sentences:?}");
+        assert!(sentences[0].contains("process 4") && sentences[0].contains("3 of its readers"));
         manifest.node(3, "/a".into());
         assert_eq!(manifest.not_recovered().len(), 2);
         manifest.node(3, "/b".into());

@@ -18,7 +18,7 @@ use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::limits::Border;
 use crate::privilege::{self, Needs};
-use crate::records;
+use crate::records::{self, DDS_NODE};
 use onbeat_time::clock::{monotonic_ns, realtime_offset_ns};
 use onbeat_trace::manifest::Means;
 use onbeat_trace::{Event, EventKind};
@@ -236,11 +236,18 @@ impl Recording {
             self.late.forget(event.pid);
             self.libraries.forget_listeners(event.pid);
         }
+        if matches!(event.kind, EventKind::Exec { .. }) {
+            self.libraries.forget_listeners(event.pid);
+        }
         if let EventKind::EndpointFound {
             endpoint, rcl, rmw, ..
         } = event.kind
         {
             self.late.endpoint(event.pid, endpoint, rcl, rmw);
+        }
+        if is_unnamed(&event.kind) {
+            self.log.manifest.unnamed_topic(event.pid);
+            return;
         }
         match event.kind {
             EventKind::IntraPublish { publisher, .. } => self.late_publisher(&event, publisher),
@@ -337,7 +344,8 @@ impl Recording {
     fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
         if stopped || self.is_inside(pid, true) {
             let libraries = &mut self.libraries;
-            libraries.visit_listener(&self.kernel, pid, function, fast);
+            let attached = libraries.visit_listener(&self.kernel, pid, function, fast);
+            self.visited(pid, attached);
         }
         if stopped {
             self.kernel.suspended().resume(pid);
@@ -386,6 +394,17 @@ impl Recording {
         for &timer in &set.timers {
             self.late_timer(set.time_ns, set.pid, set.tid, timer);
         }
+    }
+}
+
+/// Whether it is an endpoint of plain DDS whose topic is not known: two of them are not of one topic.
+fn is_unnamed(event: &EventKind) -> bool {
+    match event {
+        EventKind::PublisherInit { node, topic, .. }
+        | EventKind::SubscriptionInit { node, topic, .. } => {
+            *node == DDS_NODE as u64 && topic.is_empty()
+        }
+        _ => false,
     }
 }
 

@@ -121,6 +121,10 @@ impl Backend for Local {
         Ok(entries)
     }
 
+    fn age(&self, key: &str) -> io::Result<Option<Duration>> {
+        found(fs::symlink_metadata(self.path(key))).map(|m| m.as_ref().map(age))
+    }
+
     fn remove(&self, key: &str) -> io::Result<()> {
         found(fs::remove_file(self.path(key))).map(|_| ())
     }

@@ -37,6 +37,9 @@ pub(crate) trait Backend: Send + Sync {
     /// All files whose names begin with `PLACE/`, in any order.
     fn list(&self, place: &str) -> io::Result<Vec<Entry>>;
 
+    /// Since a file was written last, as in [`Entry`]. None if there is no such file.
+    fn age(&self, key: &str) -> io::Result<Option<Duration>>;
+
     /// Removes a file. It is no error if there is none.
     fn remove(&self, key: &str) -> io::Result<()>;
 
@@ -46,8 +49,8 @@ pub(crate) trait Backend: Send + Sync {
     /// What killed writers have left and no name leads to: removes what is older, and counts it.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
-    /// How long a writer may take from its first file to the last, where no lock keeps those out who tidy up:
-    /// what is older and nothing names is of nobody at work.
+    /// How long a writer may take from a file to the row that names it, where no lock keeps those out who tidy
+    /// up: what is twice as old and nothing names is of nobody at work.
     fn longest(&self) -> Option<Duration>;
 
     /// Keeps those out who tidy up (`alone`), or who write, until the result is dropped; where places have such

@@ -1,8 +1,9 @@
 //! A store in a bucket of an object store with an S3 interface.
 //!
 //! Files are written whole or not at all by the interface itself. No write needs a condition: two writers meet at
-//! a name only with the same bytes, and to write these anew makes them young, so that nobody tidies them up. What
-//! the environment says of credentials goes into signatures, and into no message.
+//! a name only with the same bytes, and to write these anew makes them young, so that nobody tidies them up who
+//! looks after that. Who looked just before is met by the writer, which looks whether its files are there once
+//! the index names them. What the environment says of credentials goes into signatures, and into no message.
 
 use super::answer::{code, fault, refused};
 use super::{Backend, Entry};
@@ -27,8 +28,12 @@ const ATTEMPTS: u32 = 4;
 const MOST_PUT: u64 = 5 << 30;
 /// Most bytes of a page of a list: a thousand names of a kilobyte, and what is said of them.
 const MOST_PAGE: u64 = 16 << 20;
-/// There are no locks: a writer has a day.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Most pages of a list: ten million names.
+const MOST_PAGES: usize = 10_000;
+/// Names on a page, by the interface.
+const PAGE_NAMES: usize = 1000;
+/// There are no locks: a writer has half a day.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 /// A store in a bucket, below a prefix.
 pub(crate) struct Bucket {
@@ -97,19 +102,15 @@ impl Bucket {
         &self,
         mut request: impl FnMut() -> Result<Response<Body>, ureq::Error>,
     ) -> io::Result<Response<Body>> {
-        for attempt in 1.. {
-            let busy = match request() {
-                Ok(answer) => match answer.status().as_u16() {
-                    429 | 500 | 502 | 503 | 504 if attempt < ATTEMPTS => true,
-                    _ => return Ok(answer),
-                },
-                Err(ureq::Error::Io(_) | ureq::Error::Timeout(_)) if attempt < ATTEMPTS => true,
+        for attempt in 1..ATTEMPTS {
+            match request() {
+                Ok(answer) if !is_busy(&answer) => return Ok(answer),
+                Ok(_) | Err(ureq::Error::Io(_) | ureq::Error::Timeout(_)) => {}
                 Err(e) => return Err(fault(e)),
-            };
-            debug_assert!(busy);
+            }
             std::thread::sleep(Duration::from_millis(200 << attempt));
         }
-        Err(ErrorKind::TimedOut.into())
+        request().map_err(fault)
     }
 
     /// One page of a list, and how far its end is from the end of the list.
@@ -123,27 +124,49 @@ impl Bucket {
         if answer.status().as_u16() != 200 {
             return Err(refused(&mut answer));
         }
-        // Both by the server's clock.
-        let date = answer.headers().get("date").and_then(|d| d.to_str().ok());
-        let date = date.and_then(|d| jiff::fmt::rfc2822::parse(d).ok());
-        let now = date.map_or_else(Timestamp::now, |d| d.timestamp());
+        let now = now(&answer);
         let text = answer.body_mut().with_config().limit(MOST_PAGE);
         let text = text.read_to_string().map_err(fault)?;
         let page = ListObjectsV2::parse_response(&text)
             .map_err(|_| io::Error::other("the server's list is no list of S3's"))?;
+        if page.contents.len() > PAGE_NAMES {
+            return Err(io::Error::other("a page of the server's list is too long"));
+        }
         let entries = page.contents.into_iter().filter_map(|object| {
             let key = object.key.strip_prefix(&self.prefix)?.to_string();
-            let age = |written: Timestamp| now.duration_since(written).try_into().ok();
             let written = object.last_modified.and_then(|t| t.parse().ok());
             // Consoles of object stores make empty files to show folders.
             (!key.is_empty() && !key.ends_with('/')).then(|| Entry {
                 key,
                 bytes: object.size.unwrap_or(0),
-                age: written.and_then(age).unwrap_or_default(),
+                age: since(now, written),
             })
         });
         Ok((entries.collect(), page.next_continuation_token))
     }
+}
+
+/// Whether the server asks to send the request later.
+fn is_busy(answer: &Response<Body>) -> bool {
+    matches!(answer.status().as_u16(), 429 | 500 | 502 | 503 | 504)
+}
+
+/// A time that a header says.
+fn header(answer: &Response<Body>, name: &str) -> Option<Timestamp> {
+    let text = answer.headers().get(name)?.to_str().ok()?;
+    let time = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(time.timestamp())
+}
+
+/// The time by the server's clock, as times of files are.
+fn now(answer: &Response<Body>) -> Timestamp {
+    header(answer, "date").unwrap_or_else(Timestamp::now)
+}
+
+/// Since then; zero where it is not known.
+fn since(now: Timestamp, written: Option<Timestamp>) -> Duration {
+    let since = written.and_then(|written| now.duration_since(written).try_into().ok());
+    since.unwrap_or_default()
 }
 
 fn agent() -> Agent {
@@ -230,16 +253,29 @@ impl Backend for Bucket {
             place => self.key(&format!("{place}/")),
         };
         let (mut all, mut after) = (Vec::new(), None);
-        loop {
+        for _ in 0..MOST_PAGES {
             let (entries, next) = self.page(&prefix, after.as_deref())?;
             all.extend(entries);
-            if next.is_some() && next == after {
-                return Err(io::Error::other("the server's list has no end"));
-            }
-            after = next;
-            if after.is_none() {
+            if next.is_none() {
                 return Ok(all);
             }
+            after = next;
+        }
+        Err(io::Error::other("the server's list does not end"))
+    }
+
+    fn age(&self, key: &str) -> io::Result<Option<Duration>> {
+        let key = self.key(key);
+        let action = self.bucket.head_object(Some(&self.credentials), &key);
+        let mut answer = self.send(|| self.agent.head(action.sign(VALID).as_str()).call())?;
+        match answer.status().as_u16() {
+            200 => {
+                let written = header(&answer, "last-modified");
+                Ok(Some(since(now(&answer), written)))
+            }
+            // Such an answer has no text that could say which of the two is missing.
+            404 => Ok(None),
+            _ => Err(refused(&mut answer)),
         }
     }
 

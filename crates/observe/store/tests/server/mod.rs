@@ -4,7 +4,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
@@ -65,11 +65,5 @@ impl Server {
             ("AWS_SECRET_ACCESS_KEY", SECRET.into()),
             ("AWS_ENDPOINT_URL", self.endpoint.clone()),
         ]
-    }
-
-    /// Where it keeps its buckets.
-    #[allow(dead_code)]
-    pub fn root(&self) -> &Path {
-        self.dir.path()
     }
 }

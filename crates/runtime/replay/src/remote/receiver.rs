@@ -18,19 +18,23 @@ pub struct Remote {
     streams: Vec<Stream>,
     damage: Vec<String>,
     items: u64,
+    /// Most bytes of an item.
+    most: usize,
     over: bool,
     stop: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Remote {
     /// Waits until the sender has said which streams there are. `name` is what messages call it, `stop` says whether
-    /// nobody wants it any more. Not real-time safe.
+    /// nobody wants it any more. An item has `most` bytes at most: what comes takes little more memory than that.
+    /// Not real-time safe.
     ///
     /// # Errors
     /// The sender is gone, or is no replay.
     pub fn open(
         name: &str,
         halves: Halves,
+        most: usize,
         stop: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Remote, SourceError> {
         let (outgoing, incoming) = halves;
@@ -43,6 +47,7 @@ impl Remote {
             streams: Vec::new(),
             damage: Vec::new(),
             items: 0,
+            most,
             over: false,
             stop,
         };
@@ -68,7 +73,7 @@ impl Remote {
     fn whole_record(&mut self) -> Result<Option<usize>, SourceError> {
         loop {
             let rest = self.bytes.len() - self.read;
-            match record::length(&self.bytes[self.read..]) {
+            match record::length(&self.bytes[self.read..], self.most) {
                 Ok(Some(length)) if length <= rest => return Ok(Some(length)),
                 Ok(_) => {}
                 Err(what) => return Err(self.fault(format!("the sender sends {what}"))),

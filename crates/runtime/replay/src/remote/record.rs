@@ -5,8 +5,12 @@ use serde::{Deserialize, Serialize};
 
 /// Version of what is sent.
 const VERSION: u32 = 1;
-/// Most bytes of a record: an item of 1 GiB.
-const MOST: usize = (1 << 30) + 64;
+/// Most bytes of an item.
+pub(super) const MOST_ITEM: usize = 1 << 30;
+/// Most bytes of what is said at the beginning and at the end.
+const MOST_TEXT: usize = 16 << 20;
+/// Before the bytes of an item: its time and its stream.
+const STAMP: usize = 12;
 
 const BEGIN: u8 = 0;
 const ITEM: u8 = 1;
@@ -86,33 +90,45 @@ fn stream(told: Told) -> Stream {
     }
 }
 
-/// Hands a record's parts to `put`, in order.
-pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) {
+/// What is too long to be said: its bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong(pub usize);
+
+/// Hands a record's parts to `put`, in order; none of them if it is too long.
+pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     let begin = Begin {
         version: VERSION,
         streams: streams.iter().map(told).collect(),
     };
-    text(BEGIN, &begin, put);
+    text(BEGIN, &begin, put)
 }
 
-/// An item; it has at most 1 GiB.
-pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) {
-    head(ITEM, 12 + bytes.len(), put);
+/// An item.
+pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
+    if bytes.len() > MOST_ITEM {
+        return Err(TooLong(bytes.len()));
+    }
+    head(ITEM, STAMP + bytes.len(), put);
     put(&stamp.time_ns.to_le_bytes());
     put(&stamp.stream.0.to_le_bytes());
     put(bytes);
+    Ok(())
 }
 
 /// The end.
-pub(super) fn end(end: &End, put: &mut dyn FnMut(&[u8])) {
-    text(END, end, put);
+pub(super) fn end(end: &End, put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
+    text(END, end, put)
 }
 
-fn text(kind: u8, value: &impl Serialize, put: &mut dyn FnMut(&[u8])) {
+fn text(kind: u8, value: &impl Serialize, put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     // A struct of texts and numbers always has a JSON text.
     let text = serde_json::to_vec(value).unwrap_or_default();
+    if text.len() > MOST_TEXT {
+        return Err(TooLong(text.len()));
+    }
     head(kind, text.len(), put);
     put(&text);
+    Ok(())
 }
 
 fn head(kind: u8, bytes: usize, put: &mut dyn FnMut(&[u8])) {
@@ -120,17 +136,24 @@ fn head(kind: u8, bytes: usize, put: &mut dyn FnMut(&[u8])) {
     put(&[kind]);
 }
 
-/// Bytes of the first record, with its length; none as long as that is not there.
+/// Bytes of the first record, with its length; none as long as its length and kind are not there. An item has `most`
+/// bytes at most.
 ///
 /// # Errors
 /// There is no such record.
-pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
-    let Some(length) = bytes.first_chunk() else {
+pub(super) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, String> {
+    let Some([a, b, c, d, kind]) = bytes.first_chunk() else {
         return Ok(None);
     };
-    match u32::from_le_bytes(*length) as usize {
-        length @ 1..=MOST => Ok(Some(4 + length)),
-        _ => Err("a record of a length that there is not"),
+    let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+    let item = length.saturating_sub(1 + STAMP);
+    match *kind {
+        ITEM if item > most => Err(format!(
+            "an item of {item} bytes, and the buffer here has room for {most}: give more memory (--memory or --buffer)"
+        )),
+        BEGIN | END if length > 1 + MOST_TEXT => Err("a record that is too long".into()),
+        BEGIN | ITEM | END if length > 0 => Ok(Some(4 + length)),
+        _ => Err("a record of no known kind".into()),
     }
 }
 
@@ -174,7 +197,7 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
 #[doc(hidden)]
 pub fn records(mut bytes: &[u8]) -> u64 {
     let mut good = 0;
-    while let Ok(Some(length)) = length(bytes) {
+    while let Ok(Some(length)) = length(bytes, MOST_ITEM) {
         if length > bytes.len() {
             break;
         }

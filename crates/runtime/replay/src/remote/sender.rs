@@ -1,13 +1,13 @@
 //! The sending side: reads a recording and sends it as fast as the other side takes it.
 
-use super::record::{self, End};
+use super::record::{self, End, TooLong};
 use super::{LOOK_NS, SIZES};
 use crate::item::{Source, SourceError};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 
 /// What was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Items.
     pub items: u64,
@@ -38,8 +38,16 @@ pub enum SendFault {
         taken: u64,
     },
     /// It was asked to stop.
-    #[error("stopped before all was sent; the receiving side plays what it has")]
-    Stopped,
+    #[error("stopped after {} items; the receiving side plays what it has", .0.items)]
+    Stopped(Sent),
+    /// It cannot be said to the other side.
+    #[error("{what} is longer than a link of a replay takes: {bytes} bytes")]
+    TooLong {
+        /// What.
+        what: String,
+        /// Its length.
+        bytes: usize,
+    },
 }
 
 /// What is written and has not left.
@@ -73,7 +81,7 @@ impl Writer<'_> {
             match self.outgoing.send(message.len(), Some(until), fill) {
                 Ok(_) => break,
                 Err(SendError::NoCredit { .. }) if !(self.stop)() => {}
-                Err(SendError::NoCredit { .. }) => self.failed = Some(SendFault::Stopped),
+                Err(SendError::NoCredit { .. }) => self.failed = Some(stopped()),
                 Err(e) => self.failed = Some(e.into()),
             }
         }
@@ -96,6 +104,21 @@ pub fn send(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sent, SendFault> {
+    let mut sent = Sent::default();
+    match send_all(source, halves, stop, progress, &mut sent) {
+        Ok(()) => Ok(sent),
+        Err(SendFault::Stopped(_)) => Err(SendFault::Stopped(sent)),
+        Err(e) => Err(e),
+    }
+}
+
+fn send_all(
+    source: &mut dyn Source,
+    halves: Halves,
+    stop: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(u64),
+    sent: &mut Sent,
+) -> Result<(), SendFault> {
     let (outgoing, mut incoming) = halves;
     let mut writer = Writer {
         outgoing,
@@ -103,21 +126,59 @@ pub fn send(
         failed: None,
         stop,
     };
-    record::begin(source.streams(), &mut |bytes| writer.put(bytes));
-    let mut sent = Sent {
-        items: 0,
-        bytes: 0,
-        damage: Vec::new(),
+    record::begin(source.streams(), &mut |bytes| writer.put(bytes))
+        .map_err(|long| too_long("the list of streams".into(), long))?;
+    let fault = send_items(source, &mut writer, progress, sent)?;
+    sent.damage = source.damage().to_vec();
+    let end = End {
+        damage: sent.damage.clone(),
+        fault: fault.as_ref().map(ToString::to_string),
     };
+    record::end(&end, &mut |bytes| writer.put(bytes))
+        .map_err(|long| too_long("what is said at the end".into(), long))?;
+    writer.flush();
+    writer.check()?;
+    let taken = confirmed(&mut *incoming, &fault, stop)?;
+    match fault {
+        Some(fault) => Err(fault),
+        None if taken == sent.items => Ok(()),
+        None => Err(SendFault::Differs {
+            sent: sent.items,
+            taken,
+        }),
+    }
+}
+
+/// It was asked to stop; how much was sent is known above.
+fn stopped() -> SendFault {
+    SendFault::Stopped(Sent::default())
+}
+
+fn too_long(what: String, TooLong(bytes): TooLong) -> SendFault {
+    SendFault::TooLong { what, bytes }
+}
+
+/// Sends items to the end of the recording, or until something of it or of the user ends it: what.
+fn send_items(
+    source: &mut dyn Source,
+    writer: &mut Writer<'_>,
+    progress: &mut dyn FnMut(u64),
+    sent: &mut Sent,
+) -> Result<Option<SendFault>, SendFault> {
     let mut item = Vec::new();
-    let fault = loop {
-        if stop() {
-            break Some(SendFault::Stopped);
+    loop {
+        if (writer.stop)() {
+            return Ok(Some(SendFault::Stopped(sent.clone())));
         }
         match source.next(&mut item) {
-            Ok(Some(stamp)) => record::item(stamp, &item, &mut |bytes| writer.put(bytes)),
-            Ok(None) => break None,
-            Err(e) => break Some(e.into()),
+            Ok(Some(stamp)) => {
+                if let Err(long) = record::item(stamp, &item, &mut |bytes| writer.put(bytes)) {
+                    let what = format!("item {} of the recording", sent.items + 1);
+                    return Ok(Some(too_long(what, long)));
+                }
+            }
+            Ok(None) => return Ok(None),
+            Err(e) => return Ok(Some(e.into())),
         }
         writer.check()?;
         sent.items += 1;
@@ -125,23 +186,6 @@ pub fn send(
         if sent.items.is_multiple_of(1024) {
             progress(sent.items);
         }
-    };
-    sent.damage = source.damage().to_vec();
-    let end = End {
-        damage: sent.damage.clone(),
-        fault: fault.as_ref().map(ToString::to_string),
-    };
-    record::end(&end, &mut |bytes| writer.put(bytes));
-    writer.flush();
-    writer.check()?;
-    let taken = confirmed(&mut *incoming, &fault, stop)?;
-    match fault {
-        Some(fault) => Err(fault),
-        None if taken == sent.items => Ok(sent),
-        None => Err(SendFault::Differs {
-            sent: sent.items,
-            taken,
-        }),
     }
 }
 
@@ -158,7 +202,7 @@ fn confirmed(
         };
         match incoming.receive(Some(now_ns() + LOOK_NS), &mut take) {
             Ok(true) => return Ok(taken.unwrap_or_default()),
-            Ok(false) if stop() && fault.is_none() => return Err(SendFault::Stopped),
+            Ok(false) if stop() && fault.is_none() => return Err(stopped()),
             // Asked to stop before: it has little time for that.
             Ok(false) if stop() => return Ok(0),
             Ok(false) => {}

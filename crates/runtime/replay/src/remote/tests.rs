@@ -8,6 +8,9 @@ use onbeat_link::Shm;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Most bytes of an item.
+const MOST: usize = 1 << 20;
+
 static LINKS: AtomicUsize = AtomicUsize::new(0);
 
 /// The sender's and the receiver's end.
@@ -68,7 +71,7 @@ fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Res
     let (here, there) = link();
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || send(&mut listed, here, &|| false, &mut |_| {}));
-        let mut remote = Remote::open("link:x", there, never()).expect("it begins");
+        let mut remote = Remote::open("link:x", there, MOST, never()).expect("it begins");
         assert_eq!(remote.streams(), streams());
         let (came, end) = all(&mut remote);
         let said = sender.join().expect("no panic").map_err(|e| e.to_string());
@@ -113,9 +116,12 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
     let asked = AtomicUsize::new(0);
     let stop = || asked.fetch_add(1, Ordering::Relaxed) > 20;
     let stopped = send(&mut listed, here, &stop, &mut |_| {}).expect_err("it was stopped");
-    assert!(matches!(stopped, SendFault::Stopped), "{stopped}");
+    assert!(
+        matches!(&stopped, SendFault::Stopped(sent) if sent.items > 0),
+        "{stopped}"
+    );
     // What is on its way comes, then the end that was not said.
-    let mut remote = Remote::open("link:x", there, never()).expect("it begins");
+    let mut remote = Remote::open("link:x", there, MOST, never()).expect("it begins");
     let (came, end) = all(&mut remote);
     assert!(came.len() >= 14, "{}", came.len());
     assert!(end
@@ -133,18 +139,23 @@ fn what_is_no_recording_is_refused_in_one_line() {
                 stream: StreamId(stream),
             },
         );
-        record::item(stamp, b"x", &mut |b| bytes.extend_from_slice(b));
+        record::item(stamp, b"x", &mut |b| bytes.extend_from_slice(b)).expect("short");
         bytes
     };
     let mut begin = Vec::new();
-    record::begin(&streams(), &mut |b| begin.extend_from_slice(b));
+    record::begin(&streams(), &mut |b| begin.extend_from_slice(b)).expect("short");
     let other = br#"{"version":2,"streams":[]}"#;
     let mut version = (other.len() as u32 + 1).to_le_bytes().to_vec();
     version.push(0);
     version.extend_from_slice(other);
     for (bytes, what) in [
-        (vec![0, 0, 0, 0], "a length that there is not"),
-        (vec![255; 4], "a length that there is not"),
+        (vec![0; 5], "no known kind"),
+        (vec![255, 255, 255, 255, 0], "too long"),
+        (vec![255; 5], "no known kind"),
+        (
+            [&begin[..], &((MOST + 14) as u32).to_le_bytes(), &[1]].concat(),
+            "an item of 1048577 bytes, and the buffer here has room for 1048576",
+        ),
         (vec![1, 0, 0, 0, 9], "no known kind"),
         (vec![2, 0, 0, 0, 0, b'{'], "no list of streams"),
         (version, "another version"),
@@ -155,7 +166,7 @@ fn what_is_no_recording_is_refused_in_one_line() {
     ] {
         let ((mut outgoing, _incoming), there) = link();
         outgoing.send_copy(&bytes).expect("sent");
-        let opened = Remote::open("link:x", there, never());
+        let opened = Remote::open("link:x", there, MOST, never());
         let said = match opened {
             Err(e) => e.to_string(),
             Ok(mut remote) => all(&mut remote).1.expect("refused"),
@@ -165,4 +176,16 @@ fn what_is_no_recording_is_refused_in_one_line() {
             "{said}: {what}"
         );
     }
+}
+
+#[test]
+fn what_is_too_long_for_a_record_is_not_begun() {
+    // Zeroed pages, of which none is touched.
+    let long = vec![0; record::MOST_ITEM + 1];
+    let stamp = Stamp {
+        time_ns: 1,
+        stream: StreamId(0),
+    };
+    let refused = record::item(stamp, &long, &mut |_| panic!("nothing of it is sent"));
+    assert_eq!(refused, Err(record::TooLong(long.len())));
 }

@@ -14,6 +14,13 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Of the player's thread, unless another is asked for.
+const PRIORITY: u8 = 80;
+/// Most bytes of the buffer, unless others are asked for: 64M in words.
+const MEMORY: u64 = 64 << 20;
+/// What the loader may stand still in addition, unless asked for: 1s in words.
+const STALL: Duration = Duration::from_secs(1);
+
 /// Play recorded traffic again: nothing is lost, and every item leaves at its time.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -117,7 +124,7 @@ struct How {
     #[command(flatten)]
     buffer: BufferArgs,
     /// Priority of the player under SCHED_FIFO; 0: time-sharing
-    #[arg(long, value_name = "1-99", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=99))]
+    #[arg(long, value_name = "1-99", default_value_t = PRIORITY, value_parser = clap::value_parser!(u8).range(0..=99))]
     priority: u8,
     /// CPU of the player
     #[arg(long, value_name = "CPU")]
@@ -206,11 +213,15 @@ impl Args {
         })
     }
 
-    /// Whether it is said when or how items are played.
-    pub fn is_paced(&self) -> bool {
-        let how = &self.how;
+    /// Whether anything is said of how items are played here.
+    pub fn says_how(&self) -> bool {
+        let (how, buffer) = (&self.how, &self.how.buffer);
         let paced = how.rate != 1.0 || how.as_fast_as_consumed || how.clock.is_some();
-        paced || self.paused || self.plan || self.max_late.is_some() || !self.report.is_empty()
+        let player = how.priority != PRIORITY || how.cpu.is_some() || !how.spin.is_zero();
+        let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
+        let told = self.max_late.is_some() || !self.report.is_empty();
+        let played = paced || player || how.answer.is_some() || self.paused;
+        played || sized || buffer.unmeasured || told || self.plan
     }
 
     /// What is played.

@@ -145,11 +145,15 @@ impl Peer {
 
     /// Waits for an answer that has to come.
     pub fn expect(&mut self, answer: &str) -> Result<String, LabError> {
-        match self.hear(answer, Instant::now() + PATIENCE)? {
+        self.expect_within(answer, PATIENCE)
+    }
+
+    fn expect_within(&mut self, answer: &str, limit: Duration) -> Result<String, LabError> {
+        match self.hear(answer, Instant::now() + limit)? {
             Some(rest) => Ok(rest),
             None => {
                 let _ = self.child.end(libc::SIGKILL);
-                let why = format!("no '{answer}' within {} s", PATIENCE.as_secs());
+                let why = format!("no '{answer}' within {} s", limit.as_secs());
                 Err(self.failure(&why))
             }
         }
@@ -157,7 +161,12 @@ impl Peer {
 
     /// Waits for the end of its run and returns what it used.
     pub fn done(&mut self) -> Result<Usage, LabError> {
-        let words = self.expect("done")?;
+        self.done_after(Duration::ZERO)
+    }
+
+    /// The same for a run that takes so long.
+    pub fn done_after(&mut self, run: Duration) -> Result<Usage, LabError> {
+        let words = self.expect_within("done", run + PATIENCE)?;
         Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
     }
 

@@ -7,6 +7,7 @@ use super::process::Clock;
 use super::process::Tie;
 use super::{Entities, EntityKind, HandleKind, NewEntity};
 use crate::index::NameId;
+use crate::schema::qos;
 use crate::schema::Qos;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
 use crate::synth::values::Gid;
@@ -98,7 +99,8 @@ impl Entities {
         };
         let entity = self.get(e);
         if let (Some(node), Some(name)) = (entity.node(), entity.name()) {
-            self.qos.entry((kind, node, name)).or_default().insert(qos);
+            let of = self.qos.entry((kind, node, name)).or_default();
+            qos::add(of, [qos]);
         }
     }
 

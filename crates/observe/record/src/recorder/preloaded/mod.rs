@@ -298,7 +298,10 @@ impl Session for Preloaded {
                 self.log.lost(kind, 0, counts);
             }
         }
-        let sentence = |r: crate::preload::Refused| format!("Process {}: {}.", r.pid, r.reason);
+        let sentence = |r: crate::preload::Refused| match r.pid {
+            0 => format!("A process: {}.", r.reason),
+            pid => format!("Process {pid}: {}.", r.reason),
+        };
         self.lost.refused = losses.refused.into_iter().map(sentence).collect();
     }
 

@@ -89,8 +89,9 @@ impl Group {
             peer.expect("ready")?;
         }
         start_all(&mut self.peers, LEAD)?;
+        let takes = Duration::from_secs_f64(f64::from(count) / rate_hz);
         for peer in self.peers.iter_mut().rev() {
-            peer.done()?;
+            peer.done_after(takes)?;
         }
         stop_all(&mut self.peers)?;
         let taking = self.files.iter().filter(|(takes, _)| *takes);

@@ -43,7 +43,7 @@ impl Experiment for Latency {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["sizes", "remote", "listeners", "pingpong", "chain"]
+        &["sizes", "middlewares", "remote", "listeners", "pingpong", "chain"]
     }
 
     fn takes_long(&self) -> bool {
@@ -55,8 +55,9 @@ impl Experiment for Latency {
         report.note(governor());
         let peers = Peers::of_programs(context, &mut report, &ARMS.map(|a| a.program))?;
         type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
-        let parts: [(&str, Part); 5] = [
-            ("sizes", sizes::measure),
+        let parts: [(&str, Part); 6] = [
+            ("sizes", sizes::conditions),
+            ("middlewares", sizes::middlewares),
             ("remote", remote::measure),
             ("listeners", listeners::measure),
             ("pingpong", chain::ping_pong),

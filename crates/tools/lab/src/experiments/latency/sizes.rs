@@ -46,15 +46,43 @@ impl Condition {
 
 /// How Fast DDS is to send, beneath ROS 2: by the variables that it reads itself. They are heeded where
 /// ROS 2 does not choose the transports, which it does on `LOCALHOST`.
-const TRANSPORTS: [(&str, &str, &str); 3] = [
-    ("ROS 2 Kilted, UDP", "udp", "UDPv4"),
-    (
-        "ROS 2 Kilted, UDP with 4 MB of buffers",
-        "udp_buffers",
-        "UDPv4?max_msg_size=60KB&sockets_size=4MB",
-    ),
-    ("ROS 2 Kilted, LARGE_DATA", "large_data", "LARGE_DATA"),
+struct Transport {
+    name: &'static str,
+    id: &'static str,
+    transports: &'static str,
+    /// Lost parts of a message are sent again at once: what the delays before that cost.
+    repaired_at_once: bool,
+}
+
+const TRANSPORTS: [Transport; 4] = [
+    Transport {
+        name: "ROS 2 Kilted, UDP",
+        id: "udp",
+        transports: "UDPv4",
+        repaired_at_once: false,
+    },
+    Transport {
+        name: "ROS 2 Kilted, UDP, repaired at once",
+        id: "udp_repaired",
+        transports: "UDPv4",
+        repaired_at_once: true,
+    },
+    Transport {
+        name: "ROS 2 Kilted, UDP with 4 MB of buffers",
+        id: "udp_buffers",
+        transports: "UDPv4?max_msg_size=60KB&sockets_size=4MB",
+        repaired_at_once: false,
+    },
+    Transport {
+        name: "ROS 2 Kilted, LARGE_DATA",
+        id: "large_data",
+        transports: "LARGE_DATA",
+        repaired_at_once: false,
+    },
 ];
+
+/// Settings of Fast DDS for [`Transport::repaired_at_once`].
+const REPAIRED: &str = include_str!("../../../native/repaired-at-once.xml");
 
 const CONDITIONS: [Condition; 4] = [
     Condition {
@@ -75,8 +103,48 @@ const CONDITIONS: [Condition; 4] = [
     },
 ];
 
-/// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+/// One middleware beside the other, and Fast DDS with other settings.
+pub fn middlewares(
+    context: &mut Context,
+    report: &mut Report,
+    peers: &Peers,
+) -> Result<(), LabError> {
+    let mut arms = vec![];
+    for arm in peers.of(&ARMS) {
+        let id = arm.name.split(',').next().unwrap_or("").replace(' ', "");
+        let command = || peers.command(arm.program, false);
+        arms.push(over_sizes(
+            context,
+            peers,
+            command,
+            Series::new(arm.name, id),
+        )?);
+    }
+    let settings = context.dir().join("repaired-at-once.xml");
+    std::fs::write(&settings, REPAIRED).map_err(LabError::file("writing", &settings))?;
+    for transport in TRANSPORTS {
+        if !peers.has(&ROS2) {
+            continue;
+        }
+        let command = || {
+            let mut command = peers.command(ROS2.program, false)?;
+            command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
+            command.env("FASTDDS_BUILTIN_TRANSPORTS", transport.transports);
+            if transport.repaired_at_once {
+                command.env("FASTDDS_DEFAULT_PROFILES_FILE", &settings);
+                command.env("RMW_FASTRTPS_USE_QOS_FROM_XML", "1");
+            }
+            Ok(command)
+        };
+        let series = Series::new(transport.name, transport.id);
+        arms.push(over_sizes(context, peers, command, series)?);
+    }
+    let title = "Middlewares beside each other, real-time, idle";
+    tell::series(context, report, ("middlewares", title), &arms)
+}
+
+/// Size, priority and load.
+pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
     let mut ros = vec![];
     for condition in CONDITIONS {
         if peers.has(&ROS2) {
@@ -102,31 +170,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         &ros,
     )?;
     conclusions(report, &ros);
-    let mut arms = vec![];
-    for arm in peers.of(&ARMS) {
-        let id = arm.name.split(',').next().unwrap_or("").replace(' ', "");
-        let command = || peers.command(arm.program, false);
-        arms.push(over_sizes(
-            context,
-            peers,
-            command,
-            Series::new(arm.name, id),
-        )?);
-    }
-    for (name, id, transports) in TRANSPORTS {
-        if !peers.has(&ROS2) {
-            continue;
-        }
-        let command = || {
-            let mut command = peers.command(ROS2.program, false)?;
-            command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
-            command.env("FASTDDS_BUILTIN_TRANSPORTS", transports);
-            Ok(command)
-        };
-        arms.push(over_sizes(context, peers, command, Series::new(name, id))?);
-    }
-    let title = "Middlewares beside each other, real-time, idle";
-    tell::series(context, report, ("middlewares", title), &arms)
+    Ok(())
 }
 
 fn over_sizes(

@@ -2,6 +2,8 @@
 
 mod hits;
 mod latency;
+mod library;
+mod lttng;
 mod usage;
 
 use crate::frame::report::Report;
@@ -20,7 +22,7 @@ impl Experiment for Tracing {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["hits", "usage", "latency"]
+        &["hits", "library", "usage", "latency"]
     }
 
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
@@ -33,10 +35,21 @@ impl Experiment for Tracing {
                 hits::Costs::default()
             });
         }
+        let mut event_us = None;
+        if context.wants("library") || context.wants("usage") {
+            match library::measure(context, &mut report) {
+                Ok(us) => event_us = Some(us),
+                Err(e) => report.skip("cost of an event", e),
+            }
+        }
         if context.wants("usage") {
             if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement))
             {
                 report.skip("CPU time and bytes on the parking demo and SYN", e);
+            }
+            let by_library = event_us.map(|us| usage::of_library(context, &mut report, us));
+            if let Some(Err(e)) = by_library {
+                report.skip("CPU time of the library on the parking demo and SYN", e);
             }
         }
         if context.wants("latency") {

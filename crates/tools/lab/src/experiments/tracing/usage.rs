@@ -47,7 +47,7 @@ pub fn measure(
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);
     let stats = RunStats::enable()?;
-    let mut child = start(context, &dir, &times, seconds)?;
+    let mut child = start(context, &[], &dir, &times, seconds)?;
     let watched = watch(&mut child);
     drop(stats);
     let used = child
@@ -76,8 +76,50 @@ pub fn measure(
     figures(report, &recorded, &watched, apps_s, trap_s)
 }
 
+/// The same applications with the library of `record --preload`, of which an event costs `event_us`.
+pub fn of_library(
+    context: &mut Context,
+    report: &mut Report,
+    event_us: f64,
+) -> Result<(), LabError> {
+    let seconds: u32 = context.pick(60, 10);
+    let limit = Duration::from_secs(u64::from(seconds) + 300);
+    let title = format!("CPU time of the library: parking demo and SYN together for {seconds} s");
+    context.step(&title, limit);
+    let dir = context.dir().join("usage.trace");
+    let times = context.dir().join("usage.times");
+    let _ = std::fs::remove_dir_all(&dir);
+    let mut child = start(context, &["--preload"], &dir, &times, seconds)?;
+    let ended = child.wait(limit);
+    if !matches!(ended, Ok(Some(ended)) if ended.status.success()) {
+        let why = format!("it did not end well{}", child.said());
+        return Err(LabError::program("onbeat record --preload", why));
+    }
+    let manifest = recorded(&dir)?.manifest;
+    let apps_s = app_cpu_s(&times)?;
+    let probes = manifest.observed.probes.iter();
+    let called = probes.filter(|p| p.placement != "tracepoint");
+    let hits: u64 = called.map(|p| p.hits).sum();
+    let _ = std::fs::remove_dir_all(&dir);
+    let _ = std::fs::remove_file(&times);
+    let share = hits as f64 * event_us / 1e6 / apps_s * 100.0;
+    report.figure(
+        Figure::new("usage.library", share, "% of apps")
+            .target(Target::AtMost(0.05))
+            .baseline(0.3, "thesis, section 3.7")
+            .samples(hits),
+    );
+    Ok(())
+}
+
 /// Starts the recorder with both applications.
-fn start(context: &Context, dir: &Path, times: &Path, seconds: u32) -> Result<Guarded, LabError> {
+fn start(
+    context: &Context,
+    words: &[&str],
+    dir: &Path,
+    times: &Path,
+    seconds: u32,
+) -> Result<Guarded, LabError> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let (parking, syn) = (
         context.source("demos/parking/run.py")?,
@@ -86,6 +128,7 @@ fn start(context: &Context, dir: &Path, times: &Path, seconds: u32) -> Result<Gu
     let mut command = Command::new(context.onbeat());
     command
         .arg("record")
+        .args(words)
         .arg("-o")
         .arg(dir)
         .args(["--", "bash", "-c", SCRIPT, "bash"])

@@ -2,8 +2,8 @@
 //! library that is preloaded, which nobody can take away again, new ones are started each time.
 
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
-use super::pair;
-use super::{Cell, Policy, Setting, ARMS};
+use super::pair::{self, Way};
+use super::{Cell, Policy, Setting, ARMS, LTTNG, PRELOAD};
 use crate::frame::children::{self, Guarded};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
@@ -83,10 +83,18 @@ pub fn measure(
 
     let (mut segments, mut fresh) = (vec![], vec![]);
     let mut recorded = RecordedEvents::default();
-    for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng(&setting.id())) {
+    let arms = match nodes.lttng {
+        Some(_) => ARMS.len(),
+        None => LTTNG,
+    };
+    for (round, arm) in schedule(arms, rounds, &mut context.rng(&setting.id())) {
         if arm >= super::FRESH {
-            let recorded = (arm == super::PRELOAD).then_some(&mut recorded);
-            let (mine, from_ns, to_ns) = pair::measure(context, nodes, setting, segment, recorded)?;
+            let way = match (arm, &nodes.lttng) {
+                (PRELOAD, _) => Way::Preload(&mut recorded),
+                (LTTNG, Some(lttng)) => Way::Lttng(lttng),
+                _ => Way::Alone,
+            };
+            let (mine, from_ns, to_ns) = pair::measure(context, nodes, setting, segment, way)?;
             fresh.push((
                 mine,
                 Segment {
@@ -255,6 +263,9 @@ mod tests {
         assert_eq!(cell.release.pooled(0).values(), [6.0, 7.0, 8.0]);
         assert_eq!(cell.message.pooled(0).values(), [5.0, 6.0, 7.0]);
         assert_eq!(cell.release.pooled(1).values(), [9.0]);
-        assert_eq!((cell.sent, cell.arrived), ([4, 1, 0, 0], [3, 1, 0, 0]));
+        assert_eq!(
+            (cell.sent, cell.arrived),
+            ([4, 1, 0, 0, 0], [3, 1, 0, 0, 0])
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Figures and plots of the latency that recording adds.
 
-use super::{Cell, From, Policy, Setting, FRESH, PRELOAD};
+use super::{Cell, From, Policy, Setting, ARMS, FRESH, PRELOAD};
 use crate::frame::report::{Figure, Report, Target};
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
@@ -77,12 +77,20 @@ pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added]
     );
 }
 
-/// What the preloaded library adds: a cell each, and over all.
-pub fn of_preload(report: &mut Report, policy: Policy, from: From, cells: &[&Cell], rng: &mut Rng) {
+/// What an arm adds to a pair that is started alone: a cell each, and over all.
+pub fn of_fresh(
+    report: &mut Report,
+    policy: Policy,
+    from: From,
+    cells: &[&Cell],
+    arm: usize,
+    rng: &mut Rng,
+) {
     let mut all = vec![];
+    let id = ARMS[arm];
     for cell in cells {
-        let added = cell.samples(from).added_quantile(FRESH, PRELOAD, 0.5, rng);
-        let name = format!("preload.{}.{}.added_p50", from.id(), cell.setting.id());
+        let added = cell.samples(from).added_quantile(FRESH, arm, 0.5, rng);
+        let name = format!("{id}.{}.{}.added_p50", from.id(), cell.setting.id());
         let figure = Figure::new(name, added.value, "us");
         report.figure(figure.interval(added.low, added.high));
         all.push(added.value);
@@ -90,14 +98,14 @@ pub fn of_preload(report: &mut Report, policy: Policy, from: From, cells: &[&Cel
     let over = bootstrap(all.len(), 400, rng, |pick| {
         mean(&pick.iter().map(|&i| all[i]).collect::<Vec<_>>())
     });
-    let name = format!("preload.{}.{}.added_p50", from.id(), policy.name());
+    let name = format!("{id}.{}.{}.added_p50", from.id(), policy.name());
     let whose = "ros2_tracing, all events, mean (arXiv 2201.00393)";
-    report.figure(
-        Figure::new(name, over.value, "us")
-            .target(Target::AtMost(1.0))
-            .baseline(ROS2_TRACING_ADDED_US, whose)
-            .interval(over.low, over.high),
-    );
+    let figure = Figure::new(name, over.value, "us").baseline(ROS2_TRACING_ADDED_US, whose);
+    let figure = figure.interval(over.low, over.high);
+    report.figure(match arm {
+        PRELOAD => figure.target(Target::AtMost(1.0)),
+        _ => figure,
+    });
 }
 
 /// Messages and events that were lost.

@@ -6,6 +6,7 @@ mod nodes;
 mod pair;
 mod tables;
 
+use super::lttng::Lttng;
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
 use crate::measure::arms::ArmSamples;
@@ -17,10 +18,11 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../../native/latency.c");
 /// The first two are a pair of nodes that runs all the time, with a recorder or without; the others are
-/// pairs that are started for each segment, with the preloaded library or without.
-const ARMS: [&str; 4] = ["off", "onbeat", "started", "preload"];
+/// pairs that are started for each segment: alone, with onbeat's preloaded library, with LTTng.
+const ARMS: [&str; 5] = ["off", "onbeat", "started", "preload", "lttng"];
 const FRESH: usize = 2;
 const PRELOAD: usize = 3;
+const LTTNG: usize = 4;
 
 /// Scheduling of the two nodes' processes. As real-time threads they are not disturbed by other
 /// programs, so that what remains is the cost of the probes; as normal ones they compete with the
@@ -143,8 +145,8 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
 
 /// Policies, sizes and rates to measure.
 fn settings(context: &Context) -> Vec<Setting> {
-    let rates: &[u32] = context.pick(&[100, 500, 1000, 2000], &[100, 2000]);
-    let sizes: &[u32] = context.pick(&[1, 32, 64, 256], &[1, 64]);
+    let rates: &[u32] = context.pick(&[100, 500, 2000], &[100, 2000]);
+    let sizes: &[u32] = context.pick(&[1, 64, 256], &[1, 64]);
     let outer = |all: &[u32], x| all.first() == Some(&x) || all.last() == Some(&x);
     let mut settings = vec![];
     for policy in [Policy::RealTime, Policy::Normal] {
@@ -171,7 +173,15 @@ fn measure_cells(
     env: &Path,
 ) -> Result<Vec<Cell>, LabError> {
     let rounds = context.pick(8, 4);
-    let nodes = Nodes { program, env };
+    let lttng = Lttng::start(context);
+    if let Err(e) = &lttng {
+        report.skip("the arm with LTTng", e);
+    }
+    let nodes = Nodes {
+        program,
+        env,
+        lttng: lttng.ok(),
+    };
     let mut cells = vec![];
     for setting in settings(context) {
         // Enough messages for a 99th percentile also at the lowest rate.
@@ -182,8 +192,8 @@ fn measure_cells(
         });
         let title = setting.title();
         context.step(
-            &format!("latency, {title}, {rounds} rounds of off, onbeat and preload"),
-            segment * rounds as u32 * 40 + Duration::from_secs(120),
+            &format!("latency, {title}, {rounds} rounds of off, onbeat, preload and LTTng"),
+            segment * rounds as u32 * 50 + Duration::from_secs(120),
         );
         // One combination that fails does not take the others with it.
         match cell::measure(context, &nodes, setting, rounds, segment) {
@@ -230,5 +240,8 @@ fn summarise(context: &Context, report: &mut Report, policy: Policy, from: From,
         .tables
         .push(tables::latencies(policy, from, cells, &added));
     figures::over_cells(report, policy, from, &added, &mut rng);
-    figures::of_preload(report, policy, from, cells, &mut rng);
+    figures::of_fresh(report, policy, from, cells, PRELOAD, &mut rng);
+    if cells.iter().any(|c| c.arrived[LTTNG] > 0) {
+        figures::of_fresh(report, policy, from, cells, LTTNG, &mut rng);
+    }
 }

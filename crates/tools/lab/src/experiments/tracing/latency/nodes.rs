@@ -1,5 +1,6 @@
 //! The two nodes: their program, what they write down, and what recordings of them had.
 
+use super::super::lttng::Lttng;
 use crate::frame::LabError;
 use onbeat_trace::Manifest;
 use std::path::Path;
@@ -10,6 +11,8 @@ pub const REAL_TIME_PRIORITY: i32 = 20;
 pub struct Nodes<'a> {
     pub program: &'a Path,
     pub env: &'a Path,
+    /// None: it cannot be had here.
+    pub lttng: Option<Lttng>,
 }
 
 /// A line of the subscriber's file.

@@ -1,6 +1,7 @@
-//! Two nodes that are started for one segment: alone, or with the library that `onbeat record --preload`
-//! loads into them. They run in a domain of their own, beside the pair that runs all the time.
+//! Two nodes that are started for one segment: alone, with the library that `onbeat record --preload`
+//! loads into them, or with LTTng. They run in a domain of their own, beside the pair that runs all the time.
 
+use super::super::lttng::Lttng;
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
 use super::{Policy, Setting};
 use crate::frame::children::Guarded;
@@ -18,20 +19,32 @@ const SCRIPT: &str = r#"$5 "$1" sub "$2" & sub=$!
 $5 "$1" pub "$3" "$4" & pub=$!
 read end; kill $pub; sleep 0.3; kill $sub; wait"#;
 
-/// The samples of a pair, and the begin and end of its segment, ns. With `recorded` it has the library.
+/// What observes a pair.
+pub enum Way<'w> {
+    /// Nothing.
+    Alone,
+    /// The preloaded library; what it has recorded is added here.
+    Preload(&'w mut RecordedEvents),
+    Lttng(&'w Lttng),
+}
+
+/// The samples of a pair, and the begin and end of its segment, ns.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,
     setting: Setting,
     segment: Duration,
-    recorded: Option<&mut RecordedEvents>,
+    way: Way<'_>,
 ) -> Result<(Vec<Sample>, i64, i64), LabError> {
     let (file, trace) = ("pair.samples", "pair.trace");
     let (file, trace) = (context.dir().join(file), context.dir().join(trace));
     let _ = std::fs::remove_file(&file);
     let _ = std::fs::remove_dir_all(&trace);
-    let onto = recorded.is_some().then_some(&*trace);
-    let mut pair = start(context, nodes, setting, &file, onto)?;
+    let session = match way {
+        Way::Lttng(lttng) => Some(lttng.begin()?),
+        _ => None,
+    };
+    let mut pair = start(context, nodes, setting, (&file, &trace), &way)?;
     wait_ready(&mut pair)?;
     // As the others wait, once they have met.
     std::thread::sleep(Duration::from_millis(500));
@@ -43,32 +56,43 @@ pub fn measure(
     if !matches!(ended, Ok(Some(_))) {
         return Err(LabError::program("a pair of nodes", "it does not end"));
     }
-    if let Some(recorded) = recorded {
+    let samples = read_samples(&file)?;
+    if let Some(session) = session {
+        let published = session.end()?;
+        if published < samples.len() as u64 {
+            let what = format!("{published} publications of {} messages", samples.len());
+            return Err(LabError::unexpected("LTTng's recording of a pair", what));
+        }
+    }
+    if let Way::Preload(recorded) = way {
         if recorded.add(&recorder::recorded(&trace)?.manifest) == 0 {
             let what = "the recording of a pair with the library";
             return Err(LabError::unexpected(what, "nothing was called"));
         }
         let _ = std::fs::remove_dir_all(&trace);
     }
-    Ok((read_samples(&file)?, from_ns, to_ns))
+    Ok((samples, from_ns, to_ns))
 }
 
 fn start(
     context: &Context,
     nodes: &Nodes<'_>,
     setting: Setting,
-    file: &Path,
-    trace: Option<&Path>,
+    (file, trace): (&Path, &Path),
+    way: &Way<'_>,
 ) -> Result<Guarded, LabError> {
-    let mut command = match trace {
-        None => Command::new("sh"),
-        Some(trace) => {
-            let mut command = Command::new(context.onbeat());
+    let mut command = Command::new("sh");
+    match way {
+        Way::Alone => {}
+        Way::Preload(_) => {
+            command = Command::new(context.onbeat());
             command.args(["record", "--preload", "-o"]).arg(trace);
             command.args(["--", "sh"]);
-            command
         }
-    };
+        Way::Lttng(lttng) => {
+            command.env("LD_PRELOAD", lttng.library());
+        }
+    }
     let before = match setting.policy {
         Policy::Normal => String::new(),
         Policy::RealTime => format!("chrt -f {REAL_TIME_PRIORITY}"),

@@ -1,0 +1,21 @@
+// By LTTng's user-space tracer: preloaded, these functions stand in for libtracetools'. That of the wheels is bound to
+// an older tracer, which no session of today reaches.
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#include "lttng-events.h"
+
+void ros_trace_rcl_publish(const void *publisher, const void *message) {
+  lttng_ust_tracepoint(ros2, rcl_publish, publisher, message);
+}
+
+void ros_trace_rmw_publish(const void *publisher, const void *message, int64_t timestamp) {
+  lttng_ust_tracepoint(ros2, rmw_publish, publisher, message, timestamp);
+}
+
+void ros_trace_rmw_take(const void *subscription, const void *message, int64_t timestamp, bool taken) {
+  lttng_ust_tracepoint(ros2, rmw_take, subscription, message, timestamp, taken);
+}
+
+void ros_trace_rcl_take(const void *message) {
+  lttng_ust_tracepoint(ros2, rcl_take, message);
+}

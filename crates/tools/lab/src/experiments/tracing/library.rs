@@ -1,0 +1,161 @@
+//! What an event costs its caller: without anybody who listens, with the library that `onbeat record --preload` loads,
+//! and with LTTng.
+
+use super::lttng::Lttng;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{interleave, ArmSamples};
+use crate::measure::recorder::recorded;
+use crate::measure::{native, ros};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SOURCE: &str = include_str!("../../../native/events.c");
+const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
+const PRELOAD: usize = 1;
+const LTTNG: usize = 2;
+/// Events of one run of the program.
+const EVENTS: u64 = 100_000;
+/// A run takes a second.
+const LIMIT: Duration = Duration::from_secs(120);
+
+struct Bench<'c> {
+    context: &'c Context,
+    env: PathBuf,
+    program: PathBuf,
+    lttng: Option<Lttng>,
+    /// Events that did not come to their reader, by arm.
+    lost: RefCell<[u64; ARMS.len()]>,
+}
+
+/// The measurement; us that an event costs with the library.
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabError> {
+    let env = context.ros_env("kilted")?;
+    let program = native::compile(
+        "events",
+        &ros::with_python_symbols(SOURCE, &env)?,
+        &ros::link_arguments(&env, &[])?,
+    )?;
+    let rounds = context.pick(20, 4);
+    context.step("cost of an event", Duration::from_secs(60) * rounds as u32);
+    let lttng = Lttng::start(context);
+    if let Err(e) = &lttng {
+        report.skip("the cost of an event with LTTng", e);
+    }
+    let mut rng = context.rng("library");
+    let bench = Bench {
+        context,
+        env,
+        program,
+        lttng: lttng.ok(),
+        lost: RefCell::default(),
+    };
+    let arms = match bench.lttng {
+        Some(_) => ARMS.len(),
+        None => LTTNG,
+    };
+    let samples = interleave(&ARMS[..arms], rounds, &mut rng, |arm, _| bench.run(arm))?;
+    let lost = bench.lost.borrow();
+    Ok(figures(report, &samples, &lost[..arms]))
+}
+
+impl Bench<'_> {
+    /// The ns of an event in one run.
+    fn run(&self, arm: usize) -> Result<Vec<f64>, LabError> {
+        let trace = self.context.dir().join("events.trace");
+        let _ = std::fs::remove_dir_all(&trace);
+        let session = match (&self.lttng, arm) {
+            (Some(lttng), LTTNG) => Some(lttng.begin()?),
+            _ => None,
+        };
+        let mut command = self.command(arm, &trace);
+        ros::enter(&mut command, &self.env);
+        let mut child = self.context.spawn(&mut command)?;
+        let ended = child.wait(LIMIT);
+        let failed = |why: String| LabError::program("the program that raises events", why);
+        match ended {
+            Ok(Some(ended)) if ended.status.success() => {}
+            _ => return Err(failed(format!("it did not end well{}", child.said()))),
+        }
+        let out = child.child().stdout.take();
+        let text = out.and_then(|out| std::io::read_to_string(out).ok());
+        let ns = text
+            .as_deref()
+            .and_then(|t| t.lines().next()?.trim().parse().ok());
+        let seen = match (arm, session) {
+            (_, Some(session)) => session.end()?,
+            (PRELOAD, _) => hits(&trace)?,
+            _ => EVENTS,
+        };
+        let _ = std::fs::remove_dir_all(&trace);
+        if seen < EVENTS / 100 * 99 {
+            let what = format!("{seen} of {EVENTS} events");
+            return Err(LabError::unexpected(ARMS[arm], what));
+        }
+        self.lost.borrow_mut()[arm] += EVENTS.saturating_sub(seen);
+        let ns = ns.ok_or_else(|| failed("it printed no number".into()))?;
+        Ok(vec![ns])
+    }
+
+    fn command(&self, arm: usize, trace: &Path) -> Command {
+        let mut command = match arm {
+            PRELOAD => {
+                let mut command = Command::new(self.context.onbeat());
+                command.args(["record", "--preload", "-o"]).arg(trace);
+                command.arg("--").arg(&self.program);
+                command
+            }
+            _ => Command::new(&self.program),
+        };
+        if let (Some(lttng), LTTNG) = (&self.lttng, arm) {
+            command.env("LD_PRELOAD", lttng.library());
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+/// Publications that a recording has; what it lacks it must say.
+fn hits(trace: &Path) -> Result<u64, LabError> {
+    let manifest = recorded(trace)?.manifest;
+    let probes = manifest.observed.probes.iter();
+    let called = probes.filter(|p| p.name.contains("rmw_publish"));
+    let hits: u64 = called.map(|p| p.hits).sum();
+    let lost: u64 = manifest.lost.values().flat_map(|l| l.values()).sum();
+    match hits + lost {
+        EVENTS.. => Ok(hits),
+        told => Err(LabError::unexpected(
+            "the recording of the library",
+            format!("it has and tells {told} of {EVENTS} events"),
+        )),
+    }
+}
+
+fn figures(report: &mut Report, samples: &ArmSamples, lost: &[u64]) -> f64 {
+    let mut table = Table::new(
+        "Cost of an event for its caller (ros_trace_rmw_publish, bursts of 100), ns",
+        &["", "median of runs", "least", "most", "events lost"],
+    );
+    let mut medians = vec![];
+    let all = samples.rounds() as u64 * EVENTS;
+    for (arm, (name, lost)) in ARMS.iter().zip(lost).enumerate() {
+        let sorted = samples.pooled(arm);
+        let [least, median, most] = [0.0, 0.5, 1.0].map(|q| sorted.quantile(q));
+        let [m, l, t] = [median, least, most].map(number);
+        table.row([name.to_string(), m, l, t, format!("{lost} of {all}")]);
+        let figure = Figure::new(format!("library.{name}"), median, "ns");
+        let figure = figure.samples(samples.rounds() as u64);
+        report.figure(match arm {
+            PRELOAD => figure.target(Target::AtMost(100.0)),
+            _ => figure,
+        });
+        medians.push(median);
+    }
+    report.tables.push(table);
+    (medians[PRELOAD] - medians[0]).max(0.0) / 1000.0
+}

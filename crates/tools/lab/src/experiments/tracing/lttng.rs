@@ -1,0 +1,129 @@
+//! LTTng as an arm: a session of its user-space tracer with the contexts and events that ros2_tracing has in two
+//! nodes on rcl (rcl_publish, rmw_publish, rmw_take, rcl_take).
+
+use crate::frame::children::Guarded;
+use crate::frame::{Context, LabError};
+use crate::measure::native;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long its daemon may take to answer.
+const START: Duration = Duration::from_secs(20);
+
+/// The daemon, and the library that nodes load.
+pub struct Lttng {
+    library: PathBuf,
+    session: String,
+    trace: PathBuf,
+    /// None: one was there before.
+    _daemon: Option<Guarded>,
+}
+
+impl Lttng {
+    /// Compiles the library, and starts the daemon unless there is one.
+    ///
+    /// # Errors
+    /// LTTng or its reader is not installed, or the daemon does not start.
+    pub fn start(context: &Context) -> Result<Lttng, LabError> {
+        for program in ["lttng", "lttng-sessiond", "babeltrace2"] {
+            run(&[program, "--version"])?;
+        }
+        let source = |name: &str| context.source(&format!("crates/tools/lab/native/{name}"));
+        let (code, events) = (source("lttng.c")?, source("lttng-events.h")?);
+        // LTTng's headers look for that of the events.
+        let beside = code.parent().unwrap_or(Path::new("."));
+        let include = format!("-I{}", beside.display());
+        let words = ["-shared", "-fPIC", &include, "-llttng-ust", "-ldl"].map(String::from);
+        let library = native::build("lttng", "cc", &[code], &[events], &words)?;
+        let is_up = || run(&["lttng", "--no-sessiond", "list"]).is_ok();
+        let mut daemon = None;
+        if !is_up() {
+            let mut command = Command::new("lttng-sessiond");
+            command
+                .args(["--no-kernel", "--quiet"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
+            let mut child = context.spawn(&mut command)?;
+            let begin = Instant::now();
+            while !is_up() {
+                if !child.running() || begin.elapsed() > START {
+                    let reason = format!("it does not start{}", child.said());
+                    return Err(LabError::program("lttng-sessiond", reason));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            daemon = Some(child);
+        }
+        Ok(Lttng {
+            library,
+            session: format!("onbeat-lab-{}", std::process::id()),
+            trace: context.dir().join("lttng.trace"),
+            _daemon: daemon,
+        })
+    }
+
+    /// What nodes preload.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Begins to record what nodes raise that start from now on.
+    pub fn begin(&self) -> Result<Session<'_>, LabError> {
+        let _ = std::fs::remove_dir_all(&self.trace);
+        let output = format!("--output={}", self.trace.display());
+        self.lttng(&["create", &self.session, &output])?;
+        let session = Session { lttng: self };
+        self.lttng(&["enable-event", "--userspace", "ros2:*"])?;
+        let contexts = ["-t", "vpid", "-t", "vtid", "-t", "procname"];
+        self.lttng(&[&["add-context", "--userspace"], &contexts[..]].concat())?;
+        self.lttng(&["start", &self.session])?;
+        Ok(session)
+    }
+
+    fn lttng(&self, words: &[&str]) -> Result<String, LabError> {
+        run(&[&["lttng", "--no-sessiond"], words].concat())
+    }
+}
+
+/// A session; destroyed when it is dropped.
+pub struct Session<'l> {
+    lttng: &'l Lttng,
+}
+
+impl Session<'_> {
+    /// Ends it; how many publications it has.
+    pub fn end(self) -> Result<u64, LabError> {
+        let trace = self.lttng.trace.clone();
+        self.lttng.lttng(&["stop", &self.lttng.session])?;
+        drop(self);
+        let text = run(&["babeltrace2", &trace.display().to_string()])?;
+        let _ = std::fs::remove_dir_all(&trace);
+        Ok(text
+            .lines()
+            .filter(|l| l.contains("ros2:rmw_publish"))
+            .count() as u64)
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let _ = self.lttng.lttng(&["destroy", &self.lttng.session]);
+    }
+}
+
+/// Runs a program to its end; what it writes.
+fn run(words: &[&str]) -> Result<String, LabError> {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| LabError::program(words[0], e))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next().unwrap_or("no message");
+    Err(LabError::program(words[0], line.to_string()))
+}

@@ -102,25 +102,46 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     Some(!is_within || matches!(first, 0 | 0x02..=0x04 | 0x40..=0x7f))
 }
 
+/// What holds at the start of usual functions: the caller's address lies on top of the stack, or on 64-bit Arm in its
+/// register. The program's entry has none, and says so.
+const USUAL: [&[u8]; 2] = [&[0x0c, 7, 8, 0x90, 1], &[0x0c, 31, 0]];
+
 /// Whether what others share says that places are 4 bytes, and that they are of usual functions.
 fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
-    let head: [u8; 24] = bytes(source, at)?;
-    // Length, 0, version, then letters that say what follows.
-    let letters = &head[9..];
+    let length = u32::from_le_bytes(bytes(source, at)?) as usize;
+    let mut shared = [0; ENTRY_BYTES];
+    let shared = shared.get_mut(..length).filter(|_| length >= 12)?;
+    if !source.read_at(shared, at.checked_add(4)?) {
+        return None;
+    }
+    // 0, version, then letters that say what follows.
+    let letters = &shared[5..];
     let letters = &letters[..letters.iter().position(|&b| b == 0)?];
     if letters.first() != Some(&b'z') || letters.contains(&b'S') {
         return Some(false);
     }
     // Factors of code and data, the register of the caller's address, how many bytes follow: one byte each.
-    let mut rest = &head[9 + letters.len() + 1 + 4..];
+    let rest = shared.get(5 + letters.len() + 1 + 3..)?;
+    let (own, rest) = rest.split_first()?;
+    let (mut own, rules) = rest.split_at_checked(usize::from(*own))?;
+    let mut is_plain = false;
     for letter in &letters[1..] {
         match letter {
-            b'R' => return Some(PLACE_FORMS.contains(rest.first()?)),
-            b'L' => rest = rest.get(1..)?,
+            b'R' => {
+                is_plain = PLACE_FORMS.contains(own.first()?);
+                own = &own[1..];
+            }
+            b'L' => own = own.get(1..)?,
             // A place of the language's own handler: its form, and 4 bytes.
-            b'P' => rest = rest.get(5..)?,
+            b'P' => own = own.get(5..)?,
             _ => return Some(false),
         }
     }
-    Some(false)
+    let end = rules
+        .iter()
+        .rposition(|&b| b != 0)
+        .map_or(0, |last| last + 1);
+    // The last rule may end with a zero itself.
+    let is_usual = |usual: &&[u8]| rules.starts_with(usual) && end <= usual.len();
+    Some(is_plain && USUAL.iter().any(is_usual))
 }

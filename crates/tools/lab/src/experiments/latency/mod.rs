@@ -43,7 +43,14 @@ impl Experiment for Latency {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["sizes", "middlewares", "remote", "listeners", "pingpong", "chain"]
+        &[
+            "sizes",
+            "middlewares",
+            "remote",
+            "listeners",
+            "pingpong",
+            "chain",
+        ]
     }
 
     fn takes_long(&self) -> bool {

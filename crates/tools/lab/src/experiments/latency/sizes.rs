@@ -144,7 +144,11 @@ pub fn middlewares(
 }
 
 /// Size, priority and load.
-pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn conditions(
+    context: &mut Context,
+    report: &mut Report,
+    peers: &Peers,
+) -> Result<(), LabError> {
     let mut ros = vec![];
     for condition in CONDITIONS {
         if peers.has(&ROS2) {

@@ -1,10 +1,11 @@
 """Recording without any right: SYN as an ordinary user records it, and as in a plain container."""
 
 import os
+import shutil
 import sys
 
 from compare import compare_graph, expect_all
-from harness import ROOT, load
+from harness import ONBEAT, ROOT, load
 from registry import WAITING_TEST, Skip, expect, need, test
 from tests.observe import GENTLE, PARKING, parking_truth
 
@@ -66,6 +67,52 @@ def preload_equals_bpf(harness):
         events = harness.onbeat("export", harness.file("with_preload.trace"), "--to", "text")
         need(" switch_in " in events, "no context switch was recorded")
     need(models[0] == models[1], f"with BPF {models[0]}, with the library {models[1]}")
+
+
+# How far both may be apart in one run: execution times (of which the library does not see what a host takes
+# away), and the longest latency of a chain. Medians of latencies are kept to 14 bits.
+BOTH_EXEC_SHARE = 0.01
+BOTH_LATENCY_NS = 20_000
+BOTH_BIN = 2 ** -13
+
+
+def apart(what, bpf, library, most):
+    """A line if two figures are further apart than `most`."""
+    if abs(library - bpf) <= most:
+        return []
+    return [f"{what}: {bpf / 1e3:.1f} us with BPF, {library / 1e3:.1f} us with the library"]
+
+
+@test
+def preload_beside_bpf(harness):
+    """SYN, recorded with BPF and by the library at once: the same executions, times and latencies."""
+    inner = harness.file("preload_inner.trace")
+    shutil.rmtree(inner, ignore_errors=True)
+    prefix = [ONBEAT, "record", "--preload", "-o", inner, "--"]
+    _, bpf = harness.syn("preload_beside_bpf", "kilted", *GENTLE, prefix=prefix)
+    library = harness.model("preload_inner", inner)
+    probing = [means(harness, name)[0] for name in ("preload_beside_bpf", "preload_inner")]
+    need(probing == ["bpf", "preload"], f"recorded by {probing}")
+    need(structure(bpf) == structure(library), f"with BPF {structure(bpf)}, with the library {structure(library)}")
+    wrong, exec_share, latency_ns = [], 0, 0
+    others = {c["id"]: c["exec_ns"] for c in library["callbacks"]}
+    for callback in bpf["callbacks"]:
+        mine, other = callback["exec_ns"], others[callback["id"]]
+        if mine["count"] != other["count"]:
+            wrong.append(f"{callback['id']}: {mine['count']} executions with BPF, {other['count']} with the library")
+        most = (BOTH_EXEC_SHARE + 2 * harness.stolen) * mine["p50"]
+        wrong += apart(callback["id"], mine["p50"], other["p50"], most)
+        exec_share = max(exec_share, abs(other["p50"] / max(1, mine["p50"]) - 1) if mine["p50"] else 0)
+    others = {tuple(c["callbacks"]): c["latency_ns"] for c in library["chains"]}
+    for chain in bpf["chains"]:
+        mine, other = chain["latency_ns"], others[tuple(chain["callbacks"])]
+        wrong += apart(f"{chain['id']}, longest", mine["max"], other["max"], BOTH_LATENCY_NS)
+        most = BOTH_LATENCY_NS + BOTH_BIN * mine["p50"]
+        wrong += apart(f"{chain['id']}, median", mine["p50"], other["p50"], most)
+        latency_ns = max(latency_ns, abs(other["max"] - mine["max"]))
+    harness.figures.append(f"execution times within {exec_share * 100:.2f} %, "
+                           f"longest latencies within {latency_ns / 1e3:.0f} us of each other")
+    expect(wrong)
 
 
 @test(places=WAITING_TEST)

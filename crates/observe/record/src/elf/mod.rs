@@ -9,7 +9,7 @@ mod tables;
 
 use crate::placement::Machine;
 use onbeat_proc::foreign::{Opened, Reach};
-pub use starts::begins_function;
+pub use starts::{begins_function, code_at};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -3,9 +3,12 @@
 
 use super::tables::{Segment, Tables};
 use super::Source;
+use crate::placement::Machine;
 
 /// Entries of the table that are looked at: a search by halves needs fewer.
 const STEPS_MAX: u32 = 64;
+/// Bytes of code that a function may begin with before its first own instruction.
+const CODE_BYTES: u64 = 64;
 /// Bytes of an entry's description that are read.
 const ENTRY_BYTES: usize = 64;
 /// How the table is written by all linkers: 4 bytes, relative to its beginning; its count in 4 bytes.
@@ -34,6 +37,14 @@ fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
 /// of the program, and in a file without the table.
 pub fn begins_function(source: &(impl Source + ?Sized), file_offset: u64) -> bool {
     entry_of(source, file_offset).unwrap_or(false)
+}
+
+/// The processor of a file, and its first bytes of code at this place. None where it is no ELF file.
+pub fn code_at(source: &(impl Source + ?Sized), file_offset: u64) -> Option<(Machine, Vec<u8>)> {
+    let machine = Tables::read(source).ok()?.machine();
+    let left = source.size().saturating_sub(file_offset);
+    let mut code = vec![0; left.min(CODE_BYTES) as usize];
+    source.read_at(&mut code, file_offset).then_some((machine, code))
 }
 
 fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {

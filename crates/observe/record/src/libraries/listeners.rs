@@ -2,9 +2,9 @@
 //! alone, so that nobody can have another one's functions probed.
 
 use super::{owner_of, Attached, Libraries, Site};
-use crate::elf::begins_function;
+use crate::elf::{begins_function, code_at};
 use crate::kernel::{Kernel, Uprobe, UprobeLink};
-use crate::placement::Placement;
+use crate::placement::{entry, Placement};
 use onbeat_proc::foreign::Opened;
 use onbeat_proc::maps::{mapped_files_in, MappedFile};
 use onbeat_proc::reader::ANSWER_MAX;
@@ -116,8 +116,11 @@ impl Libraries {
         fast: bool,
     ) -> Result<Vec<UprobeLink>, String> {
         let (place, file) = self.place_of(pid, function)?;
-        let look = |opened: &Opened| (owner_of(opened), begins_function(opened, place.offset));
-        let ((owner, is_start), opened) = self
+        let look = |opened: &Opened| {
+            let code = code_at(opened, place.offset);
+            (owner_of(opened), begins_function(opened, place.offset), code)
+        };
+        let ((owner, is_start, code), opened) = self
             .read(&file, look)
             .map_err(|e| format!("cannot be read: {e}"))?;
         // A probe stays with the process if it executes another program, also one with root's rights. Then it
@@ -126,7 +129,10 @@ impl Libraries {
         if !own && !is_start {
             return Err(format!("is no function of {}", file.path));
         }
-        let entry = match fast {
+        let (machine, code) = code.ok_or(format!("lies in no ELF file: {}", file.path))?;
+        // Behind nops that the kernel would turn into calls.
+        let offset = place.offset + entry(machine, &code, kernel.features.fast_nop).offset;
+        let begin = match fast {
             true => "on_fast_callback",
             false => "on_cyclone_callback",
         };
@@ -135,7 +141,7 @@ impl Libraries {
             let probe = Uprobe {
                 program,
                 file: &path,
-                offset: place.offset,
+                offset,
                 at_return,
                 number: self.listener_number(&file, program),
                 counter_offset: 0,
@@ -147,7 +153,7 @@ impl Libraries {
         };
         // The return first: a call in between is not seen, instead of seeming never to end.
         let returned = attach("on_dds_callback_return", true)?;
-        let entered = attach(entry, false)?;
+        let entered = attach(begin, false)?;
         Ok(vec![returned, entered])
     }
 

@@ -37,7 +37,7 @@ fn placed(machine: Machine, code: &[u8]) {
             "{place:?}"
         );
         let entry = entry(machine, code, fast_nop).offset;
-        let is_behind_nops = fast_nop && entry % 5 == 0 && entry < code.len() as u64;
+        let is_behind_nops = fast_nop && entry.is_multiple_of(5) && entry < code.len() as u64;
         assert!(entry == 0 || is_behind_nops, "{entry}");
     }
 }

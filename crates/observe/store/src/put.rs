@@ -71,7 +71,9 @@ pub fn put_by(
     let mut pending = Pending::new(store, now_ns);
     let mut failed = None;
     for path in paths {
-        match one(store, path, build, &known) {
+        let begun_ns = now_ns();
+        match one(store, path, build, &known).and_then(|put| in_time(store, begun_ns, now_ns, put))
+        {
             Ok((put, new)) => {
                 done(&put);
                 pending.add(
@@ -92,6 +94,24 @@ pub fn put_by(
     }
     let named = pending.name();
     failed.map_or(named.map(|()| all), Err)
+}
+
+/// What took too long to write is not named: who tidies up may have removed what was written first.
+fn in_time<T>(
+    store: &Store,
+    begun_ns: u64,
+    now_ns: &dyn Fn() -> u64,
+    put: T,
+) -> Result<T, StoreError> {
+    let took = Duration::from_nanos(now_ns().saturating_sub(begun_ns));
+    match store.backend().longest() {
+        Some(longest) if took >= longest => {
+            let hours = longest.as_secs() / 3600;
+            let what = format!("a file took longer than {hours} hours: put it to a nearer store");
+            Err(store.access("write", "index", &io::Error::other(what)))
+        }
+        _ => Ok(put),
+    }
 }
 
 /// What was written and no row names yet.
@@ -139,17 +159,10 @@ impl<'s> Pending<'s> {
 
     /// Adds the rows to the index: what they name is found from now on.
     fn name(&mut self) -> Result<(), StoreError> {
-        let longest = self.store.backend().longest();
-        // Who tidies up there may have removed what was written first.
-        if let Some(longest) = longest.filter(|longest| self.waited() >= *longest) {
-            let hours = longest.as_secs() / 3600;
-            let what = format!("a file took longer than {hours} hours: put it to a nearer store");
-            return Err(self.store.access("write", "index", &io::Error::other(what)));
-        }
         if !self.rows.is_empty() {
             self.store.add(&self.rows)?;
         }
-        if longest.is_some() {
+        if self.store.backend().longest().is_some() {
             for written in &self.written {
                 written.mend(self.store)?;
             }

@@ -313,39 +313,32 @@ PROBE(on_cyclone_condition_return)
 }
 
 // ---- listeners
-// Whether the program of this process has named this function before: many readers share one, and nobody is to wait
-// for what is probed.
-static __always_inline bool is_reported(__u64 pid_tgid, __u64 function)
+// The recorder probes the function that a listener has for new data, before it can be called.
+static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u64 function,
+					__u64 library)
 {
+	__u8 *p = flag_of(&processes, pid_tgid >> 32);
 	struct endpoint_key key = { .handle = function,
 				    .tgid = pid_tgid >> 32,
 				    .endpoint = ENDPOINT_DDS_LISTENER };
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u64 program = BPF_CORE_READ(task, self_exec_id), *before;
 
+	count_hit(ctx);
+	if (!function || !p)
+		return;
+	// Many readers share one function, and nobody is to wait for what this program has named before.
 	before = bpf_map_lookup_elem(&dds_listeners, &key);
 	if (before && *before == program)
-		return true;
-	bpf_map_update_elem(&dds_listeners, &key, &program, BPF_ANY);
-	return false;
-}
-
-// The recorder probes the function that a listener has for new data, before it can be called.
-static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u64 function,
-					__u64 library)
-{
-	__u8 *p = flag_of(&processes, pid_tgid >> 32);
-
-	count_hit(ctx);
-	if (!function || !p || is_reported(pid_tgid, function))
 		return;
 	struct record_dds_listener *r = BEGIN(dds_listener, pid_tgid);
-	if (r) {
-		r->function = function;
-		r->fast = library;
-		r->stopped = stop_until_probed(*p);
-		SUBMIT_NOW(r);
-	}
+	if (!r)
+		return;
+	r->function = function;
+	r->fast = library;
+	r->stopped = stop_until_probed(*p);
+	SUBMIT_NOW(r);
+	bpf_map_update_elem(&dds_listeners, &key, &program, BPF_ANY);
 }
 
 // dds_lset_data_available(listener, function)

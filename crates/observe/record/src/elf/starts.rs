@@ -44,7 +44,9 @@ pub fn code_at(source: &(impl Source + ?Sized), file_offset: u64) -> Option<(Mac
     let machine = Tables::read(source).ok()?.machine();
     let left = source.size().saturating_sub(file_offset);
     let mut code = vec![0; left.min(CODE_BYTES) as usize];
-    source.read_at(&mut code, file_offset).then_some((machine, code))
+    source
+        .read_at(&mut code, file_offset)
+        .then_some((machine, code))
 }
 
 fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {

@@ -2,7 +2,7 @@
 //! alone, so that nobody can have another one's functions probed.
 
 use super::{owner_of, Attached, Libraries, Site};
-use crate::elf::{begins_function, code_at};
+use crate::elf::{begins_function, code_at, Symbols};
 use crate::kernel::{Kernel, Uprobe, UprobeLink};
 use crate::placement::{entry, Placement};
 use onbeat_proc::foreign::Opened;
@@ -15,6 +15,16 @@ const TAKEN_FOR_LOOPS: &str = "callbacks of listeners are taken for loops that t
 
 /// Functions that are probed in one process. Large systems have some hundred.
 const OF_PROCESS_MAX: usize = 256;
+
+/// Files of one user whose functions are probed: what is listed of a file stays.
+const FILES_OF_USER_MAX: usize = 64;
+/// What the C library, its loader and the unwinder export. Their functions may not be returned from by another way:
+/// `setjmp` keeps the address, `dlopen` looks who called.
+const OF_C_LIBRARY: [&str; 3] = [
+    "__libc_start_main",
+    "_rtld_global",
+    "_Unwind_RaiseException",
+];
 
 /// What was probed of one process.
 #[derive(Default)]
@@ -32,6 +42,8 @@ pub(super) struct Listeners {
     processes: HashMap<u32, OfProcess>,
     /// Numbers of probes: all functions of a file share one for each program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
+    /// Files that are listed, by the user whose process named them first.
+    files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }
 
 impl Listeners {
@@ -116,18 +128,23 @@ impl Libraries {
         fast: bool,
     ) -> Result<Vec<UprobeLink>, String> {
         let (place, file) = self.place_of(pid, function)?;
+        self.count_file_of(&file)?;
         let look = |opened: &Opened| {
             let code = code_at(opened, place.offset);
-            (owner_of(opened), begins_function(opened, place.offset), code)
+            (owner_of(opened), may_be_probed(opened, place.offset), code)
         };
-        let ((owner, is_start, code), opened) = self
+        let ((owner, is_function, code), opened) = self
             .read(&file, look)
             .map_err(|e| format!("cannot be read: {e}"))?;
         // A probe stays with the process if it executes another program, also one with root's rights. Then it
-        // must do no harm: at the start of a function it does none. Who harms files of the own harms nobody else.
-        let own = onbeat_proc::user(pid).is_some_and(|user| owner == Some(user.uid));
-        if !own && !is_start {
-            return Err(format!("is no function of {}", file.path));
+        // must do little harm: at the start of a function it changes the address that it returns to, for that time.
+        // Who harms files of the own harms nobody else; root has no files that only root executes.
+        let own = |user: onbeat_proc::User| user.uid != 0 && owner == Some(user.uid);
+        if !is_function && !onbeat_proc::user(pid).is_some_and(own) {
+            return Err(format!(
+                "is no function of {} that can be probed",
+                file.path
+            ));
         }
         let (machine, code) = code.ok_or(format!("lies in no ELF file: {}", file.path))?;
         // Behind nops that the kernel would turn into calls.
@@ -155,6 +172,28 @@ impl Libraries {
         let returned = attach("on_dds_callback_return", true)?;
         let entered = attach(begin, false)?;
         Ok(vec![returned, entered])
+    }
+
+    /// Counts a file for the user whose process is visited, once.
+    fn count_file_of(&mut self, file: &MappedFile) -> Result<(), String> {
+        let user = self.budget.user();
+        if self
+            .listeners
+            .files
+            .values()
+            .any(|files| files.contains(&file.id))
+        {
+            return Ok(());
+        }
+        let files = self.listeners.files.entry(user).or_default();
+        if files.len() >= FILES_OF_USER_MAX {
+            return Err(format!(
+                "is in a file beyond the {FILES_OF_USER_MAX} of its user"
+            ));
+        }
+        files.insert(file.id);
+        self.budget.count_file();
+        Ok(())
     }
 
     /// Where an address of a process lies.
@@ -190,15 +229,19 @@ impl Libraries {
         at_return: bool,
         error: Option<&String>,
     ) {
-        let number = self.listener_number(file, program);
-        if self
-            .listeners
-            .numbers
-            .insert((file.id, program), number)
-            .is_some()
-        {
+        if let Some(number) = self.listeners.numbers.get(&(file.id, program)) {
+            let listed = self.probes.get_mut(*number as usize - 1);
+            if let Some(listed) = listed.filter(|_| error.is_none()) {
+                (
+                    listed.info.attached,
+                    listed.info.error,
+                    listed.info.consequence,
+                ) = (true, None, None);
+            }
             return;
         }
+        let number = self.next_number();
+        self.listeners.numbers.insert((file.id, program), number);
         let site = Site {
             name: "on_data_available",
             file,
@@ -224,9 +267,54 @@ impl Libraries {
     }
 }
 
+/// Whether a function begins there that a probe does not disturb, whatever program has the file.
+fn may_be_probed(opened: &Opened, offset: u64) -> bool {
+    let of_c = Symbols::of(opened, false, |name| OF_C_LIBRARY.contains(&name));
+    begins_function(opened, offset) && of_c.is_ok_and(|symbols| symbols.iter().next().is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_c_library_is_not_probed_for_others() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().filter_map(|line| line.split(' ').next_back());
+        let libc = libc.clone().find(|path| path.contains("libc.so")).unwrap();
+        let opened = onbeat_proc::foreign::Reach::Here(libc.into())
+            .open()
+            .unwrap();
+        let symbols = Symbols::of(&opened, false, |name| name == "printf").unwrap();
+        let printf = symbols.get("printf").unwrap().file_offset;
+        assert!(begins_function(&opened, printf) && !may_be_probed(&opened, printf));
+        let own = onbeat_proc::foreign::Reach::Here("/proc/self/exe".into())
+            .open()
+            .unwrap();
+        let symbols = Symbols::of(&own, true, |name| name.contains("may_be_probed")).unwrap();
+        let at = symbols.iter().next().unwrap().1.file_offset;
+        assert!(may_be_probed(&own, at) && !may_be_probed(&own, at + 1));
+    }
+
+    #[test]
+    fn a_user_lists_so_many_files_and_no_more() {
+        let mut libraries = Libraries::new(Default::default());
+        let dir = tempfile::tempdir().unwrap();
+        let file = |n: usize| {
+            let path = dir.path().join(n.to_string());
+            std::fs::write(&path, "x").unwrap();
+            let reach = onbeat_proc::foreign::Reach::Here(path.clone());
+            MappedFile::at(path.display().to_string(), reach).unwrap()
+        };
+        let files: Vec<MappedFile> = (0..FILES_OF_USER_MAX + 1).map(file).collect();
+        let (last, first) = files.split_last().unwrap();
+        for _ in 0..2 {
+            first
+                .iter()
+                .for_each(|f| libraries.count_file_of(f).unwrap());
+        }
+        assert!(libraries.count_file_of(last).is_err());
+    }
 
     #[test]
     fn an_address_is_found_in_the_code_that_is_mapped_there() {

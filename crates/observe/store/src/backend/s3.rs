@@ -282,7 +282,9 @@ impl Backend for Bucket {
     fn remove(&self, key: &str) -> io::Result<()> {
         let key = self.key(key);
         let action = self.bucket.delete_object(Some(&self.credentials), &key);
-        let mut answer = self.send(|| self.agent.delete(action.sign(VALID).as_str()).call())?;
+        // Once: sent again, it could meet what somebody has written since he was looked after.
+        let answer = self.agent.delete(action.sign(VALID).as_str()).call();
+        let mut answer = answer.map_err(fault)?;
         match answer.status().as_u16() {
             200 | 204 => Ok(()),
             404 if code(&mut answer) == "NoSuchKey" => Ok(()),

@@ -56,6 +56,10 @@ struct Writer<'s> {
     message: Vec<u8>,
     failed: Option<SendFault>,
     stop: &'s dyn Fn() -> bool,
+    /// Items and their bytes, whole in messages that have left.
+    left: (u64, u64),
+    /// The same in messages that have not.
+    waiting: (u64, u64),
 }
 
 impl Writer<'_> {
@@ -79,13 +83,24 @@ impl Writer<'_> {
             let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(message);
             let until = now_ns() + LOOK_NS;
             match self.outgoing.send(message.len(), Some(until), fill) {
-                Ok(_) => break,
+                Ok(_) => {
+                    self.left.0 += self.waiting.0;
+                    self.left.1 += self.waiting.1;
+                    self.waiting = (0, 0);
+                    break;
+                }
                 Err(SendError::NoCredit { .. }) if !(self.stop)() => {}
                 Err(SendError::NoCredit { .. }) => self.failed = Some(stopped()),
                 Err(e) => self.failed = Some(e.into()),
             }
         }
         self.message.clear();
+    }
+
+    /// An item is written whole.
+    fn wrote(&mut self, bytes: usize) {
+        self.waiting.0 += 1;
+        self.waiting.1 += bytes as u64;
     }
 
     fn check(&mut self) -> Result<(), SendFault> {
@@ -125,10 +140,17 @@ fn send_all(
         message: Vec::with_capacity(SIZES.message_bytes),
         failed: None,
         stop,
+        left: (0, 0),
+        waiting: (0, 0),
     };
     record::begin(source.streams(), &mut |bytes| writer.put(bytes))
         .map_err(|long| too_long("the list of streams".into(), long))?;
-    let fault = send_items(source, &mut writer, progress, sent)?;
+    let fault = send_items(source, &mut writer, progress, sent);
+    (sent.items, sent.bytes) = writer.left;
+    let fault = match fault? {
+        Some(SendFault::Stopped(_)) => Some(SendFault::Stopped(sent.clone())),
+        fault => fault,
+    };
     sent.damage = source.damage().to_vec();
     let end = End {
         damage: sent.damage.clone(),
@@ -137,6 +159,7 @@ fn send_all(
     record::end(&end, &mut |bytes| writer.put(bytes))
         .map_err(|long| too_long("what is said at the end".into(), long))?;
     writer.flush();
+    (sent.items, sent.bytes) = writer.left;
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;
     match fault {
@@ -168,7 +191,7 @@ fn send_items(
     let mut item = Vec::new();
     loop {
         if (writer.stop)() {
-            return Ok(Some(SendFault::Stopped(sent.clone())));
+            return Ok(Some(stopped()));
         }
         match source.next(&mut item) {
             Ok(Some(stamp)) => {
@@ -181,8 +204,8 @@ fn send_items(
             Err(e) => return Ok(Some(e.into())),
         }
         writer.check()?;
+        writer.wrote(item.len());
         sent.items += 1;
-        sent.bytes += item.len() as u64;
         if sent.items.is_multiple_of(1024) {
             progress(sent.items);
         }

@@ -124,6 +124,11 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
     let mut remote = Remote::open("link:x", there, MOST, never()).expect("it begins");
     let (came, end) = all(&mut remote);
     assert!(came.len() >= 14, "{}", came.len());
+    let SendFault::Stopped(sent) = stopped else {
+        panic!("{stopped}");
+    };
+    let bytes: usize = came.iter().map(|item| item.2.len()).sum();
+    assert_eq!((sent.items, sent.bytes), (came.len() as u64, bytes as u64));
     assert!(end
         .expect("an error")
         .contains("has not said that this was all"));

@@ -1,5 +1,7 @@
-//! `parking`: the thesis' Table 3.3 and Figure 3.9 for the parking demo, over many short runs.
+//! `parking`: the thesis' Table 3.3 and Figure 3.9 for the parking demo, over many short runs: alone, and with SYN
+//! beside it, whose load changes from run to run, as the thesis has it.
 
+use crate::frame::children::Guarded;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Experiment, LabError};
 use crate::plot::{lines, Axes, Line};
@@ -34,6 +36,37 @@ const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
 /// Average processor load of cb2 in the thesis, %.
 const CB2_LOAD: f64 = 27.0;
 
+/// What SYN's execution times are multiplied by, from run to run: from a tenth of a core to two thirds.
+const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
+/// SYN begins once the demo's nodes are up: its load is not to change how they start.
+const UP_S: u64 = 3;
+/// SYN has a domain of its own: it takes processors, and no part in the demo's discovery.
+const DOMAIN: &str = "78";
+
+/// Whether SYN runs beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Alone,
+    Beside,
+}
+
+impl Part {
+    /// In names of figures and files, before the rest.
+    fn id(self) -> &'static str {
+        match self {
+            Part::Alone => "parking",
+            Part::Beside => "parking.beside",
+        }
+    }
+}
+
+/// The programs of a run.
+struct Programs {
+    python: PathBuf,
+    demo: PathBuf,
+    syn: PathBuf,
+}
+
 impl Experiment for Parking {
     fn name(&self) -> &'static str {
         "parking"
@@ -43,16 +76,39 @@ impl Experiment for Parking {
         "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)"
     }
 
+    fn parts(&self) -> &'static [&'static str] {
+        &["alone", "beside"]
+    }
+
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let programs = Programs {
+            python: context.ros_env("kilted")?.join("bin/python"),
+            demo: context.source("demos/parking/run.py")?,
+            syn: context.source("demos/syn/syn.py")?,
+        };
+        let mut report = Report::new();
+        for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
+            if context.wants(name) {
+                part.measure(context, &mut report, &programs)?;
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Part {
+    fn measure(
+        self,
+        context: &mut Context,
+        report: &mut Report,
+        programs: &Programs,
+    ) -> Result<(), LabError> {
         let runs: usize = context.pick(50, 5);
-        let python = context.ros_env("kilted")?.join("bin/python");
-        let demo = context.source("demos/parking/run.py")?;
         let work = context.dir().join("runs");
         let _ = std::fs::remove_dir_all(&work);
         std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
         let mut rng = context.rng("durations");
         let mut models: Vec<PathBuf> = vec![];
-        let mut report = Report::new();
         // The demo fails when the machine is too busy for it to locate the car. Such a run shows
         // another application than the one in the table, so it is repeated, but not for ever.
         let mut failed = vec![];
@@ -60,9 +116,22 @@ impl Experiment for Parking {
         while models.len() < runs && attempt < 2 * runs {
             // Lengths and noise differ, so that the runs do not all show the same scans.
             let duration_s = 6 + rng.below(3);
-            let what = format!("run {} of {runs}: {duration_s} s", models.len() + 1);
+            let number = models.len() + 1;
+            let what = format!("{}, run {number} of {runs}: {duration_s} s", self.id());
             context.step(&what, Duration::from_secs(300));
-            match one_run(context, &work, attempt, duration_s, &python, &demo) {
+            let mut syn = match self {
+                Part::Alone => None,
+                Part::Beside => Some(beside(context, programs, models.len(), duration_s)?),
+            };
+            let run = one_run(context, &work, attempt, duration_s, programs);
+            if let Some(syn) = &mut syn {
+                if !syn.running() {
+                    let why = format!("it ended before the demo{}", syn.said());
+                    return Err(LabError::program("SYN", why));
+                }
+            }
+            drop(syn);
+            match run {
                 Ok(model) => models.push(model),
                 Err(e) => failed.push(e.to_string()),
             }
@@ -82,7 +151,7 @@ impl Experiment for Parking {
                 .unwrap_or_default();
             return Err(LabError::unexpected("every run of the parking demo", why));
         }
-        let merged = context.dir().join("model.json");
+        let merged = context.dir().join(format!("{}.json", self.id()));
         let mut merge = Command::new(context.onbeat());
         merge.arg("merge").args(&models).arg("-o").arg(&merged);
         succeed(context, merge, "onbeat merge")?;
@@ -91,13 +160,35 @@ impl Experiment for Parking {
             .map_err(|e| LabError::unexpected(merged.display().to_string(), e))?;
         std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
         report.figure(
-            Figure::new("parking.runs", models.len() as f64, "runs")
+            Figure::new(format!("{}.runs", self.id()), models.len() as f64, "runs")
                 .baseline(50.0, "thesis, Table 3.3"),
         );
-        summarise(context, &mut report, &model)?;
+        summarise(context, report, &model, self)?;
         report.note(format!("the merged model is in {}", merged.display()));
-        Ok(report)
+        Ok(())
     }
+}
+
+/// SYN, which ends when this is dropped.
+fn beside(
+    context: &Context,
+    programs: &Programs,
+    run: usize,
+    duration_s: u64,
+) -> Result<Guarded, LabError> {
+    let mut command = Command::new("sh");
+    let words = format!("sleep {UP_S}; exec \"$@\"");
+    command.args(["-c", &words, "sh"]);
+    command.arg(&programs.python).arg(&programs.syn);
+    command.args(["--quiet", "--scale", SCALES[run % SCALES.len()]]);
+    // It lasts longer than the demo.
+    command.args(["--duration", &(duration_s + 60).to_string()]);
+    command
+        .env("ROS_DOMAIN_ID", DOMAIN)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    context.spawn(&mut command)
 }
 
 fn one_run(
@@ -105,8 +196,7 @@ fn one_run(
     work: &Path,
     attempt: usize,
     duration_s: u64,
-    python: &Path,
-    demo: &Path,
+    programs: &Programs,
 ) -> Result<PathBuf, LabError> {
     let trace = work.join(format!("trace-{attempt}"));
     let mut record = Command::new(context.onbeat());
@@ -115,8 +205,8 @@ fn one_run(
         .arg("-o")
         .arg(&trace)
         .arg("--")
-        .arg(python)
-        .arg(demo);
+        .arg(&programs.python)
+        .arg(&programs.demo);
     record.args([
         "--duration",
         &duration_s.to_string(),
@@ -166,11 +256,20 @@ fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callbac
 
 const MS: f64 = 1e6;
 
-fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Result<(), LabError> {
+fn summarise(
+    context: &mut Context,
+    report: &mut Report,
+    model: &Model,
+    part: Part,
+) -> Result<(), LabError> {
     let mut table = Table::new(
         format!(
-            "Execution times of the parking demo's callbacks over {} runs, ms (thesis, Table 3.3)",
-            model.runs.len()
+            "Execution times of the parking demo's callbacks over {} runs{}, ms (thesis, Table 3.3)",
+            model.runs.len(),
+            match part {
+                Part::Alone => "",
+                Part::Beside => " with SYN beside",
+            }
         ),
         &[
             "CB",
@@ -185,7 +284,10 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Resul
             "mWCET",
         ],
     );
-    let mut raw = context.raw("evolution.csv", "callback,runs,min_ms,mean_ms,max_ms")?;
+    let mut raw = context.raw(
+        &format!("{}.evolution.csv", part.id()),
+        "callback,runs,min_ms,mean_ms,max_ms",
+    )?;
     for (name, node, on, paper) in TABLE_3_3 {
         let Some(callback) = callback_of(model, node, on) else {
             report.skip(
@@ -194,7 +296,7 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Resul
             );
             continue;
         };
-        table.row(row(report, name, node, callback, paper));
+        table.row(row(report, part, (name, node), callback, paper));
         let evolution = evolution(callback);
         for (i, [min, mean, max]) in evolution.iter().enumerate() {
             raw.line(format_args!("{name},{},{min},{mean},{max}", i + 1))?;
@@ -202,10 +304,10 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Resul
         if name == "cb2" {
             let load = callback.figures.load * 100.0;
             report.figure(
-                Figure::new("parking.cb2.load", load, "% of a core")
+                Figure::new(format!("{}.cb2.load", part.id()), load, "% of a core")
                     .baseline(CB2_LOAD, "thesis, section 3.7"),
             );
-            figure_3_9(context, report, &evolution)?;
+            figure_3_9(context, report, &evolution, part)?;
         }
     }
     raw.finish()?;
@@ -216,8 +318,8 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Resul
 /// A row of Table 3.3; the same as figures.
 fn row(
     report: &mut Report,
-    name: &str,
-    node: &str,
+    part: Part,
+    (name, node): (&str, &str),
     callback: &Callback,
     paper: [f64; 3],
 ) -> Vec<String> {
@@ -229,7 +331,7 @@ fn row(
     ];
     for (i, what) in ["mbcet", "macet", "mwcet"].into_iter().enumerate() {
         report.figure(
-            Figure::new(format!("parking.{name}.{what}"), ours[i], "ms")
+            Figure::new(format!("{}.{name}.{what}", part.id()), ours[i], "ms")
                 .baseline(paper[i], "thesis, Table 3.3")
                 .samples(exec.count()),
         );
@@ -250,19 +352,22 @@ fn figure_3_9(
     context: &mut Context,
     report: &mut Report,
     evolution: &[[f64; 3]],
+    part: Part,
 ) -> Result<(), LabError> {
+    let id = part.id();
     let last = evolution.len() - 1;
     let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;
     report.figure(
-        Figure::new("parking.cb2.mwcet_growth", grown(2), "%").baseline(10.0, "thesis, Figure 3.9"),
+        Figure::new(format!("{id}.cb2.mwcet_growth"), grown(2), "%")
+            .baseline(10.0, "thesis, Figure 3.9"),
     );
-    report.figure(Figure::new("parking.cb2.macet_growth", grown(1), "%"));
+    report.figure(Figure::new(format!("{id}.cb2.macet_growth"), grown(1), "%"));
     let steady = (0..=last)
         .find(|&i| evolution[i][2] == evolution[last][2])
         .unwrap_or(last)
         + 1;
     report.figure(
-        Figure::new("parking.cb2.mwcet_final_after", steady as f64, "runs")
+        Figure::new(format!("{id}.cb2.mwcet_final_after"), steady as f64, "runs")
             .baseline(23.0, "thesis, Figure 3.9"),
     );
     let line = |name: &str, column: usize| Line {
@@ -285,7 +390,11 @@ fn figure_3_9(
         axes,
         &[line("mWCET", 2), line("mACET", 1), line("mBCET", 0)],
     )?;
-    context.plot("figure-3.9.svg", &svg)
+    let file = match part {
+        Part::Alone => "figure-3.9.svg",
+        Part::Beside => "figure-3.9-beside.svg",
+    };
+    context.plot(file, &svg)
 }
 
 /// Least, mean and greatest execution time over the first run, the first two, and so on, ms.

@@ -16,8 +16,10 @@ const SOURCE: &str = include_str!("../../../native/events.c");
 const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
 const PRELOAD: usize = 1;
 const LTTNG: usize = 2;
-/// Events of one run of the program.
-const EVENTS: u64 = 100_000;
+/// Bursts of one run of the program, and events of a burst: warm, and apart, after a sleep.
+const BURSTS: u64 = 1000;
+const WARM: (&str, u64) = ("library", 100);
+const APART: (&str, u64) = ("library.apart", 1);
 /// A run takes a second.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -26,11 +28,13 @@ struct Bench<'c> {
     env: PathBuf,
     program: PathBuf,
     lttng: Option<Lttng>,
+    /// Events of a burst.
+    calls: u64,
     /// Events that did not come to their reader, by arm.
     lost: RefCell<[u64; ARMS.len()]>,
 }
 
-/// The measurement; us that an event costs with the library.
+/// The measurement; us that an event costs with the library, where no other came just before.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabError> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
@@ -45,20 +49,27 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabErr
         report.skip("the cost of an event with LTTng", e);
     }
     let mut rng = context.rng("library");
-    let bench = Bench {
+    let mut bench = Bench {
         context,
         env,
         program,
         lttng: lttng.ok(),
+        calls: 0,
         lost: RefCell::default(),
     };
     let arms = match bench.lttng {
         Some(_) => ARMS.len(),
         None => LTTNG,
     };
-    let samples = interleave(&ARMS[..arms], rounds, &mut rng, |arm, _| bench.run(arm))?;
-    let lost = bench.lost.borrow();
-    Ok(figures(report, &samples, &lost[..arms]))
+    let mut cost_us = 0.0;
+    for (id, calls) in [WARM, APART] {
+        bench.calls = calls;
+        bench.lost = RefCell::default();
+        let samples = interleave(&ARMS[..arms], rounds, &mut rng, |arm, _| bench.run(arm))?;
+        let lost = bench.lost.borrow();
+        cost_us = figures(report, (id, calls), &samples, &lost[..arms]);
+    }
+    Ok(cost_us)
 }
 
 impl Bench<'_> {
@@ -84,17 +95,18 @@ impl Bench<'_> {
         let ns = text
             .as_deref()
             .and_then(|t| t.lines().next()?.trim().parse().ok());
+        let all = BURSTS * self.calls;
         let seen = match (arm, session) {
             (_, Some(session)) => session.end()?,
-            (PRELOAD, _) => hits(&trace)?,
-            _ => EVENTS,
+            (PRELOAD, _) => hits(&trace, all)?,
+            _ => all,
         };
         let _ = std::fs::remove_dir_all(&trace);
-        if seen < EVENTS / 100 * 99 {
-            let what = format!("{seen} of {EVENTS} events");
+        if seen < all / 100 * 99 {
+            let what = format!("{seen} of {all} events");
             return Err(LabError::unexpected(ARMS[arm], what));
         }
-        self.lost.borrow_mut()[arm] += EVENTS.saturating_sub(seen);
+        self.lost.borrow_mut()[arm] += all.saturating_sub(seen);
         let ns = ns.ok_or_else(|| failed("it printed no number".into()))?;
         Ok(vec![ns])
     }
@@ -109,6 +121,7 @@ impl Bench<'_> {
             }
             _ => Command::new(&self.program),
         };
+        command.arg(self.calls.to_string());
         if let (Some(lttng), LTTNG) = (&self.lttng, arm) {
             command.env("LD_PRELOAD", lttng.library());
         }
@@ -121,37 +134,48 @@ impl Bench<'_> {
 }
 
 /// Publications that a recording has; what it lacks it must say.
-fn hits(trace: &Path) -> Result<u64, LabError> {
+fn hits(trace: &Path, all: u64) -> Result<u64, LabError> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.name.contains("rmw_publish"));
     let hits: u64 = called.map(|p| p.hits).sum();
     let lost: u64 = manifest.lost.values().flat_map(|l| l.values()).sum();
     match hits + lost {
-        EVENTS.. => Ok(hits),
+        told if told >= all => Ok(hits),
         told => Err(LabError::unexpected(
             "the recording of the library",
-            format!("it has and tells {told} of {EVENTS} events"),
+            format!("it has and tells {told} of {all} events"),
         )),
     }
 }
 
-fn figures(report: &mut Report, samples: &ArmSamples, lost: &[u64]) -> f64 {
+fn figures(
+    report: &mut Report,
+    (id, calls): (&str, u64),
+    samples: &ArmSamples,
+    lost: &[u64],
+) -> f64 {
     let mut table = Table::new(
-        "Cost of an event for its caller (ros_trace_rmw_publish, bursts of 100), ns",
+        match calls {
+            1 => "Cost of an event for its caller (ros_trace_rmw_publish, one after a sleep), ns"
+                .into(),
+            _ => format!(
+                "Cost of an event for its caller (ros_trace_rmw_publish, bursts of {calls}), ns"
+            ),
+        },
         &["", "median of runs", "least", "most", "events lost"],
     );
     let mut medians = vec![];
-    let all = samples.rounds() as u64 * EVENTS;
+    let all = samples.rounds() as u64 * BURSTS * calls;
     for (arm, (name, lost)) in ARMS.iter().zip(lost).enumerate() {
         let sorted = samples.pooled(arm);
         let [least, median, most] = [0.0, 0.5, 1.0].map(|q| sorted.quantile(q));
         let [m, l, t] = [median, least, most].map(number);
         table.row([name.to_string(), m, l, t, format!("{lost} of {all}")]);
-        let figure = Figure::new(format!("library.{name}"), median, "ns");
+        let figure = Figure::new(format!("{id}.{name}"), median, "ns");
         let figure = figure.samples(samples.rounds() as u64);
         report.figure(match arm {
-            PRELOAD => figure.target(Target::AtMost(100.0)),
+            PRELOAD if calls > 1 => figure.target(Target::AtMost(100.0)),
             _ => figure,
         });
         medians.push(median);

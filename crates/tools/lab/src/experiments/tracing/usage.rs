@@ -76,7 +76,8 @@ pub fn measure(
     figures(report, &recorded, &watched, apps_s, trap_s)
 }
 
-/// The same applications with the library of `record --preload`, of which an event costs `event_us`.
+/// The same applications with the library of `record --preload`, of which an event apart costs `event_us`: their number
+/// times this, without what the recorder's process and the kernel's records of context switches take.
 pub fn of_library(
     context: &mut Context,
     report: &mut Report,

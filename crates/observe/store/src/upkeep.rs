@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-/// What is older is of nobody at work: of a writer in a directory, which is kept out, nothing else is left.
+/// Leftovers in a directory are removed at this age. The lock keeps writers out, so killed ones have left them.
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// What was tidied.

@@ -18,8 +18,8 @@ const OF_PROCESS_MAX: usize = 256;
 
 /// Files of one user whose functions are probed: what is listed of a file stays.
 const FILES_OF_USER_MAX: usize = 64;
-/// What the C library, its loader and the unwinder export. Their functions may not be returned from by another way:
-/// `setjmp` keeps the address, `dlopen` looks who called.
+/// What the C library, its loader and the unwinder export. A probe at the return of their functions would break them:
+/// `setjmp` keeps the return address, `dlopen` looks who called.
 const OF_C_LIBRARY: [&str; 3] = [
     "__libc_start_main",
     "_rtld_global",
@@ -136,9 +136,9 @@ impl Libraries {
         let ((owner, is_function, code), opened) = self
             .read(&file, look)
             .map_err(|e| format!("cannot be read: {e}"))?;
-        // A probe stays with the process if it executes another program, also one with root's rights. Then it
-        // must do little harm: at the start of a function it changes the address that it returns to, for that time.
-        // Who harms files of the own harms nobody else; root has no files that only root executes.
+        // A probe stays with the process if it executes another program, also one with root's rights. There it must
+        // do little harm: at the start of a function it changes the return address, as long as the function runs.
+        // A user's own file is no part of such a program. Root's files are: root has no exception.
         let own = |user: onbeat_proc::User| user.uid != 0 && owner == Some(user.uid);
         if !is_function && !onbeat_proc::user(pid).is_some_and(own) {
             return Err(format!(

@@ -146,6 +146,10 @@ fn send_all(
     record::begin(source.streams(), &mut |bytes| writer.put(bytes))
         .map_err(|long| too_long("the list of streams".into(), long))?;
     let fault = send_items(source, &mut writer, progress, sent);
+    // All items leave before it is said how many there were; after a message that did not, nothing more does.
+    if fault.is_ok() {
+        writer.flush();
+    }
     (sent.items, sent.bytes) = writer.left;
     let fault = match fault? {
         Some(SendFault::Stopped(_)) => Some(SendFault::Stopped(sent.clone())),
@@ -159,7 +163,6 @@ fn send_all(
     record::end(&end, &mut |bytes| writer.put(bytes))
         .map_err(|long| too_long("what is said at the end".into(), long))?;
     writer.flush();
-    (sent.items, sent.bytes) = writer.left;
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;
     match fault {

@@ -1,12 +1,14 @@
 //! A timing model read as an expert would read it: what costs each chain its time, with the evidence and
 //! the remedy; and priorities for its threads. Values in, values out: no clock, no file.
 
+mod bounds;
 mod isolated;
 mod output;
 mod priorities;
 mod rules;
 mod view;
 
+pub use bounds::{bounds, ChainBound, NoBound, StepBound};
 pub use isolated::{isolated, IsolatedError};
 pub use output::json;
 pub use priorities::{Assigned, Priorities, HIGHEST};
@@ -123,8 +125,13 @@ fn not_judged(model: &Model) -> Vec<String> {
     let mut said = vec![
         "Whether timers of one period come at the same instant: a model keeps no phases."
             .to_owned(),
-        "The middleware's own threads: a model has the threads that run callbacks.".to_owned(),
     ];
+    if model.helpers.is_empty() {
+        said.push(
+            "Threads that run no callback, as the middleware's: the recording has none (onbeat record --all-threads)."
+                .to_owned(),
+        );
+    }
     let lost: u64 = model.runs.iter().flat_map(|r| r.lost.values()).sum();
     if lost > 0 {
         said.push(format!(

@@ -1,11 +1,16 @@
 //! A report as JSON.
 
-use crate::{Priorities, Report};
+use crate::{ChainBound, NoBound, Priorities, Report};
 use onbeat_model::Model;
 use serde_json::{json, Value};
 
-/// The report, and the priorities that follow from its order of chains.
-pub fn json(model: &Model, report: &Report, priorities: &Priorities) -> Value {
+/// The report, the priorities and the bounds of its chains.
+pub fn json(
+    model: &Model,
+    report: &Report,
+    priorities: &Priorities,
+    bounds: &[ChainBound],
+) -> Value {
     let titles = onbeat_model::titles::titles(model);
     let chain = |i: usize| json!({"id": model.chains[i].id, "title": titles[i]});
     let advices = report.advices.iter().map(|a| {
@@ -22,11 +27,24 @@ pub fn json(model: &Model, report: &Report, priorities: &Priorities) -> Value {
         json!({"callback": p.callback, "policy": "fifo", "priority": p.priority, "before": p.before,
                "cpus": p.cpus, "shared": p.shared})
     });
+    let bounds = bounds.iter().map(|b| {
+        let steps = b.steps.as_ref().map_or(&[][..], |s| s);
+        let steps = steps.iter().map(|s| {
+            json!({"callback": s.callback, "transport_ns": s.transport_ns,
+                   "response_ns": s.response_ns, "others_ns": s.others_ns})
+        });
+        json!({
+            "chain": chain(b.chain), "measured_ns": b.measured_ns, "bound_ns": b.bound_ns(),
+            "why_none": b.steps.as_ref().err().map(NoBound::sentence),
+            "steps": steps.collect::<Vec<_>>(),
+        })
+    });
     json!({
         "schema": "onbeat-advice/1",
         "chains": report.order.iter().map(|&i| chain(i)).collect::<Vec<_>>(),
         "advices": advices.collect::<Vec<_>>(),
         "priorities": assigned.collect::<Vec<_>>(),
+        "bounds": bounds.collect::<Vec<_>>(),
         "not_judged": report.not_judged,
     })
 }

@@ -1,96 +1,13 @@
 //! Advice on small models: each rule finds what was planted, and nothing where nothing was.
 
-use onbeat_advise::{advise, isolated, json, Advice, Options, Priorities, Rule, HIGHEST};
+use common::{alone, callback, dist, edge, share, thread, COUNT, MS};
+use onbeat_advise::{advise, bounds, isolated, json, Advice, Options, Priorities, Rule, HIGHEST};
 use onbeat_model::schema::{
-    Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
-    Executor, Model, Run, Share, ThreadUse, SCHEMA,
+    CallbackFigures, CallbackType, Chain, ChainFigures, Helper, HelperFigures, Model, Run, SCHEMA,
 };
-use onbeat_model::Dist;
 use std::collections::BTreeMap;
 
-const MS: u64 = 1_000_000;
-const COUNT: u64 = 200;
-
-fn dist(ns: u64) -> Dist {
-    let mut dist = Dist::new();
-    (0..COUNT).for_each(|_| dist.record(ns));
-    dist
-}
-
-/// A callback of 5 ms every 100 ms, on a thread of its own on CPU 1.
-fn callback(node: &str, input: &str, output: &str) -> Callback {
-    let (kind, id) = match input {
-        "" => (CallbackType::Timer, format!("{node}:timer(100ms)")),
-        _ => (
-            CallbackType::Subscription,
-            format!("{node}:subscription({input})"),
-        ),
-    };
-    Callback {
-        id,
-        node: node.into(),
-        identity: Default::default(),
-        kind,
-        input: input.into(),
-        caller: None,
-        period_ns: Some(100 * MS),
-        outputs: vec![output.into()],
-        bracket: Bracket::Exact,
-        symbol: None,
-        figures: CallbackFigures {
-            exec_ns: dist(5 * MS),
-            interarrival_ns: dist(100 * MS),
-            preempted_ns: dist(0),
-            blocked_ns: dist(0),
-            release_jitter_ns: dist(0),
-            load: 0.05,
-            observed_ns: COUNT * 100 * MS,
-            ..CallbackFigures::default()
-        },
-        modes: BTreeMap::new(),
-        threads: vec![thread(Some(10), &[1])],
-        per_run: BTreeMap::new(),
-    }
-}
-
-/// A thread with this real-time priority, as users set it.
-fn thread(priority: Option<u8>, cpus: &[u16]) -> ThreadUse {
-    ThreadUse {
-        comm: "node".into(),
-        policy: if priority.is_some() { "fifo" } else { "other" }.into(),
-        priority: priority.map_or(120, |p| 99 - p),
-        cpus: cpus.to_vec(),
-    }
-}
-
-fn edge(from: &str, to: &str, topic: &str) -> Edge {
-    Edge {
-        from: from.into(),
-        to: to.into(),
-        topic: topic.into(),
-        assumed: None,
-        intra_process: false,
-        figures: EdgeFigures {
-            latency_ns: dist(MS / 10),
-            transport_ns: dist(MS / 10),
-            waiting_ns: dist(0),
-            published: COUNT,
-            taken: COUNT,
-            ..EdgeFigures::default()
-        },
-        modes: BTreeMap::new(),
-    }
-}
-
-fn share(element: &str, name: &str, mean_ns: u64, of: u64) -> Share {
-    Share {
-        element: element.into(),
-        name: name.into(),
-        sum_ns: (mean_ns * COUNT).to_string(),
-        mean_ns: mean_ns as f64,
-        fraction: mean_ns as f64 / of as f64,
-    }
-}
+mod common;
 
 const SENSE: &str = "/sense:timer(100ms)";
 const DRIVE: &str = "/drive:subscription(/scan)";
@@ -142,19 +59,13 @@ fn model(plant: impl FnOnce(&mut Model)) -> Model {
         actions: vec![],
         executors: vec![alone(DRIVE), alone(SENSE)],
         endpoints: Vec::new(),
+        helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,
     };
     plant(&mut model);
     model
-}
-
-fn alone(id: &str) -> Executor {
-    Executor {
-        callbacks: vec![id.into()],
-        threads: 1,
-    }
 }
 
 /// The chain's latency grows by this, in this part.
@@ -319,6 +230,42 @@ fn sleeping_callbacks_full_queues_and_late_timers_are_found() {
     );
 }
 
+/// A thread of this name in the process of `/drive`, which waits so long for its CPU each time that an item comes.
+fn helper(name: &str, ready_ns: u64) -> Helper {
+    Helper {
+        nodes: vec!["/drive".into(), "/log".into()],
+        name: name.into(),
+        figures: HelperFigures {
+            ready_ns: dist(ready_ns),
+            exec_ns: COUNT * MS / 100,
+            observed_ns: COUNT * 100 * MS,
+        },
+        threads: vec![thread(None, &[1])],
+    }
+}
+
+#[test]
+fn a_thread_of_the_middleware_that_is_kept_from_its_cpu_is_found_and_named() {
+    let inhibited = |ready_ns: u64, transport_ns: u64| {
+        model(|m| {
+            m.helpers = vec![helper("dds.ev", MS / 100), helper("dds.shm", ready_ns)];
+            m.edges[0].figures.transport_ns = dist(transport_ns);
+            longer(m, 1, transport_ns - MS / 10);
+        })
+    };
+    let advice = only(&inhibited(8 * MS, 6 * MS));
+    assert_eq!(
+        (advice.rule, advice.subject.as_str()),
+        (Rule::Helper, "/drive (dds.shm)")
+    );
+    // No more than the items were under way.
+    assert_eq!(advice.cost_ns, Some(6.0 * MS as f64));
+    assert!(advice.finding.contains("time-sharing, CPU 1"), "{advice:?}");
+    // One that has its CPU at once, and one whose waits no item has felt.
+    assert_eq!(found(&inhibited(MS / 100, 6 * MS)), vec![]);
+    assert_eq!(found(&inhibited(8 * MS, MS / 10)), vec![]);
+}
+
 #[test]
 fn full_cpus_and_executors_are_found_once() {
     let advices = found(&model(|m| m.callbacks[0].figures.load = 0.9));
@@ -379,7 +326,12 @@ fn configurations_name_callbacks_as_their_reader_does() {
         "{text}"
     );
     assert!(isolated(&named, &Priorities::default()).is_err());
-    let value = json(&named, &advise(&named, &Options::default()), &priorities);
+    let value = json(
+        &named,
+        &advise(&named, &Options::default()),
+        &priorities,
+        &bounds(&named, &[0]),
+    );
     assert_eq!(value["priorities"][0]["priority"], HIGHEST);
     assert_eq!(value["chains"][0]["id"], "chain-1");
 }

@@ -152,6 +152,7 @@ fn model(count: u64) -> Model {
         actions: vec![],
         executors: vec![],
         endpoints: Vec::new(),
+        helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,

@@ -150,6 +150,7 @@ fn empty(runs: usize, seed: u64) -> Model {
         actions: vec![],
         executors: vec![],
         endpoints: Vec::new(),
+        helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,

@@ -213,6 +213,10 @@ fn add(all: &mut Evidence, other: Evidence) {
     for (key, qos) in other.endpoints {
         qos::add(all.endpoints.entry(key).or_default(), qos);
     }
+    for (key, of) in other.helpers {
+        let mine = all.helpers.entry(key).or_default();
+        mine.add(&of.figures, of.threads);
+    }
     for (name, modes) in other.actions {
         add_all(all.actions.entry(name).or_default(), &modes);
     }

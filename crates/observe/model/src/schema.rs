@@ -4,9 +4,11 @@
 //! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
 //! *per-mode* sets, so that modes can be merged or kept apart.
 
+pub(crate) mod helper;
 mod influence;
 pub(crate) mod qos;
 
+pub use helper::{Helper, HelperFigures};
 pub use influence::{Cause, Component, ComponentKind};
 pub(crate) use qos::of_codes;
 pub use qos::{Durability, Endpoint, EndpointKind, History, Liveliness, Qos, Reliability};
@@ -46,6 +48,10 @@ pub struct Model {
     /// older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
+    /// Threads that run no callback, as far as recordings have their scheduler events; sorted. Empty in
+    /// older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helpers: Vec<Helper>,
     /// Assumptions of the model that no event shows, in whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,

@@ -24,6 +24,8 @@ mod lineage;
 mod sudo;
 #[path = "recorder/suspended.rs"]
 mod suspended;
+#[path = "recorder/threads.rs"]
+mod threads;
 
 /// Publishes COUNT messages in one callback, as fast as it can, and says how many.
 const BURST: &str = "
@@ -98,8 +100,8 @@ const REFUSED: u8 = 4;
 /// A process that has not ended by then hangs, however slow the machine is.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [-- COMMAND ...]`. Ends with
-/// the command's status.
+/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [all=0|1]
+/// [-- COMMAND ...]`. Ends with the command's status.
 fn run_recorder(args: &[String]) -> u8 {
     let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
     let command = args.get(at + 1..).unwrap_or_default().to_vec();
@@ -108,6 +110,7 @@ fn run_recorder(args: &[String]) -> u8 {
     let mut pids = Vec::new();
     for word in &args[1..at] {
         match word.split_once('=') {
+            Some(("all", flag)) => options.all_threads = flag == "1",
             Some(("domain", id)) => options.limits.domain = id.parse().ok(),
             Some((_, pid)) => pids.push(pid.parse().expect("a process id")),
             None => options.buffer_bytes = word.parse().expect("bytes"),
@@ -568,6 +571,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         .chain(limits::TESTS)
         .chain(lineage::TESTS)
         .chain(suspended::TESTS)
+        .chain(threads::TESTS)
         .chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {

@@ -9,7 +9,7 @@ use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
 use onbeat_model::schema::{
     Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, EndpointKind,
-    Executor, Identity, Junction, Model, Reading, Run, ThreadUse,
+    Executor, Helper, Identity, Junction, Model, Reading, Run, ThreadUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,6 +75,10 @@ fn all_names(model: &Model) -> BTreeSet<(Kind, &str)> {
     for e in &model.endpoints {
         all.insert((Kind::Node, e.node.as_str()));
         all.insert((Kind::Topic, e.topic.as_str()));
+    }
+    for h in &model.helpers {
+        all.extend(h.nodes.iter().map(|n| (Kind::Node, n.as_str())));
+        all.insert((Kind::Thread, h.name.as_str()));
     }
     for r in &model.runs {
         all.insert((Kind::Run, r.id.as_str()));
@@ -244,6 +248,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             actions: self.actions(),
             executors: self.executors(),
             endpoints: self.endpoints(),
+            helpers: self.helpers(),
             assumptions: Vec::new(),
             coverage: Vec::new(),
             evidence: serde_json::json!({ onbeat_model::merge::REDACTED: true }),
@@ -315,6 +320,30 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         }
         model.assumptions = assumptions.into_iter().collect();
         model.coverage = coverage.into_iter().collect();
+    }
+
+    /// Threads without callbacks, of processes all of whose nodes are shown: those of others would tell what is hidden.
+    fn helpers(&self) -> Vec<Helper> {
+        let shown = |h: &&Helper| h.nodes.iter().all(|n| self.names.shows_node(n));
+        let renamed = |h: &Helper| Helper {
+            nodes: h.nodes.iter().map(|n| self.names.node(n)).collect(),
+            name: self.names.thread(&h.name),
+            figures: h.figures.clone(),
+            threads: h
+                .threads
+                .iter()
+                .map(|t| ThreadUse {
+                    comm: self.names.thread(&t.comm),
+                    ..t.clone()
+                })
+                .collect(),
+        };
+        self.model
+            .helpers
+            .iter()
+            .filter(shown)
+            .map(renamed)
+            .collect()
     }
 
     /// Publishers and subscriptions; where parts are collapsed, those on topics that stay, of what stands for the part.

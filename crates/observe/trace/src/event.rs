@@ -320,6 +320,11 @@ pub enum EventKind {
         kernel: bool,
     },
 
+    /// `sched_switch`: this thread goes to sleep for the mutex at `lock` of its process, which `owner_tid`
+    /// holds: what stands in the mutex, as glibc and the kernel (with priority inheritance) write it. Comes
+    /// just before the thread's `SwitchOut`.
+    LockWait { lock: u64, owner_tid: u32 },
+
     // ---- the recorder's own
     /// A process that is observed from here on.
     Process {

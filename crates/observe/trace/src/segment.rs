@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 /// Starts every file; the odd bytes show when a transfer changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
-/// Version of the format that this code writes, and the only one that it reads.
-pub(crate) const VERSION: u16 = 3;
+/// Version of the format that this code writes.
+pub(crate) const VERSION: u16 = 4;
 
 /// The oldest version that is read: it lacks kinds of events only.
 pub(crate) const OLDEST: u16 = 2;

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::term::{self, fit, Align, Screen, Table};
 use crate::units::parse_share;
 use crate::{files, ExitStatus};
-use onbeat_advise::{Advice, Options, Priorities, Report};
+use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report};
 use onbeat_model::text::{duration, percent};
 use onbeat_model::titles::titles;
 use onbeat_model::Model;
@@ -19,6 +19,7 @@ Examples:
   onbeat advise model.json --chain 664e --chain d060     the first one is the most important
   onbeat advise model.json --priorities                  and priorities for the chains' threads
   onbeat advise model.json --isolated threads.yaml       these, for the Callback Isolated Executor
+  onbeat advise model.json --bounds                      and how late chains can be, by their executors
   onbeat plan model.json --chain 664e --strategy fifo    these, for `onbeat shape`
 
 What is shown costs a chain at least --min-share of its mean latency and 0.1 ms, or one in 200
@@ -40,6 +41,9 @@ pub struct Args {
     /// Show priorities for the threads of all chains, too
     #[arg(long)]
     priorities: bool,
+    /// Show bounds of the chains' latencies beside the measured ones, too
+    #[arg(long)]
+    bounds: bool,
     /// Write these priorities as a configuration of the Callback Isolated Executor
     #[arg(long, value_name = "FILE")]
     isolated: Option<PathBuf>,
@@ -64,13 +68,18 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             .map_err(|why| CliError::Refused(format!("{}: {why}", args.model.display())))?;
         files::write_whole(file, |out| out.write_all(text.as_bytes()))?;
     }
+    let bounds = onbeat_advise::bounds(&model, &report.order);
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        term::write_json(&mut out, &onbeat_advise::json(&model, &report, &priorities))?;
+        let json = onbeat_advise::json(&model, &report, &priorities, &bounds);
+        term::write_json(&mut out, &json)?;
     } else {
         write(&mut out, &model, &report)?;
         if args.priorities {
             write_priorities(&mut out, &priorities)?;
+        }
+        if args.bounds {
+            write_bounds(&mut out, &model, &bounds)?;
         }
     }
     out.flush().map_err(CliError::Stdout)?;
@@ -221,6 +230,42 @@ fn write_priorities(out: &mut dyn Write, priorities: &Priorities) -> Result<(), 
             "note: there are more threads than priorities: the last ones share one"
         )
         .map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}
+
+fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let titles = titles(model);
+    let mut table = Table::new()
+        .names("chain", 1)
+        .column("longest measured", Align::Right)
+        .column("bound", Align::Right)
+        .column("of it others", Align::Right);
+    for of in bounds {
+        let steps = of.steps.as_ref().map_or(&[][..], |s| s);
+        let others: u64 = steps.iter().map(|s| s.others_ns).sum();
+        let bound = of.bound_ns();
+        table.row(vec![
+            titles[of.chain].clone(),
+            duration(of.measured_ns as f64),
+            bound.map_or("none".into(), |ns| duration(ns as f64)),
+            bound.map_or(String::new(), |_| duration(others as f64)),
+        ]);
+    }
+    writeln!(out).map_err(CliError::Stdout)?;
+    table.write(out, &screen)?;
+    for of in bounds {
+        if let Err(why) = &of.steps {
+            let text = format!("no bound of {}: {}", titles[of.chain], why.sentence());
+            writeln!(out, "{}", term::one_line(&text)).map_err(CliError::Stdout)?;
+        }
+    }
+    for sentence in [
+        "note: bounds hold for executors that run all they have fetched before they fetch again, as far as",
+        "      callbacks and messages take no longer, and come no sooner, than was measured",
+    ] {
+        writeln!(out, "{sentence}").map_err(CliError::Stdout)?;
     }
     Ok(())
 }

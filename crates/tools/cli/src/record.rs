@@ -46,6 +46,9 @@ pub struct Args {
     pub pid: Vec<u32>,
     #[command(flatten)]
     pub limits: LimitArgs,
+    /// Scheduler events of all threads of these processes, the middleware's too
+    #[arg(long, conflicts_with = "preload")]
+    pub all_threads: bool,
     /// Size of the ring buffer between kernel and recorder
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = DEFAULT_BUFFER_BYTES.into(), hide_default_value = true)]
     pub buffer: u64,
@@ -111,6 +114,7 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
         },
         mode: args.mode.unwrap_or_default(),
         limits: args.limits.limits(),
+        all_threads: args.all_threads,
         duration: args.duration,
         way: match args.preload {
             true => Way::Preload,

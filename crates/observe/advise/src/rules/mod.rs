@@ -2,6 +2,7 @@
 
 mod blocking;
 mod executor;
+mod helper;
 mod load;
 mod priority;
 mod queue;
@@ -21,6 +22,8 @@ pub enum Rule {
     Priority,
     /// A callback sleeps while it has an item in hand.
     Blocking,
+    /// A thread of the receiver's middleware is kept from its CPU.
+    Helper,
     /// A queue drops items of a chain.
     Queue,
     /// A chain's timer starts late.
@@ -38,6 +41,7 @@ impl Rule {
             Rule::Executor => "executor",
             Rule::Priority => "priority",
             Rule::Blocking => "blocking",
+            Rule::Helper => "helper",
             Rule::Queue => "queue",
             Rule::Release => "release",
             Rule::Synchroniser => "synchroniser",
@@ -63,6 +67,7 @@ pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
             found.extend(executor::find(&on, &step));
             found.extend(priority::find(&on, &step));
             found.extend(blocking::find(&on, &step));
+            found.extend(helper::find(&on, &step));
             found.extend(queue::find(&on, &step));
             found.extend(release::find(&on, &step));
         }

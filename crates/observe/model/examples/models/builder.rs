@@ -85,6 +85,7 @@ impl Builder {
                 actions: Vec::new(),
                 executors: Vec::new(),
                 endpoints: Vec::new(),
+                helpers: Vec::new(),
                 assumptions: vec![],
                 coverage: vec![],
                 evidence: serde_json::Value::Null,

@@ -39,6 +39,8 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     coverage.sort();
     let endpoints = std::mem::take(&mut evidence.endpoints).into_iter();
     let endpoints = endpoints.map(|(key, qos)| key.endpoint(qos)).collect();
+    let helpers = std::mem::take(&mut evidence.helpers).into_iter();
+    let helpers = helpers.map(|(key, of)| key.helper(of)).collect();
     let mut model = Model {
         schema: SCHEMA.into(),
         runs: std::mem::take(&mut evidence.runs).into_values().collect(),
@@ -49,6 +51,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         actions,
         executors,
         endpoints,
+        helpers,
         assumptions,
         coverage,
         evidence: serde_json::Value::Null,

@@ -1,11 +1,11 @@
 //! Model to evidence: takes the conclusions back, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
-use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, Hidden, Note};
+use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, HelperKey, Hidden, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::qos;
 use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
-use crate::schema::{Edge, EdgeFigures, Junction, JunctionKind, Model};
+use crate::schema::{Edge, EdgeFigures, Endpoint, Helper, Junction, JunctionKind, Model, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why the evidence of a model cannot be recovered.
@@ -28,35 +28,23 @@ pub enum RecoverError {
 pub const REDACTED: &str = "redacted";
 
 /// The evidence of which a model was concluded.
-pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
-    let hidden: Hidden = match model.evidence {
-        serde_json::Value::Null => Hidden::default(),
-        serde_json::Value::Object(fields) if fields.contains_key(REDACTED) => {
-            return Err(RecoverError::Redacted)
-        }
-        value => {
-            serde_json::from_value(value).map_err(|e| RecoverError::Evidence(e.to_string()))?
-        }
-    };
-    let modes = modes(model.runs.iter());
-    let only_mode = OnlyMode(match modes.len() {
-        0 => return Err(RecoverError::Inconsistent("it has no runs".into())),
-        1 => modes.first().map(|m| m.to_string()),
-        _ => None,
-    });
+pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
+    let mut hidden = hidden(std::mem::take(&mut model.evidence))?;
+    let only_mode = OnlyMode::of(&model.runs)?;
     let only_run = match model.runs.as_slice() {
         [only] => Some(only.id.clone()),
         _ => None,
     };
     let mut evidence = Evidence::default();
-    let callbacks = model.callbacks.into_iter().chain(hidden.callbacks);
+    let callbacks = model.callbacks.into_iter();
     add_callbacks(
         &mut evidence,
-        callbacks,
+        callbacks.chain(std::mem::take(&mut hidden.callbacks)),
         &hidden.unknown_periods,
         &only_mode,
     );
-    let edges = model.edges.into_iter().chain(hidden.edges);
+    let edges = model.edges.into_iter();
+    let edges = edges.chain(std::mem::take(&mut hidden.edges));
     add_edges(&mut evidence, edges, &model.junctions, &only_mode);
     for chain in model.chains {
         if hidden.derived.contains(&chain.id) {
@@ -65,16 +53,63 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
         let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
         add_chain(&mut evidence, chain, outputs, &only_mode)?;
     }
-    for e in model.endpoints {
-        let (node, topic, kind) = (e.node, e.topic, e.kind);
-        let key = EndpointKey { node, topic, kind };
-        qos::add(evidence.endpoints.entry(key).or_default(), e.qos);
-    }
+    add_others(&mut evidence, model.endpoints, model.helpers);
     for mut action in model.actions {
         only_mode.restore(&mut action.modes, &action.figures);
         evidence.actions.insert(action.name, action.modes);
     }
-    for p in hidden.paths {
+    add_paths(&mut evidence, &mut hidden, only_run.as_deref())?;
+    // A synchroniser's topic is published by its members, whatever the model shows.
+    for sync in hidden.syncs.values() {
+        restore_outputs(&mut evidence, sync);
+    }
+    add_runs(&mut evidence, model.runs)?;
+    evidence.syncs = hidden.syncs;
+    evidence.sourced = hidden.sourced;
+    evidence.together = hidden.together;
+    evidence.unknown_periods = hidden.unknown_periods;
+    for counted in hidden.notes {
+        evidence.note(counted.note, counted.count);
+    }
+    add_foreign_sentences(&mut evidence, model.coverage, model.assumptions);
+    Ok(evidence)
+}
+
+/// The evidence that a model keeps beside its conclusions.
+fn hidden(evidence: serde_json::Value) -> Result<Hidden, RecoverError> {
+    match evidence {
+        serde_json::Value::Null => Ok(Hidden::default()),
+        serde_json::Value::Object(fields) if fields.contains_key(REDACTED) => {
+            Err(RecoverError::Redacted)
+        }
+        value => serde_json::from_value(value).map_err(|e| RecoverError::Evidence(e.to_string())),
+    }
+}
+
+/// Endpoints, and threads without callbacks: they are what they were concluded of.
+fn add_others(evidence: &mut Evidence, endpoints: Vec<Endpoint>, helpers: Vec<Helper>) {
+    for e in endpoints {
+        let (node, topic, kind) = (e.node, e.topic, e.kind);
+        let key = EndpointKey { node, topic, kind };
+        qos::add(evidence.endpoints.entry(key).or_default(), e.qos);
+    }
+    for h in helpers {
+        let (nodes, name) = (h.nodes, h.name);
+        let all = evidence
+            .helpers
+            .entry(HelperKey { nodes, name })
+            .or_default();
+        all.add(&h.figures, h.threads);
+    }
+}
+
+/// Paths that are no chains of the model, and what was lost and dropped on any.
+fn add_paths(
+    evidence: &mut Evidence,
+    hidden: &mut Hidden,
+    only_run: Option<&str>,
+) -> Result<(), RecoverError> {
+    for p in std::mem::take(&mut hidden.paths) {
         let key = path(p.callbacks, p.topics, p.own)?;
         let (outputs, modes, per_run) = (p.outputs, p.modes, p.per_run);
         let path = PathEvidence {
@@ -88,37 +123,29 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
         for path in evidence.paths.values_mut() {
             let latency = total(&path.modes).latency_ns;
             if latency.count() > 0 {
-                path.per_run = BTreeMap::from([(run.clone(), latency)]);
+                path.per_run = BTreeMap::from([(run.to_owned(), latency)]);
             }
         }
     }
-    for l in hidden.lost {
+    for l in std::mem::take(&mut hidden.lost) {
         let key = path(l.callbacks, l.topics, l.own)?;
         evidence.lost.insert(key, l.modes);
     }
-    for d in hidden.dropped {
+    for d in std::mem::take(&mut hidden.dropped) {
         let key = path(d.callbacks, d.topics, d.own)?;
         evidence.dropped.insert(key, d.modes);
     }
-    // A synchroniser's topic is published by its members, whatever the model shows.
-    for sync in hidden.syncs.values() {
-        restore_outputs(&mut evidence, sync);
-    }
-    for run in model.runs {
+    Ok(())
+}
+
+fn add_runs(evidence: &mut Evidence, runs: Vec<Run>) -> Result<(), RecoverError> {
+    for run in runs {
         if let Some(run) = evidence.runs.insert(run.id.clone(), run) {
             let twice = format!("run '{}' is in it twice", run.id);
             return Err(RecoverError::Inconsistent(twice));
         }
     }
-    evidence.syncs = hidden.syncs;
-    evidence.sourced = hidden.sourced;
-    evidence.together = hidden.together;
-    evidence.unknown_periods = hidden.unknown_periods;
-    for counted in hidden.notes {
-        evidence.note(counted.note, counted.count);
-    }
-    add_foreign_sentences(&mut evidence, model.coverage, model.assumptions);
-    Ok(evidence)
+    Ok(())
 }
 
 /// Keeps sentences that somebody else added (the recorder, say) as they are.
@@ -139,6 +166,15 @@ fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumpt
 struct OnlyMode(Option<String>);
 
 impl OnlyMode {
+    fn of(runs: &[Run]) -> Result<OnlyMode, RecoverError> {
+        let modes = modes(runs.iter());
+        Ok(OnlyMode(match modes.len() {
+            0 => return Err(RecoverError::Inconsistent("it has no runs".into())),
+            1 => modes.first().map(|m| m.to_string()),
+            _ => None,
+        }))
+    }
+
     /// Puts the totals back into `modes`.
     fn restore<F: Figures>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
         if let (true, Some(mode)) = (modes.is_empty(), &self.0) {

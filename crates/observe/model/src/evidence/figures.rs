@@ -2,7 +2,7 @@
 
 use super::{MemberEvidence, PathFigures};
 use crate::dist::Dist;
-use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures};
+use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures, HelperFigures};
 use std::collections::BTreeMap;
 
 /// Figures that add up. The default is zero.
@@ -55,6 +55,14 @@ impl Figures for ActionFigures {
         self.results.add(&other.results);
         self.untimed.add(&other.untimed);
         self.goal_to_result_ns.merge(&other.goal_to_result_ns);
+    }
+}
+
+impl Figures for HelperFigures {
+    fn add(&mut self, other: &Self) {
+        self.ready_ns.merge(&other.ready_ns);
+        self.exec_ns.add(&other.exec_ns);
+        self.observed_ns.add(&other.observed_ns);
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) use together::Together;
 use crate::cuts::Cut;
 use crate::dist::Dist;
 use crate::schema::{ActionFigures, Callback, Edge, Endpoint, EndpointKind, Qos, Run, ThreadUse};
+use crate::schema::{Helper, HelperFigures};
 use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,8 @@ pub(crate) struct Evidence {
     pub(crate) actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
     /// QoS settings of publishers and subscriptions.
     pub(crate) endpoints: BTreeMap<EndpointKey, BTreeSet<Qos>>,
+    /// Threads without callbacks.
+    pub(crate) helpers: BTreeMap<HelperKey, HelperEvidence>,
     /// By id of the sync vertex.
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     /// By callback: executions that no callback's item triggered.
@@ -88,6 +91,42 @@ impl EndpointKey {
             kind: self.kind,
             qos: qos.into_iter().collect(),
         }
+    }
+}
+
+/// Threads of one name that run no callback.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HelperKey {
+    /// The nodes of their process, sorted.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) name: String,
+}
+
+/// What is known of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct HelperEvidence {
+    pub(crate) figures: HelperFigures,
+    pub(crate) threads: Vec<ThreadUse>,
+}
+
+impl HelperKey {
+    /// With what is known of them.
+    pub(crate) fn helper(self, of: HelperEvidence) -> Helper {
+        Helper {
+            nodes: self.nodes,
+            name: self.name,
+            figures: of.figures,
+            threads: of.threads,
+        }
+    }
+}
+
+impl HelperEvidence {
+    /// Adds what else is known.
+    pub(crate) fn add(&mut self, figures: &HelperFigures, threads: Vec<ThreadUse>) {
+        self.figures.add(figures);
+        let old = std::mem::take(&mut self.threads).into_iter();
+        self.threads = unite_threads(old.chain(threads));
     }
 }
 

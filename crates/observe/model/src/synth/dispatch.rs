@@ -279,6 +279,7 @@ impl Synth {
             | EventKind::Thread { .. }
             | EventKind::Occupied { .. }
             | EventKind::Bystander { .. }
+            | EventKind::LockWait { .. }
             | EventKind::ClockOffset { .. }
             | EventKind::Lost { .. } => {}
         }

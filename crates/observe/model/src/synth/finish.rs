@@ -12,12 +12,13 @@ use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
 use crate::dist::Dist;
 use crate::evidence::{
-    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, Evidence, Figures, MemberEvidence,
-    Note,
+    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, Evidence, Figures, HelperKey,
+    MemberEvidence, Note,
 };
 use crate::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
 use crate::modes::{ModeId, PerMode};
+use crate::schema::helper::kind_of;
 use crate::schema::qos;
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{
@@ -138,6 +139,7 @@ impl<'a> Finish<'a> {
                 .insert(self.name(name), self.by_mode(figures));
         }
         self.add_endpoints(&mut evidence);
+        self.add_helpers(&mut evidence);
         self.add_notes(&mut evidence);
         let runs = self.parts.runs.into_iter();
         evidence.runs = runs.map(|run| (run.id.clone(), run)).collect();
@@ -429,6 +431,29 @@ impl<'a> Finish<'a> {
             };
             let of = evidence.endpoints.entry(key).or_default();
             qos::add(of, qos.iter().copied());
+        }
+    }
+
+    /// Threads without callbacks, of processes with some.
+    fn add_helpers(&self, evidence: &mut Evidence) {
+        for (pid, name, of) in self.synth.cx.helpers.all() {
+            let Some(nodes) = self.nodes.get(&pid) else {
+                continue;
+            };
+            let name = name.map_or_else(String::new, |n| self.name(n));
+            let key = HelperKey {
+                nodes: nodes.clone(),
+                name: kind_of(&name).to_owned(),
+            };
+            let uses = of.uses.iter().map(|&(policy, priority)| ThreadUse {
+                comm: key.name.clone(),
+                policy: policy.map_or("unknown", policy_name).into(),
+                priority,
+                cpus: of.cpus.iter().collect(),
+            });
+            let uses: Vec<ThreadUse> = uses.collect();
+            let all = evidence.helpers.entry(key).or_default();
+            all.add(&of.figures, uses);
         }
     }
 

@@ -20,6 +20,7 @@ mod entities;
 mod events;
 mod finish;
 mod flow;
+mod helpers;
 mod ids;
 mod modes;
 mod notes;
@@ -42,6 +43,7 @@ use causes::Causes;
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
+use helpers::Helpers;
 use modes::Modes;
 use notes::{Note, Notes};
 use onbeat_trace::Event;
@@ -54,6 +56,7 @@ struct Context {
     entities: Entities,
     notes: Notes,
     causes: Causes,
+    helpers: Helpers,
 }
 
 /// The recording so far.

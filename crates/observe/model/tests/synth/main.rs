@@ -7,6 +7,7 @@ mod actions;
 mod cuts;
 mod dds;
 mod events;
+mod helpers;
 mod influence;
 mod junctions;
 mod late;

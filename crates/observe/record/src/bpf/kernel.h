@@ -87,6 +87,10 @@ struct task_struct {
 	struct sched_info sched_info;
 } __attribute__((preserve_access_index));
 
+struct bpf_iter__task {
+	struct task_struct *task;
+} __attribute__((preserve_access_index));
+
 struct task_struct___before_5_14 {
 	long state;
 } __attribute__((preserve_access_index));

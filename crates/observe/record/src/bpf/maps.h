@@ -12,6 +12,7 @@ const volatile bool have_delays;      // task->sched_info says how long it was r
 const volatile bool have_regs;        // bpf_task_pt_regs (Linux 5.15)
 const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
 const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
+const volatile bool all_threads;      // scheduler events of every thread of an observed process
 const volatile bool have_lineage;     // whoever shapes a chain wants to know an item's execution
 const volatile bool have_context;     // an interrupt can be told from the thread that it stopped
 const volatile __s64 context_distance; // from a CPU's run queue to its preempt_count
@@ -80,7 +81,7 @@ struct {
 #define THREAD_SEEN 1     // runs callbacks or publishes, which was reported
 #define THREAD_WAIT_SET 2 // its wait set was reported
 #define THREAD_ASLEEP 4   // left its CPU to wait for something
-#define THREAD_BORN 8     // made by a thread that runs callbacks
+#define THREAD_BORN 8     // made by a thread that runs callbacks, or recorded with all of its process
 #define THREAD_IN_WAIT 16 // called rcl_wait, and nothing of a callback since
 #define THREAD_NEW_WAIT 32 // has not slept in it yet
 

@@ -47,38 +47,87 @@ static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *
 #define FUTEX_OPTIONS (128 | 256) // FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME
 #define FUTEX_WAIT 0
 #define FUTEX_LOCK_PI 6
+#define FUTEX_WAIT_BITSET 9
 #define FUTEX_LOCK_PI2 13
+#define FUTEX_TID_MASK 0x3fffffff
+#define MUTEX_CONTENDED 2 // value of the futex of glibc's mutex while threads wait for it
 
-// Whether these are the registers of a thread that needs a mutex: a condition variable's waiters
-// sleep in FUTEX_WAIT_BITSET.
-static __always_inline bool is_mutex(USER_REGS *regs)
+// glibc's mutex, from its futex on.
+struct mutex {
+	__u32 futex;
+	__u32 count;
+	__u32 owner;
+	__u32 users; // that hold it, and wait on a condition variable that goes with it
+};
+
+// Whether the current thread, with these registers, may sleep for a mutex. `owner`: who holds it, where that
+// shows; else it can be something else that is as simple. What waits with a limit of time sleeps as condition variables do (FUTEX_WAIT_BITSET): a mutex
+// shows by its content.
+static __always_inline bool needs_mutex(USER_REGS *regs, __u32 *owner)
 {
 	__u64 operation = PT_REGS_PARM2(regs) & ~(__u64)FUTEX_OPTIONS;
+	bool is_contended = (__u32)PT_REGS_PARM3(regs) == MUTEX_CONTENDED;
+	struct mutex mutex = {};
 
-	return NUMBER_OF(regs) == NUMBER_FUTEX &&
-	       (operation == FUTEX_WAIT || operation == FUTEX_LOCK_PI ||
-		operation == FUTEX_LOCK_PI2);
+	if (NUMBER_OF(regs) != NUMBER_FUTEX ||
+	    (operation == FUTEX_WAIT_BITSET && !is_contended))
+		return false;
+	bpf_probe_read_user(&mutex, sizeof(mutex), (void *)PT_REGS_PARM1(regs));
+	switch (operation) {
+	case FUTEX_LOCK_PI:
+	case FUTEX_LOCK_PI2:
+		*owner = mutex.futex & FUTEX_TID_MASK;
+		return true;
+	case FUTEX_WAIT:
+		*owner = is_contended ? mutex.owner : 0;
+		return true;
+	case FUTEX_WAIT_BITSET:
+		*owner = mutex.owner;
+		return mutex.owner && mutex.owner <= ID_COUNT &&
+		       mutex.owner != (__u32)bpf_get_current_pid_tgid() && mutex.users &&
+		       mutex.users <= ID_COUNT;
+	}
+	return false;
 }
 
 // A thread goes to sleep between rcl_wait and its next callback. It waits for work if it sleeps
 // within rcl_wait: there it is the first time, if it may be interrupted and needs no mutex, and each
 // time that its stack ends in the same place (the freezer wakes it up, and it sleeps on). What comes
 // after rcl_wait, as the interpreter's lock, has its stack elsewhere.
-static __always_inline void sleeps_in_wait(struct task_struct *task, __u32 state, __u8 *flags,
+static __always_inline void sleeps_in_wait(USER_REGS *regs, bool may_be_work, __u8 *flags,
 					   struct watched *watched)
 {
+	if (*flags & THREAD_NEW_WAIT) {
+		if (!may_be_work)
+			return;
+		*flags &= ~THREAD_NEW_WAIT;
+		watched->wait_stack = PT_REGS_SP(regs);
+	}
+	if (watched->wait_stack == PT_REGS_SP(regs))
+		*flags |= THREAD_WAITS;
+}
+
+// The current thread goes to sleep: what it waits for.
+static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 state, __u8 *flags,
+				   struct watched *watched)
+{
+	bool on_its_own = state & TASK_INTERRUPTIBLE, for_mutex;
 	USER_REGS regs;
+	__u32 owner = 0;
 
 	if (bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)))
 		return;
-	if (*flags & THREAD_NEW_WAIT) {
-		if (!(state & TASK_INTERRUPTIBLE) || is_mutex(&regs))
-			return;
-		*flags &= ~THREAD_NEW_WAIT;
-		watched->wait_stack = PT_REGS_SP(&regs);
+	for_mutex = needs_mutex(&regs, &owner);
+	if (owner && on_its_own) {
+		struct record_lock_wait *r = BEGIN_AT(lock_wait, pid_tgid_of(task), now);
+		if (r) {
+			r->lock = PT_REGS_PARM1(&regs);
+			r->owner_tid = owner;
+			SUBMIT(r);
+		}
 	}
-	if (watched->wait_stack == PT_REGS_SP(&regs))
-		*flags |= THREAD_WAITS;
+	if (*flags & THREAD_IN_WAIT)
+		sleeps_in_wait(&regs, !for_mutex && on_its_own, flags, watched);
 }
 
 // A thread leaves its CPU.
@@ -98,8 +147,8 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 		*flags |= THREAD_ASLEEP;
 		if (watched) {
 			watched->run_delay = prev->sched_info.run_delay;
-			if (have_regs && (*flags & THREAD_IN_WAIT))
-				sleeps_in_wait(prev, state, flags, watched);
+			if (have_regs)
+				sleeps(prev, now, state, flags, watched);
 		}
 	}
 	struct record_switch_out *r = BEGIN_AT(switch_out, who, now);
@@ -245,10 +294,10 @@ int on_fork(__u64 *ctx)
 		__u8 *maker = flag_of(&threads, parent->pid);
 
 		// What a thread with callbacks makes works for it: scheduler events from the beginning.
-		*c = parent->tgid == child->tgid && maker && (*maker & THREAD_SCHEDULED) &&
-				     has_storage(child)
-			     ? THREAD_BORN
-			     : 0;
+		bool works = (all_threads && (*p & PROCESS_SEEN)) ||
+			     (maker && (*maker & THREAD_SCHEDULED));
+
+		*c = parent->tgid == child->tgid && works && has_storage(child) ? THREAD_BORN : 0;
 	}
 	struct record_fork *r = BEGIN(fork, pid_tgid_of(child));
 	if (r) {
@@ -257,6 +306,23 @@ int on_fork(__u64 *ctx)
 		READ_COMM(r->comm, child);
 		SUBMIT(r);
 	}
+	return 0;
+}
+
+// Every thread of the processes that were seen so far: with `all_threads`, run by the recorder each time
+// that there is a new one.
+SEC("iter/task")
+int on_each_thread(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u8 *p, *t;
+
+	if (!task || !task->mm)
+		return 0;
+	p = flag_of(&processes, task->tgid);
+	t = flag_of(&threads, task->pid);
+	if (p && t && (*p & PROCESS_SEEN) && !(*t & THREAD_SCHEDULED) && has_storage(task))
+		*t |= THREAD_BORN;
 	return 0;
 }
 

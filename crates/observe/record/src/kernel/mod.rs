@@ -67,6 +67,8 @@ pub struct LoadOptions {
     pub observe_all: bool,
     /// Stop marked processes when they load a library, until the recorder continues them.
     pub stop_on_load: bool,
+    /// Scheduler events of every thread of an observed process.
+    pub all_threads: bool,
     /// Follow the executions of chains: see [`Lineage`].
     pub lineage: bool,
     /// Size of the ring buffer; a power of two of pages.
@@ -142,6 +144,9 @@ impl Kernel {
         if features.uprobe_link {
             prepare_links(&mut open);
         }
+        if !options.all_threads {
+            leave_threads(&mut open);
+        }
         let object = open.load()?;
         let map = |name: &str| -> Result<MapHandle, KernelLoadError> {
             let found = object.maps().find(|m| m.name() == name);
@@ -180,6 +185,19 @@ impl Kernel {
         self.program(program)?
             .attach()
             .map_err(|e| format!("{e:#}"))
+    }
+
+    /// Attaches what [`Kernel::observe_threads`] runs.
+    pub fn attach_threads(&self) -> Result<Link, String> {
+        self.attach_tracepoint(EACH_THREAD)
+    }
+
+    /// Records the scheduler events of all threads of the processes that were seen so far. `link` is that of
+    /// [`Kernel::attach_threads`].
+    pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
+        let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
+        let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
+        std::io::copy(&mut threads, &mut std::io::sink()).map(drop)
     }
 
     /// Runs work that attaches many uprobes. That a SIGKILL leaves none of them half attached costs
@@ -291,6 +309,9 @@ fn set_log() {
     libbpf_rs::set_print(is_wanted.then_some((libbpf_rs::PrintLevel::Debug, print)));
 }
 
+/// The program that looks at every thread of the machine.
+const EACH_THREAD: &str = "on_each_thread";
+
 /// Maps that need no memory where nobody wants lineage.
 const OF_LINEAGE: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
 
@@ -314,6 +335,7 @@ fn prepare(
         ("have_regs", features.task_registers.into()),
         ("have_steal", steal_distance.is_some().into()),
         ("steal_distance", steal_distance.unwrap_or(0) as u64),
+        ("all_threads", options.all_threads.into()),
         ("have_lineage", options.lineage.into()),
         ("have_context", context_distance.is_some().into()),
         ("context_distance", context_distance.unwrap_or(0) as u64),
@@ -334,6 +356,15 @@ fn prepare(
         }
     }
     Ok(())
+}
+
+/// Leaves out the program that nobody runs.
+fn leave_threads(open: &mut OpenObject) {
+    for mut program in open.progs_mut() {
+        if program.name() == EACH_THREAD {
+            program.set_autoload(false);
+        }
+    }
 }
 
 /// Loads the programs of uprobes for links of their own.

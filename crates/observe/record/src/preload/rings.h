@@ -362,18 +362,25 @@ static void take_ring(struct file_head *file)
 	pthread_setspecific(at_exit, &thread);
 }
 
-// At the end of a thread: its ring is another's from now on. Not that of the parent, if this is a
-// child that has recorded nothing.
+// At the end of a thread: its rings are others' from now on, those too that it kept for calls which may have
+// been left. Not those of the parent, if this is a child that has recorded nothing.
 static void leave(void *unused)
 {
-	struct ring_head *ring = thread.ring;
-	struct file_head *file = thread.file;
+	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
+	__u32 tid = syscall(SYS_gettid);
+	struct ring_head *rings;
+	__u64 count;
 
 	(void)unused;
 	thread.file = 0;
 	thread.ring = 0;
-	if (ring && file == process->file)
-		__atomic_store_n(&ring->owner, 0, __ATOMIC_RELEASE);
+	if (!file || file == REFUSED)
+		return;
+	rings = ring_heads(file);
+	count = __atomic_load_n(&file->rings, __ATOMIC_ACQUIRE);
+	for (__u64 i = 0; i < count && i < RINGS_MAX; i++)
+		if (__atomic_load_n(&rings[i].owner, __ATOMIC_RELAXED) == tid)
+			__atomic_store_n(&rings[i].owner, 0, __ATOMIC_RELEASE);
 }
 
 // ---- records

@@ -180,9 +180,12 @@ impl RunManifest {
 
     /// A thread that runs callbacks.
     pub fn thread(&mut self, thread: ThreadInfo) {
-        match self.content.observed.threads.len() {
-            0..LISTED_MAX => self.content.observed.threads.push(thread),
-            _ => self.unlisted.threads += 1,
+        let threads = &mut self.content.observed.threads;
+        let is_same = |t: &ThreadInfo| (t.pid, t.tid) == (thread.pid, thread.tid);
+        match (threads.iter().position(is_same), threads.len()) {
+            (Some(known), _) => threads[known] = thread,
+            (None, 0..LISTED_MAX) => threads.push(thread),
+            (None, _) => self.unlisted.threads += 1,
         }
     }
 

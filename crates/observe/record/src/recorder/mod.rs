@@ -14,6 +14,7 @@ mod preloaded;
 mod readiness;
 mod recording;
 mod session;
+mod threads;
 mod tracepoints;
 
 pub use error::RecordError;
@@ -56,7 +57,12 @@ pub fn record_observed(
         return observe(Preloaded::begin(options)?, options, &signals, observer);
     }
     match Recording::begin(options) {
-        Err(refusal) if refusal.is_refusal() && is_command && options.way == Way::Either => {
+        Err(refusal)
+            if refusal.is_refusal()
+                && is_command
+                && options.way == Way::Either
+                && !options.all_threads =>
+        {
             let preloaded = Preloaded::begin(options)?;
             observer.refused(&refusal);
             observe(preloaded, options, &signals, observer)

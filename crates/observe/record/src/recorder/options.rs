@@ -49,6 +49,9 @@ pub struct RecordOptions {
     pub target: Target,
     /// Of these, only processes within the limits.
     pub limits: Limits,
+    /// Scheduler events of all threads of the observed processes, and not only of those that run callbacks,
+    /// publish, or were started by these. With [`Way::Bpf`] alone.
+    pub all_threads: bool,
     /// Stop after this time.
     pub duration: Option<Duration>,
     /// Size of the ring buffer; rounded up to a power of two.
@@ -126,6 +129,7 @@ impl Default for RecordOptions {
             way: Way::Bpf,
             target: Target::Everything,
             limits: Limits::default(),
+            all_threads: false,
             duration: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             placement: PlacementPolicy::Cheapest,

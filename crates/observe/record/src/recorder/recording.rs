@@ -8,6 +8,7 @@ use super::options::{RecordOptions, Target};
 use super::output::REORDER_NS;
 use super::readiness::Readiness;
 use super::session::Session;
+use super::threads::AllThreads;
 use super::tracepoints::Tracepoints;
 use super::RecordError;
 use crate::command::{CommandStartError, Observed, RecordedCommand};
@@ -54,6 +55,8 @@ pub struct Recording {
     keep_privileges: bool,
     crowd: Crowd,
     border: Border,
+    /// Threads that run no callback, if they are asked for.
+    all_threads: Option<AllThreads>,
 }
 
 impl Recording {
@@ -80,6 +83,7 @@ impl Recording {
         let load = LoadOptions {
             observe_all: options.target == Target::Everything,
             stop_on_load: matches!(options.target, Target::Command { .. }),
+            all_threads: options.all_threads,
             lineage: options.lineage,
             buffer_bytes,
         };
@@ -92,7 +96,9 @@ impl Recording {
             .named()
             .iter()
             .for_each(|&pid| kernel.mark(pid));
+        let all_threads = options.all_threads.then(|| AllThreads::begin(&kernel));
         let mut recording = Recording {
+            all_threads: all_threads.transpose()?,
             tracepoints: Tracepoints::attach(&kernel)?,
             libraries: Libraries::new(options.placement),
             kernel,
@@ -235,6 +241,9 @@ impl Recording {
             self.readiness.forget(event.pid);
             self.late.forget(event.pid);
             self.libraries.forget_listeners(event.pid);
+            if let Some(threads) = &mut self.all_threads {
+                threads.forget(event.pid);
+            }
         }
         if matches!(event.kind, EventKind::Exec { .. }) {
             self.libraries.forget_listeners(event.pid);
@@ -311,6 +320,9 @@ impl Recording {
         self.visit_own.insert(pid);
         self.log
             .process((pid, time_ns, late), found, &mut self.libraries);
+        if let Some(threads) = &mut self.all_threads {
+            threads.seen(&self.kernel, pid, &mut self.log);
+        }
         if late {
             self.late.begin(pid);
         }
@@ -464,6 +476,9 @@ impl Session for Recording {
             self.visited(pid, attached);
         }
         self.search_late(false);
+        if let Some(threads) = &mut self.all_threads {
+            threads.look(&mut self.log, false);
+        }
         self.write_until(now_ns.saturating_sub(REORDER_NS), observer)?;
         Ok(newest_ns.filter(|_| more))
     }
@@ -489,6 +504,7 @@ impl Session for Recording {
         let mut left_out = self.libraries.left_out();
         left_out.extend(self.crowd.sentences());
         left_out.extend(self.border.sentence());
+        left_out.extend(self.all_threads.as_ref().and_then(AllThreads::sentence));
         Described { probes, left_out }
     }
 
@@ -508,6 +524,9 @@ impl Session for Recording {
             .is_some_and(|newest_ns| newest_ns < end_ns)
         {}
         self.search_late(true);
+        if let Some(threads) = &mut self.all_threads {
+            threads.look(&mut self.log, true);
+        }
         self.count_losses();
         self.log.note_clock_offset();
         self.write_until(u64::MAX, observer)?;

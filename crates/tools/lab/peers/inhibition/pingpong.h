@@ -2,7 +2,8 @@
 // there, takes it and answers. One process has the sender, the answerer, or both.
 //
 // role=one (both, one node), two (both, two nodes), ping, pong; loops=N period_us=N file=SAMPLES;
-// cpu=N pin=all|main; main=P children=P: SCHED_RR priorities, 0 for time-sharing threads.
+// cpu=N other=N pin=all|main|apart: the middleware's threads on cpu, anywhere, or on other; main=P
+// children=P: SCHED_RR priorities, 0 for time-sharing threads.
 // It says `ready` when the first answer has come, and `times BEGAN READY ENDED PACKETS` at its end
 // (ns of CLOCK_MONOTONIC; packets on the loopback interface between the last two).
 #pragma once
@@ -163,12 +164,13 @@ static int pingpong_main(int argc, char **argv, const struct middleware *made) {
   const char *role = protocol_text(&words, "role");
   int main_priority = atoi(protocol_text(&words, "main")), children = atoi(protocol_text(&words, "children"));
   int cpu = atoi(protocol_text(&words, "cpu"));
-  bool all = strcmp(protocol_text(&words, "pin"), "all") == 0;
+  const char *pin = protocol_text(&words, "pin");
+  bool all = strcmp(pin, "all") == 0, apart = strcmp(pin, "apart") == 0;
   used = made;
   signal(SIGTERM, pingpong_stop);
   // The middleware's threads inherit what this one is when it starts them.
   pingpong_policy(children == 0 ? main_priority : children, children != 0);
-  if (all) pingpong_pin(cpu);
+  if (all || apart) pingpong_pin(all ? cpu : atoi(protocol_text(&words, "other")));
   pingpong_endpoints(role);
   pingpong_policy(main_priority, children != 0);
   if (!all) pingpong_pin(cpu);

@@ -107,18 +107,37 @@ pub fn mean(values: &[f64]) -> f64 {
     }
 }
 
-/// The mean with the interval in which it lies with a confidence of 80 %, as for a normal
-/// distribution: of independent samples, and of many.
+/// The mean with the interval in which it lies with a confidence of 80 %, of independent samples: by
+/// Student's distribution.
 pub fn mean_80(values: &[f64]) -> Estimate {
-    /// Quantile 0.9 of the normal distribution.
-    const Z: f64 = 1.281_551_6;
     let summary = Sorted::new(values.iter().copied()).summary();
-    let half = Z * summary.sd / (summary.count.max(1) as f64).sqrt();
+    let half = student_90(summary.count) * summary.sd / (summary.count.max(1) as f64).sqrt();
     Estimate {
         value: summary.mean,
         low: summary.mean - half,
         high: summary.mean + half,
     }
+}
+
+/// Quantile 0.9 of Student's distribution for so many samples, by its expansion around the normal one
+/// (Abramowitz and Stegun, 26.7.5).
+fn student_90(samples: usize) -> f64 {
+    const Z: f64 = 1.281_551_6;
+    let free = samples.saturating_sub(1).max(1) as f64;
+    let first = (Z.powi(3) + Z) / 4.0;
+    let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
+    Z + first / free + second / free.powi(2)
+}
+
+/// The mean where samples beyond 1.5 of the box are replaced by the median: what papers do with outliers.
+pub fn mean_replaced(sorted: &Sorted) -> f64 {
+    let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
+    let reach = 1.5 * (high - low);
+    let median = sorted.quantile(0.5);
+    let is_usual = |v: f64| v >= low - reach && v <= high + reach;
+    let values = sorted.values().iter();
+    let sum: f64 = values.map(|v| if is_usual(*v) { *v } else { median }).sum();
+    sum / sorted.values().len().max(1) as f64
 }
 
 /// Median of unsorted values, 0 when empty; the mean of the middle two for an even count.
@@ -213,6 +232,31 @@ mod tests {
             (median(&[4.0, 1.0, 3.0]), median(&[4.0, 1.0, 3.0, 2.0])),
             (3.0, 2.5)
         );
+    }
+
+    #[test]
+    fn outliers_are_replaced_by_the_median_there_alone() {
+        let mut values = vec![10.0; 50];
+        values.extend([11.0; 50]);
+        let plain = Sorted::new(values.clone());
+        assert_eq!(mean_replaced(&plain), 10.5);
+        values.push(1000.0);
+        let with = Sorted::new(values);
+        assert!((mean_replaced(&with) - 10.5).abs() < 0.01);
+        assert!(with.mean() > 20.0);
+    }
+
+    #[test]
+    fn intervals_of_few_samples_are_students() {
+        // From tables of the distribution: quantile 0.9 of 2, 8 and 100 degrees of freedom.
+        for (samples, quantile) in [(3, 1.886), (9, 1.397), (101, 1.290)] {
+            let error = (student_90(samples) - quantile).abs();
+            assert!(error < 0.025 * quantile, "{samples}: {error}");
+        }
+        let mean = mean_80(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        // sd 2.7386, 9 samples: 1.397 * 2.7386 / 3
+        assert!((mean.high - mean.value - 1.275).abs() < 0.01);
+        assert_eq!(mean.value, 5.0);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod curves;
 mod lines;
 mod percentiles;
 mod points;
+mod timeline;
 
 pub use bars::{bars, Bar};
 pub use boxes::boxes;
@@ -16,6 +17,7 @@ pub use curves::{curves, Curve};
 pub use lines::{lines, Axes, Line};
 pub use percentiles::percentiles;
 pub use points::{dots, panels};
+pub use timeline::{timeline, Row};
 
 use crate::frame::LabError;
 use plotters::coord::Shift;
@@ -267,6 +269,32 @@ mod tests {
         assert!(svg.contains("loaded") && svg.contains("4 MiB"));
         keep("boxes.svg", &svg);
         boxes("nothing", ("x", "y"), &[], &[]).unwrap();
+    }
+
+    #[test]
+    fn a_timeline_has_a_bar_for_each_stretch_within_its_range() {
+        let rows = vec![
+            ("ping: main".to_owned(), vec![(0.0, 4.0, 0), (4.0, 9.0, 2)]),
+            (
+                "pong: dds.shm.29161".to_owned(),
+                vec![(1.0, 2.0, 0), (2.0, 8.0, 1), (20.0, 21.0, 0)],
+            ),
+            ("inhibitor".to_owned(), vec![(2.0, 8.0, 0)]),
+        ];
+        let states = ["runs", "ready, no CPU", "waits for a lock"];
+        let svg = timeline("A lock", "ms", &states, &rows, (0.0, 10.0)).unwrap();
+        // Five bars that are seen, three of the key, and the ground.
+        assert_eq!(svg.matches("<rect").count(), 5 + 3 + 1);
+        for text in [
+            "ping: main",
+            "pong: dds.shm.29161",
+            "inhibitor",
+            "waits for a lock",
+        ] {
+            assert!(svg.contains(&format!("\n{text}\n")), "{text}");
+        }
+        keep("timeline.svg", &svg);
+        timeline("nothing", "ms", &[], &[], (0.0, 0.0)).unwrap();
     }
 
     #[test]

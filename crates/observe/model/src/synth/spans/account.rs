@@ -42,6 +42,11 @@ impl Account {
         self.scheduled
     }
 
+    /// Since when it could run and has no CPU, if it is so.
+    pub(in crate::synth) fn ready_since(&self) -> Option<u64> {
+        (self.state == State::Ready).then_some(self.since)
+    }
+
     /// The thread was made just now: it has not run yet.
     pub(in crate::synth) fn created(&mut self, time: u64) {
         self.turn(time, State::Ready);

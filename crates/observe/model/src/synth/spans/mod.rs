@@ -257,6 +257,11 @@ impl Spans {
     }
 
     fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: Why) {
+        let thread = &mut self.threads[ti];
+        let quiet = std::mem::take(&mut thread.quiet);
+        let used = (time, thread.account.at(time).exec_ns);
+        cx.helpers
+            .ended(thread.id.pid, &thread.profile, quiet, used);
         self.close_continuation(ti, time);
         if let Some(ns) = self.helper_ns(ti, time).filter(|&ns| ns > 0) {
             cx.notes.count(Note::HelperTime, ns);
@@ -284,6 +289,7 @@ impl Spans {
         (priority, policy): (u8, u8),
     ) {
         let thread = &mut self.threads[ti];
+        thread.quiet.runs(time, cpu, thread.account.ready_since());
         if thread.account.switch_in(time) {
             cx.notes.count(Note::LostSwitch, 1);
         }
@@ -338,6 +344,7 @@ impl Spans {
     /// Every event that a thread causes itself.
     pub(in crate::synth) fn acted(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
+        thread.quiet.acts();
         if thread.account.acted(time) {
             cx.notes.count(Note::LostSwitch, 1);
         }

@@ -7,6 +7,7 @@ use super::span::CallbackSpan;
 use super::waits::ThreadWaits;
 use super::worker::Sleeps;
 use crate::synth::entities::Creation;
+use crate::synth::helpers::Quiet;
 use crate::synth::ids::{EntityId, ProcessIndex, ThreadIndex};
 use crate::synth::running_median::RunningMedian;
 use crate::synth::values::{Idle, ThreadId, ThreadProfile};
@@ -153,6 +154,8 @@ pub(in crate::synth) struct Thread {
     pub(super) waited: ThreadWaits,
     pub(super) rounds: Rounds,
     pub(super) calls: Calls,
+    /// What it does as long as it makes no call.
+    pub(super) quiet: Quiet,
 }
 
 impl Thread {
@@ -175,6 +178,7 @@ impl Thread {
             waited: ThreadWaits::default(),
             rounds: Rounds::default(),
             calls: Calls::default(),
+            quiet: Quiet::default(),
         }
     }
 

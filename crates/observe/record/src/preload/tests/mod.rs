@@ -391,6 +391,15 @@ fn a_publication_that_a_handler_jumps_out_of_costs_itself_alone() {
 }
 
 #[test]
+fn rings_of_publications_that_were_left_are_another_threads_after_their_own() {
+    let mut run = Run::new(1 << 20);
+    let text = run.run("ros", &["left-in-threads"]);
+    // What one of the threads takes: each left two or three behind before it ended.
+    let rings = printed(&text, "rings");
+    assert!((2..=5).contains(&rings), "{rings} rings");
+}
+
+#[test]
 fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
     let mut run = Run::new(256 << 10);
     let text = run.run("ros", &["left-at-random"]);

@@ -214,6 +214,34 @@ static void left(bool deeper)
 	printf("published %lu\n", i);
 }
 
+// The same in threads that come and go: how many rings they have had together.
+static void *left_deeper(void *unused)
+{
+	(void)unused;
+	left(true);
+	return 0;
+}
+
+static void left_in_threads(void)
+{
+	const char *rings = strchr(getenv("ONBEAT_PRELOAD"), ':') + 1;
+	FILE *maps;
+	char line[4096];
+	int count = 0;
+	pthread_t thread;
+
+	for (int i = 0; i < 20; i++) {
+		pthread_create(&thread, 0, left_deeper, 0);
+		pthread_join(thread, 0);
+	}
+	maps = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, rings) != 0;
+	fclose(maps);
+	// Its head once, each ring twice.
+	printf("rings %d\n", (count - 1) / 2);
+}
+
 // The same at moments that nobody chooses.
 static void on_signal_jump(int unused)
 {
@@ -329,6 +357,8 @@ int main(int argc, char **argv)
 		nested();
 	else if (!strcmp(mode, "left") || !strcmp(mode, "left-deeper"))
 		left(mode[4]);
+	else if (!strcmp(mode, "left-in-threads"))
+		left_in_threads();
 	else if (!strcmp(mode, "left-at-random"))
 		left_at_random();
 	else if (!strcmp(mode, "endless"))

@@ -20,6 +20,19 @@ pub enum Threads {
     RealTime,
     /// What the paper advises: main 97, the others 96.
     Remedy,
+    /// As `onbeat shape` has them: main in a server (at most 94), the others at 95.
+    Shaped,
+}
+
+/// Where the middleware's threads are. Main threads are on the benchmark's core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On the same core.
+    Together,
+    /// They may run anywhere.
+    Anywhere,
+    /// On the other core, as a plan of `onbeat shape` has them where it can.
+    Apart,
 }
 
 /// When the inhibitor begins.
@@ -47,8 +60,19 @@ pub struct Condition {
     pub order: Order,
     /// The inhibitor is on the benchmark's core, and not on the other.
     pub same_core: bool,
-    /// The middleware's threads may run anywhere; only main threads are on the core.
-    pub free: bool,
+    /// Where the middleware's threads are.
+    pub place: Place,
+}
+
+impl Place {
+    /// The word for the program.
+    pub fn word(self) -> &'static str {
+        match self {
+            Place::Together => "all",
+            Place::Anywhere => "main",
+            Place::Apart => "apart",
+        }
+    }
 }
 
 impl Layout {
@@ -69,14 +93,17 @@ impl Threads {
             Threads::TimeSharing => (98, 0),
             Threads::RealTime => (98, 98),
             Threads::Remedy => (97, 96),
+            Threads::Shaped => (94, 95),
         }
     }
 
-    fn name(self) -> &'static str {
+    /// For tables.
+    pub fn name(self) -> &'static str {
         match self {
             Threads::TimeSharing => "RR-TS",
             Threads::RealTime => "RR-RR",
             Threads::Remedy => "RR 97-96",
+            Threads::Shaped => "as shaped",
         }
     }
 }
@@ -88,7 +115,7 @@ impl Condition {
             threads,
             order,
             same_core: true,
-            free: false,
+            place: Place::Together,
         }
     }
 
@@ -108,13 +135,29 @@ impl Condition {
             ..two(TimeSharing, Order::AtOnce)
         });
         all.push(Condition {
-            free: true,
+            place: Place::Anywhere,
             ..two(TimeSharing, Order::AtOnce)
         });
         for threads in [RealTime, Remedy] {
             all.extend([Order::Before, Order::AtOnce].map(|order| two(threads, order)));
         }
+        let shaped = |order, same_core| Condition {
+            same_core,
+            place: Place::Apart,
+            ..two(Shaped, order)
+        };
+        all.push(shaped(Order::Before, true));
+        all.push(shaped(Order::AtOnce, true));
+        all.push(shaped(Order::Before, false));
+        all.push(shaped(Order::AtOnce, false));
         all
+    }
+
+    /// Those with an inhibited thread, whose cause is looked for.
+    pub fn inhibited() -> Vec<Condition> {
+        [Order::AtOnce, Order::Later]
+            .map(|order| Condition::new(Layout::TwoProcesses, Threads::TimeSharing, order))
+            .to_vec()
     }
 
     /// For people.
@@ -125,9 +168,9 @@ impl Condition {
             Order::AtOnce => "inhibitor at once",
             Order::Later => "inhibitor later",
         };
-        let place = match (self.same_core, self.free) {
+        let place = match (self.same_core, self.place) {
             (false, _) => ", other core",
-            (_, true) => ", middleware's threads anywhere",
+            (_, Place::Anywhere) => ", middleware's threads anywhere",
             _ => "",
         };
         format!(

@@ -98,15 +98,14 @@ impl Measures {
         largest(&self.send_us)
     }
 
-    /// The longest M3 of the answers that came, us.
+    /// M3 of the answers that came, us.
+    pub fn answers(&self) -> impl Iterator<Item = f64> + '_ {
+        self.answer_us.iter().copied().filter(|v| v.is_finite())
+    }
+
+    /// The longest of these.
     pub fn answer_max(&self) -> f64 {
-        let came: Vec<f64> = self
-            .answer_us
-            .iter()
-            .copied()
-            .filter(|v| v.is_finite())
-            .collect();
-        largest(&came)
+        self.answers().fold(0.0, f64::max)
     }
 
     /// The longest M4, us.

@@ -5,6 +5,7 @@
 //! with the lab. An inhibitor can never take a core for good: the kernel ends it after twice its time
 //! (`RLIMIT_RTTIME`), and it dies with the lab.
 
+mod cause;
 mod condition;
 mod locks;
 mod measures;
@@ -37,7 +38,7 @@ impl Experiment for Inhibition {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["cyclonedds", "fastdds", "ros2", "minute"]
+        &["cyclonedds", "fastdds", "ros2", "cause", "minute"]
     }
 
     fn takes_long(&self) -> bool {
@@ -55,6 +56,9 @@ impl Experiment for Inhibition {
                 let arms = measure(context, &programs, middleware)?;
                 results::judge(context, &mut report, middleware, &arms)?;
             }
+        }
+        if context.wants("cause") {
+            cause::measure(context, &mut report, &programs)?;
         }
         // Minutes for a run: asked for by --long, or by name.
         let by_name = !context.wants("ros2");

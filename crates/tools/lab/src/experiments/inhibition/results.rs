@@ -1,14 +1,14 @@
 //! Tables, figures and plots of the conditions of a middleware.
 
-use super::condition::{Condition, Layout, Order, Threads};
+use super::condition::{Condition, Layout, Order, Place, Threads};
 use super::locks::Account;
 use super::measures::{Pattern, PATTERNS};
 use super::programs::Middleware;
 use super::run::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, median, Sorted};
-use crate::plot::dots;
+use crate::measure::stats::{bootstrap, mean, mean_80, mean_replaced, median, Sorted};
+use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
 
 /// Resamples for intervals.
@@ -59,6 +59,7 @@ pub fn judge(
     arms: &[Arm],
 ) -> Result<(), LabError> {
     report.tables.push(measures(middleware, arms));
+    report.tables.push(means(middleware, arms));
     report.tables.push(patterns(middleware, arms));
     report.tables.push(threads(middleware, arms));
     report.tables.push(holders(middleware, arms));
@@ -120,6 +121,37 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
+/// Means with the papers' 80 %, over the runs' means: the loops of a run are not independent.
+fn means(middleware: Middleware, arms: &[Arm]) -> Table {
+    let title = format!(
+        "{}: means of the runs' means with 80 %, ms (M3 of the answers that came); and where samples beyond 1.5 of \
+         the box are replaced by the median",
+        middleware.name()
+    );
+    let head = ["condition", "M1", "M2", "M3", "M3, replaced"];
+    let mut table = Table::new(title, &head);
+    for arm in arms {
+        let over = |of: &dyn Fn(&Run) -> f64| {
+            let values: Vec<f64> = arm.runs.iter().map(of).collect();
+            let mean = mean_80(&values);
+            format!(
+                "{} ± {}",
+                number(mean.value),
+                number(mean.high - mean.value)
+            )
+        };
+        let came = |r: &Run| Sorted::new(r.measures.answers().map(|us| us / 1000.0));
+        table.row([
+            arm.condition.name(),
+            over(&|r| r.measures.whole_s * 1000.0),
+            over(&|r| mean(&r.measures.send_us) / 1000.0),
+            over(&|r| came(r).mean()),
+            over(&|r| mean_replaced(&came(r))),
+        ]);
+    }
+    table
+}
+
 fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: runs by pattern, the first that fits",
@@ -156,7 +188,7 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
         a.condition.layout == Layout::TwoProcesses
             && a.condition.order == Order::AtOnce
             && a.condition.same_core
-            && !a.condition.free
+            && a.condition.place == Place::Together
     });
     for arm in shown {
         let mut by_name: BTreeMap<String, Account> = BTreeMap::new();
@@ -277,7 +309,44 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
         "ms",
         &series(|r| &r.measures.answer_us),
     )?;
-    context.plot(&format!("{part}-m3.svg"), &m3)
+    context.plot(&format!("{part}-m3.svg"), &m3)?;
+    context.plot(&format!("{part}-boxes.svg"), &box_plot(part, arms)?)
+}
+
+/// M3 of all runs, two processes, all threads on the inhibitor's core or as shaped: a box for each.
+fn box_plot(part: &str, arms: &[Arm]) -> Result<String, LabError> {
+    let kinds = [
+        Threads::TimeSharing,
+        Threads::RealTime,
+        Threads::Remedy,
+        Threads::Shaped,
+    ];
+    let orders = [Order::None, Order::Before, Order::AtOnce, Order::Later];
+    let of = |threads: Threads, order: Order| {
+        let shown = arms.iter().filter(move |a| {
+            let c = a.condition;
+            (c.layout, c.threads, c.order, c.same_core)
+                == (Layout::TwoProcesses, threads, order, true)
+                && c.place != Place::Anywhere
+        });
+        let came = shown
+            .flat_map(|a| &a.runs)
+            .flat_map(|r| r.measures.answers());
+        Sorted::new(came.map(|us| us / 1000.0))
+    };
+    let series: Vec<(String, Vec<Sorted>)> = kinds
+        .map(|kind| {
+            let all = orders.map(|order| of(kind, order));
+            (kind.name().to_owned(), all.to_vec())
+        })
+        .to_vec();
+    let names = ["none", "before", "at once", "later"].map(str::to_owned);
+    boxes(
+        &format!("{part}: M3, ping to answer"),
+        ("inhibitor", "ms"),
+        &names,
+        &series,
+    )
 }
 
 /// Without what all panels have in common.

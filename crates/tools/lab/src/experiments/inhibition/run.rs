@@ -7,11 +7,12 @@ use super::programs::{Middleware, Programs};
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::Peer;
+use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Core of the benchmark; the other one is for the lab.
-const CORE: u32 = 1;
+pub const CORE: u32 = 1;
 const OTHER_CORE: u32 = 0;
 /// Of the paper.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -61,6 +62,19 @@ pub struct Run {
     pub threads: Vec<(&'static str, String, Account)>,
     /// How often the main thread of a process was seen to wait for a lock that this thread held.
     pub held: BTreeMap<(&'static str, String), u32>,
+    /// What finds it in a recording.
+    pub identity: Identity,
+}
+
+/// What finds a run in a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// The benchmark's processes.
+    pub processes: Vec<(&'static str, u32)>,
+    /// The inhibitor, if there was one.
+    pub inhibitor: Option<u32>,
+    /// From its start to its end, CLOCK_MONOTONIC, ns.
+    pub span_ns: (u64, u64),
 }
 
 /// The processes of a run.
@@ -81,6 +95,7 @@ impl Bench<'_> {
     /// Runs it once.
     pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run, LabError> {
         let samples = self.context.dir().join("loops.new");
+        let from_ns = monotonic_ns();
         let mut inhibitor = None;
         if condition.order == Order::Before {
             inhibitor = Some(self.inhibit(condition)?);
@@ -105,6 +120,11 @@ impl Bench<'_> {
             std::thread::sleep(LOOK);
         }
         let whole_s = processes.began.elapsed().as_secs_f64();
+        let identity = Identity {
+            processes: processes.ids(),
+            inhibitor: inhibitor.as_ref().map(Peer::pid),
+            span_ns: (from_ns, monotonic_ns()),
+        };
         let times = processes.ping.expect("times")?;
         let text =
             std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
@@ -112,7 +132,7 @@ impl Bench<'_> {
         if let Some(inhibitor) = inhibitor {
             inhibitor.succeed(4 * self.length.inhibitor)?;
         }
-        finish(whole_s, &times, &text, watch)
+        finish(whole_s, &times, &text, watch).map(|run| Run { identity, ..run })
     }
 
     fn start(
@@ -129,7 +149,8 @@ impl Bench<'_> {
                 format!("period_us={}", PERIOD.as_micros()),
                 format!("file={}", samples.display()),
                 format!("cpu={CORE}"),
-                format!("pin={}", if condition.free { "main" } else { "all" }),
+                format!("other={OTHER_CORE}"),
+                format!("pin={}", condition.place.word()),
                 format!("main={main}"),
                 format!("children={children}"),
             ]);
@@ -248,5 +269,6 @@ fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run,
         packets,
         threads: watch.threads(),
         held: watch.held,
+        identity: Identity::default(),
     })
 }

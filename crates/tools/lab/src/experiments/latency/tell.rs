@@ -3,7 +3,7 @@
 use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
-use crate::measure::stats::{mean_80, Sorted};
+use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
 /// Latencies (us) of one condition, by size.
@@ -68,7 +68,7 @@ pub fn series(
             let half = (mean.high - mean.low) / 2.0;
             rows[0].push(number(sorted.quantile(0.5)));
             rows[1].push(format!("{} ± {}", number(mean.value), number(half)));
-            rows[2].push(number(replaced(&sorted)));
+            rows[2].push(number(mean_replaced(&sorted)));
             for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
                 let name = format!("{part}.{}.{}.{name}", one.id, size_id(*bytes));
                 let figure = Figure::new(name, sorted.quantile(q), "us");
@@ -84,17 +84,6 @@ pub fn series(
     }
     report.tables.extend(tables);
     pictures(context, (part, title), &names, all)
-}
-
-/// The mean after the paper's treatment of outliers.
-fn replaced(sorted: &Sorted) -> f64 {
-    let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
-    let reach = 1.5 * (high - low);
-    let median = sorted.quantile(0.5);
-    let is_usual = |v: f64| v >= low - reach && v <= high + reach;
-    let values = sorted.values().iter();
-    let sum: f64 = values.map(|v| if is_usual(*v) { *v } else { median }).sum();
-    sum / sorted.values().len().max(1) as f64
 }
 
 fn pictures(
@@ -143,21 +132,4 @@ fn pictures(
         &means.collect::<Vec<_>>(),
     )?;
     context.plot(&format!("{part}-means.svg"), &svg)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn outliers_are_replaced_as_in_the_paper_in_that_column_alone() {
-        let mut values = vec![10.0; 50];
-        values.extend([11.0; 50]);
-        let plain = Sorted::new(values.clone());
-        assert_eq!(replaced(&plain), 10.5);
-        values.push(1000.0);
-        let with = Sorted::new(values);
-        assert!((replaced(&with) - 10.5).abs() < 0.01);
-        assert!(with.mean() > 20.0);
-    }
 }

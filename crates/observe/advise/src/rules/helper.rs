@@ -1,0 +1,75 @@
+//! A thread of the receiver's middleware, which brings the items, is kept from its CPU.
+
+use super::{mean, number, OnChain};
+use crate::view::Step;
+use crate::{Advice, Rule};
+use onbeat_model::schema::{Edge, Helper};
+use onbeat_model::text::duration;
+
+/// Kernel priorities below this one are real-time.
+const NORMAL: u8 = 100;
+
+/// An item is on its way for as long as the thread that receives it has no CPU: that thread runs no
+/// callback, so nothing else shows it. The time of all waits, spread over the items, is the most that they
+/// can have cost.
+pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
+    let (edge, part_ns) = step.from?;
+    let items = edge.figures.taken.max(1) as f64;
+    let transport_ns = edge.figures.transport_ns.mean().min(part_ns);
+    let of_item = |h: &Helper| h.figures.ready_ns.sum() as f64 / items;
+    let node = &step.callback.node;
+    let mut helpers = on.view.model.helpers.iter();
+    let most = helpers
+        .by_ref()
+        .filter(|h| h.nodes.contains(node))
+        .max_by(|a, b| of_item(a).total_cmp(&of_item(b)))?;
+    let cost_ns = of_item(most).min(transport_ns);
+    let share = on.matters(cost_ns)?;
+    let ready = &most.figures.ready_ns;
+    Some(Advice {
+        rule: Rule::Helper,
+        chain: Some(on.place),
+        subject: format!("{} ({})", node, most.name),
+        cost_ns: Some(cost_ns),
+        share,
+        finding: format!(
+            "{} of {node} runs no callback, and is ready without a CPU for {} of each item on {} (longest {}); it is {}",
+            most.name,
+            duration(of_item(most)),
+            edge.topic,
+            duration(ready.max() as f64),
+            scheduled(most)
+        ),
+        remedy: "give it a priority above all that shares its CPUs, as that of a real-time executor whose items it \
+                 brings, or a CPU without real-time programs"
+            .to_owned(),
+        evidence: evidence(most, edge),
+    })
+}
+
+/// How it is scheduled, and where.
+fn scheduled(helper: &Helper) -> String {
+    let lowest = helper.threads.iter().max_by_key(|t| t.priority);
+    let Some(lowest) = lowest else {
+        return "scheduled in an unknown way".into();
+    };
+    let cpus: Vec<String> = lowest.cpus.iter().map(u16::to_string).collect();
+    let cpus = match cpus.len() {
+        1 => format!("CPU {}", cpus[0]),
+        _ => format!("CPUs {}", cpus.join(", ")),
+    };
+    match lowest.priority {
+        p if p < NORMAL => format!("at real-time priority {}, {cpus}", NORMAL - 1 - p),
+        _ => format!("time-sharing, {cpus}"),
+    }
+}
+
+fn evidence(helper: &Helper, edge: &Edge) -> Vec<crate::Evidence> {
+    let ready = &helper.figures.ready_ns;
+    let of = format!("{} ({})", helper.nodes.join(" and "), helper.name);
+    vec![
+        number("ready_ns.sum", &of, ready.sum() as f64, ready.count()),
+        number("ready_ns.max", &of, ready.max() as f64, ready.count()),
+        mean("transport_ns", &edge.topic, &edge.figures.transport_ns),
+    ]
+}

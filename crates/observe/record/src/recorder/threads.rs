@@ -1,0 +1,93 @@
+//! Threads that run no callback, such as the middleware's: where they are asked for, their scheduler events
+//! from the first hit of their process on, and their names.
+
+use super::log::Log;
+use super::RecordError;
+use crate::kernel::Kernel;
+use libbpf_rs::Link;
+use onbeat_time::clock::monotonic_ns;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often names are looked at: a thread gets its name after it was started.
+const LOOK: Duration = Duration::from_secs(1);
+/// Threads of a process whose names are looked at.
+const NAMED_MAX: usize = 1024;
+
+/// All threads of the observed processes.
+pub struct AllThreads {
+    link: Link,
+    /// The names that were told, by process and thread.
+    names: BTreeMap<u32, BTreeMap<u32, String>>,
+    looked: Instant,
+    refused: Option<String>,
+}
+
+impl AllThreads {
+    /// Makes the kernel ready to look at threads.
+    ///
+    /// # Errors
+    ///
+    /// This kernel cannot.
+    pub fn begin(kernel: &Kernel) -> Result<AllThreads, RecordError> {
+        let refused = |reason| RecordError::Tracepoint {
+            name: "list of threads (--all-threads)",
+            reason,
+        };
+        Ok(AllThreads {
+            link: kernel.attach_threads().map_err(refused)?,
+            names: BTreeMap::new(),
+            looked: Instant::now(),
+            refused: None,
+        })
+    }
+
+    /// A process was seen first: its threads are recorded from now on, and those that it starts.
+    pub fn seen(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
+        self.names.insert(pid, BTreeMap::new());
+        if let Err(e) = kernel.observe_threads(&self.link) {
+            self.refused = Some(e.to_string());
+        }
+        self.name(pid, log);
+    }
+
+    /// It has ended.
+    pub fn forget(&mut self, pid: u32) {
+        self.names.remove(&pid);
+    }
+
+    /// Tells names that are new, once a second or (`last`) now.
+    pub fn look(&mut self, log: &mut Log, last: bool) {
+        if !last && self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let pids: Vec<u32> = self.names.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.name(pid, log));
+    }
+
+    fn name(&mut self, pid: u32, log: &mut Log) {
+        let Some(names) = self.names.get_mut(&pid) else {
+            return;
+        };
+        let tids = onbeat_proc::threads(pid);
+        names.retain(|tid, _| tids.contains(tid));
+        for tid in tids.into_iter().take(NAMED_MAX) {
+            let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
+                continue;
+            };
+            if names.get(&tid) != Some(&stat.name) {
+                log.thread(pid, tid, monotonic_ns());
+                names.insert(tid, stat.name);
+            }
+        }
+    }
+
+    /// What was not recorded, and why.
+    pub fn sentence(&self) -> Option<String> {
+        let why = self.refused.as_ref()?;
+        Some(format!(
+            "threads that ran before their process was seen have no scheduler events: {why}."
+        ))
+    }
+}

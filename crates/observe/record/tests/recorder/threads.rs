@@ -1,0 +1,201 @@
+//! Threads that run no callback, and locks that others wait for.
+
+use super::{ended, events, is_recording, signal, wait_until, Harness, Test};
+use onbeat_trace::{Event, EventKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+pub const TESTS: &[Test] = tests![
+    every_thread_is_followed_and_named_where_it_is_asked_for,
+    who_holds_a_lock_that_a_callback_waits_for_is_told,
+];
+
+/// Publishes ten times a second. A thread holds a mutex for 50 ms of each time, and each callback
+/// needs that mutex, every other one with a limit of time. Says `locks MUTEX HOLDER`, and all its threads in every fifth callback.
+const LOCKER: &str = "
+import ctypes, os, threading, time, rclpy
+from rclpy.node import Node
+from std_msgs.msg import UInt64
+rclpy.init()
+node = Node('locker')
+publisher = node.create_publisher(UInt64, 'locked', 10)
+libc = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(64)
+libc.pthread_mutex_init(mutex, None)
+holds, calls = threading.Event(), []
+def keep():
+    print('locks', ctypes.addressof(mutex), threading.get_native_id(), flush=True)
+    libc.prctl(15, b'keeper')
+    while True:
+        libc.pthread_mutex_lock(mutex)
+        holds.set()
+        time.sleep(0.05)
+        libc.pthread_mutex_unlock(mutex)
+        time.sleep(0.01)
+def fire():
+    holds.wait()
+    holds.clear()
+    if len(calls) % 2:
+        until = (ctypes.c_long * 2)(int(time.time()) + 10, 0)
+        libc.pthread_mutex_timedlock(mutex, until)
+    else:
+        libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_unlock(mutex)
+    publisher.publish(UInt64(data=1))
+    calls.append(1)
+    if len(calls) % 5 == 0:
+        print('threads', *os.listdir('/proc/self/task'), flush=True)
+threading.Thread(target=keep, daemon=True).start()
+node.create_timer(0.1, fire)
+while True:
+    rclpy.spin_once(node, timeout_sec=0.2)
+";
+
+/// Of a thread's state: it sleeps, and may be interrupted.
+const INTERRUPTIBLE: u16 = 1;
+
+/// The script as it runs.
+struct Locker {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Address of the mutex, and the thread that holds it.
+    lock: (u64, u32),
+}
+
+impl Locker {
+    fn start(harness: &Harness) -> Locker {
+        let script = harness.script(LOCKER, &[]);
+        let mut command = Command::new(&script[0]);
+        let command = command.args(&script[1..]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut locker = Locker {
+            child,
+            lines,
+            lock: (0, 0),
+        };
+        let words = locker.says("locks");
+        locker.lock = (words[0], words[1] as u32);
+        locker
+    }
+
+    /// The numbers of its next line that begins so.
+    fn says(&mut self, word: &str) -> Vec<u64> {
+        loop {
+            let line = self.lines.next().expect("it says more").expect("text");
+            let mut words = line.split(' ');
+            if words.next() == Some(word) {
+                return words.map(|w| w.parse().expect("a number")).collect();
+            }
+        }
+    }
+}
+
+/// What was recorded of the script, which runs before (`late`) or starts meanwhile.
+fn recorded(
+    harness: &Harness,
+    trace: &str,
+    option: &str,
+    late: bool,
+) -> (Locker, Vec<u64>, Vec<Event>) {
+    let before = late.then(|| Locker::start(harness));
+    let mut recorder = harness.recorder(trace, None);
+    recorder.arg(option);
+    if let Some(locker) = &before {
+        recorder.arg(format!("pid={}", locker.child.id()));
+    }
+    let prefix = harness
+        .python
+        .ancestors()
+        .nth(2)
+        .expect("PREFIX/bin/python");
+    recorder
+        .env("AMENT_PREFIX_PATH", prefix)
+        .stderr(Stdio::null());
+    let mut recorder = recorder.spawn().expect("it starts");
+    let path = harness.dir.path().join(trace);
+    wait_until("it records", || is_recording(&path));
+    let mut locker = before.unwrap_or_else(|| Locker::start(harness));
+    locker.says("threads");
+    let threads = locker.says("threads");
+    signal(&recorder, libc::SIGTERM);
+    assert!(ended(&mut recorder).success());
+    locker.child.kill().expect("it ran");
+    locker.child.wait().expect("it was killed");
+    let mut found = events(&path);
+    found.retain(|e| e.pid == locker.child.id());
+    (locker, threads, found)
+}
+
+/// Threads that got a CPU, and the names that were told of threads.
+fn followed(events: &[Event]) -> (BTreeSet<u64>, BTreeMap<u64, String>) {
+    let mut names = BTreeMap::new();
+    let mut switched = BTreeSet::new();
+    for event in events {
+        match &event.kind {
+            EventKind::SwitchIn { .. } => drop(switched.insert(event.tid.into())),
+            EventKind::Thread { comm, .. } => {
+                names.insert(event.tid.into(), comm.to_string());
+            }
+            _ => {}
+        }
+    }
+    (switched, names)
+}
+
+fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
+    for late in [false, true] {
+        let trace = format!("all-{late}");
+        let (locker, threads, found) = recorded(harness, &trace, "all=1", late);
+        let (switched, names) = followed(&found);
+        let unnamed: Vec<_> = threads.iter().filter(|t| !names.contains_key(t)).collect();
+        assert!(unnamed.is_empty(), "late {late}: {unnamed:?} have no name");
+        assert_eq!(names[&locker.lock.1.into()], "keeper", "late {late}");
+        // The middleware's threads that are at work: they have names of their own.
+        let awake = ["dds.shm", "dds.ev"];
+        for name in awake {
+            let mut of_name = names.iter().filter(|(_, n)| n.starts_with(name));
+            assert!(
+                of_name.any(|(tid, _)| switched.contains(tid)),
+                "late {late}: no switch of {name} in {names:?}"
+            );
+        }
+        assert!(switched.contains(&locker.lock.1.into()), "late {late}");
+    }
+    let (_, threads, found) = recorded(harness, "callbacks", "all=0", false);
+    let (switched, names) = followed(&found);
+    // Those that run callbacks, and what they start; the middleware started its own before.
+    assert!(
+        !switched.is_empty() && switched.len() < threads.len() / 2,
+        "{switched:?}"
+    );
+    assert!(!names.values().any(|n| n.starts_with("dds.")), "{names:?}");
+}
+
+fn who_holds_a_lock_that_a_callback_waits_for_is_told(harness: &Harness) {
+    let (locker, _, found) = recorded(harness, "locks", "all=0", false);
+    let (lock, holder) = locker.lock;
+    let waits = found.windows(2).filter(|pair| {
+        let EventKind::LockWait {
+            lock: which,
+            owner_tid,
+        } = pair[0].kind
+        else {
+            return false;
+        };
+        if which != lock {
+            return false;
+        }
+        assert_eq!(owner_tid, holder, "the holder of the lock");
+        assert_eq!(pair[0].tid, locker.child.id(), "who waits");
+        let next = &pair[1];
+        let sleeps =
+            matches!(next.kind, EventKind::SwitchOut { state, .. } if state & INTERRUPTIBLE != 0);
+        assert!(sleeps && next.tid == pair[0].tid, "{next:?}");
+        true
+    });
+    let count = waits.count();
+    // Ten callbacks, or one fewer for the first.
+    assert!(count >= 8, "{count} waits in ten callbacks");
+}

@@ -1,0 +1,349 @@
+//! Tables and pictures of recorded runs: threads that were ready in vain, and locks that they held.
+
+use super::course::{overlap, State, Stretch, Thread};
+use super::Recorded;
+use crate::experiments::inhibition::measures::Pattern;
+use crate::experiments::inhibition::programs::Middleware;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::plot::{timeline, Row};
+use std::ops::Range;
+
+/// A wait for a lock that is shorter says nothing: five loops of the inhibitor's neighbour.
+const LOCK_MIN_NS: u64 = 1_000_000;
+/// Rows of the table of locks, of each middleware.
+const LOCKS_SHOWN: usize = 6;
+/// What a picture shows around a wait.
+const AROUND_NS: u64 = 15_000_000;
+/// Threads of a picture, apart from the main ones.
+const THREADS_SHOWN: usize = 5;
+
+/// The states of a picture's bars.
+const STATES: [&str; 4] = [
+    "runs",
+    "ready, no CPU",
+    "ready, no CPU, and holds the lock",
+    "waits for the lock",
+];
+
+/// A sleep of a main thread for a lock.
+struct LockWait<'a> {
+    recorded: &'a Recorded,
+    process: &'static str,
+    pid: u32,
+    span: Range<u64>,
+    owner: u32,
+}
+
+/// What was found in all recordings.
+#[derive(Default)]
+pub struct Judged {
+    ready: Option<Table>,
+    locks: Option<Table>,
+}
+
+impl Recorded {
+    fn pids(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
+        self.run.identity.processes.iter().copied()
+    }
+
+    /// The thread that was ready in vain for the longest time at a stretch, and when.
+    fn most_inhibited(&self) -> Option<(String, Range<u64>)> {
+        let children = self.pids().flat_map(|(process, pid)| {
+            let of_it = self
+                .threads_of(pid)
+                .filter(move |((_, tid), _)| *tid != pid);
+            of_it.map(move |(&(_, tid), thread)| (process, pid, tid, thread))
+        });
+        let ready = children.flat_map(|(process, pid, tid, thread)| {
+            let its = thread.stretches.iter().filter(|s| s.state == State::Ready);
+            its.map(move |Stretch { span, .. }| (process, pid, tid, span))
+        });
+        let (process, pid, tid, span) = ready.max_by_key(|(.., span)| span.end - span.start)?;
+        Some((
+            format!("{process}: {}", self.name_of(pid, tid)),
+            span.clone(),
+        ))
+    }
+
+    fn threads_of(&self, pid: u32) -> impl Iterator<Item = (&(u32, u32), &Thread)> {
+        self.course.threads.range((pid, 0)..=(pid, u32::MAX))
+    }
+
+    /// A thread's name; those that nobody named have their process's, and get a number.
+    fn name_of(&self, pid: u32, tid: u32) -> String {
+        let all = &self.course.threads;
+        let name = |tid| all.get(&(pid, tid)).map(|t: &Thread| t.name.as_str());
+        match (tid == pid, name(tid)) {
+            (true, _) => "main".into(),
+            (_, None) => "?".into(),
+            (_, Some(own)) if name(pid) != Some(own) => own.into(),
+            _ => {
+                let unnamed = self
+                    .threads_of(pid)
+                    .filter(|(_, t)| Some(&*t.name) == name(pid));
+                format!(
+                    "unnamed {}",
+                    unnamed.take_while(|(id, _)| id.1 != tid).count()
+                )
+            }
+        }
+    }
+
+    /// The share of a time in which the inhibitor had the core, %.
+    fn inhibitor_share(&self, within: &Range<u64>) -> f64 {
+        let had = self
+            .run
+            .identity
+            .inhibitor
+            .map_or(0, |tid| self.course.on_core(tid, within));
+        100.0 * had as f64 / (within.end - within.start).max(1) as f64
+    }
+
+    fn lock_waits(&self) -> Vec<LockWait<'_>> {
+        let of_main = |(process, pid): (&'static str, u32)| {
+            let main = self.course.threads.get(&(pid, pid));
+            let stretches = main.map_or(&[][..], |m| &m.stretches);
+            stretches.iter().filter_map(move |s| match s.state {
+                State::Lock(owner) if s.span.end - s.span.start >= LOCK_MIN_NS => Some(LockWait {
+                    recorded: self,
+                    process,
+                    pid,
+                    span: s.span.clone(),
+                    owner,
+                }),
+                _ => None,
+            })
+        };
+        self.pids().flat_map(of_main).collect()
+    }
+}
+
+fn ms(ns: u64) -> String {
+    number(ns as f64 / 1e6)
+}
+
+/// As the report names patterns.
+fn name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::None => "no effect (3)",
+        Pattern::SendBlocks => "ping blocks (1)",
+        Pattern::WakesLate => "wake-up late (2)",
+        Pattern::StartLate => "start late",
+        Pattern::AnswersLate => "answers late",
+    }
+}
+
+impl LockWait<'_> {
+    fn length(&self) -> u64 {
+        self.span.end - self.span.start
+    }
+
+    fn owner(&self) -> Option<&Thread> {
+        self.recorded.course.threads.get(&(self.pid, self.owner))
+    }
+
+    fn owner_name(&self) -> String {
+        self.recorded.name_of(self.pid, self.owner)
+    }
+
+    fn row(&self, middleware: Middleware) -> [String; 10] {
+        let held = |is: fn(State) -> bool| {
+            self.owner()
+                .map_or("?".into(), |t| ms(t.time_in(&self.span, is)))
+        };
+        let m = &self.recorded.run.measures;
+        [
+            middleware.name().into(),
+            format!(
+                "{}, run {}",
+                self.recorded.condition.name(),
+                self.recorded.round + 1
+            ),
+            name(m.pattern()).into(),
+            format!("{}: main", self.process),
+            ms(self.length()),
+            self.owner_name(),
+            held(|s| s == State::Runs),
+            held(|s| s == State::Ready),
+            number(self.recorded.inhibitor_share(&self.span)),
+            number(m.gap_max() / 1000.0),
+        ]
+    }
+}
+
+impl Judged {
+    /// Adds the recorded runs of a middleware.
+    pub fn add(
+        &mut self,
+        context: &mut Context,
+        report: &mut Report,
+        middleware: Middleware,
+        recorded: &[Recorded],
+    ) -> Result<(), LabError> {
+        self.add_ready(report, middleware, recorded);
+        let mut waits: Vec<LockWait<'_>> = recorded.iter().flat_map(Recorded::lock_waits).collect();
+        waits.sort_by_key(|w| std::cmp::Reverse(w.length()));
+        let name = |what: &str| format!("cause.{}.{what}", middleware.part());
+        report.figure(Figure::new(name("lock_waits"), waits.len() as f64, "1"));
+        let longest = waits.first().map_or(0, LockWait::length);
+        report.figure(Figure::new(
+            name("lock_wait_max"),
+            longest as f64 / 1e6,
+            "ms",
+        ));
+        let head = [
+            "middleware",
+            "run",
+            "pattern",
+            "waits",
+            "for, ms",
+            "lock held by",
+            "which ran, ms",
+            "was ready in vain, ms",
+            "the inhibitor had the core, %",
+            "M4 max, ms",
+        ];
+        let title = "Locks for which a main thread slept for 1 ms or longer (the longest)";
+        let table = self.locks.get_or_insert_with(|| Table::new(title, &head));
+        for wait in waits.iter().take(LOCKS_SHOWN) {
+            table.row(wait.row(middleware));
+        }
+        picture(context, middleware, recorded, waits.first())
+    }
+
+    fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
+        let head = [
+            "middleware",
+            "condition",
+            "pattern",
+            "runs",
+            "longest ready in vain: thread",
+            "median, ms",
+            "max, ms",
+            "the inhibitor had the core, %",
+        ];
+        let title = "The middleware's threads that were ready and had no CPU, by pattern";
+        let table = self.ready.get_or_insert_with(|| Table::new(title, &head));
+        let mut groups: std::collections::BTreeMap<(String, Pattern), Vec<&Recorded>> =
+            std::collections::BTreeMap::new();
+        for one in recorded {
+            let key = (one.condition.name(), one.run.measures.pattern());
+            groups.entry(key).or_default().push(one);
+        }
+        for ((condition, pattern), runs) in groups {
+            let found: Vec<_> = runs
+                .iter()
+                .filter_map(|r| Some((*r, r.most_inhibited()?)))
+                .collect();
+            let lengths: Vec<f64> = found
+                .iter()
+                .map(|(_, (_, span))| (span.end - span.start) as f64 / 1e6)
+                .collect();
+            let shares: Vec<f64> = found
+                .iter()
+                .map(|(r, (_, span))| r.inhibitor_share(span))
+                .collect();
+            let mut names: Vec<String> = found.iter().map(|(_, (name, _))| name.clone()).collect();
+            names.sort();
+            names.dedup();
+            table.row([
+                middleware.name().to_owned(),
+                condition.clone(),
+                name(pattern).to_owned(),
+                runs.len().to_string(),
+                names.join(", "),
+                number(crate::measure::stats::median(&lengths)),
+                number(lengths.iter().copied().fold(0.0, f64::max)),
+                number(crate::measure::stats::median(&shares)),
+            ]);
+        }
+        let late = recorded
+            .iter()
+            .filter(|r| r.run.measures.pattern() != Pattern::None);
+        let figure = format!("cause.{}.runs_with_effect", middleware.part());
+        report.figure(Figure::new(figure, late.count() as f64, "1").samples(recorded.len() as u64));
+    }
+
+    /// The tables, one behind the other.
+    pub fn tell(self, report: &mut Report) {
+        report
+            .tables
+            .extend(self.ready.into_iter().chain(self.locks));
+    }
+}
+
+/// The longest wait for a lock, or where there was none, the longest wait for the core.
+fn picture(
+    context: &mut Context,
+    middleware: Middleware,
+    recorded: &[Recorded],
+    lock: Option<&LockWait<'_>>,
+) -> Result<(), LabError> {
+    let (of, span, owner, title) = match lock {
+        Some(wait) => {
+            let title = format!(
+                "{}: {}'s main thread waits for a lock that its thread {} holds",
+                middleware.part(),
+                wait.process,
+                wait.owner_name()
+            );
+            (
+                wait.recorded,
+                wait.span.clone(),
+                Some((wait.pid, wait.owner)),
+                title,
+            )
+        }
+        None => {
+            let longest = recorded
+                .iter()
+                .filter_map(|r| Some((r, r.most_inhibited()?)));
+            let longest = longest.max_by_key(|(_, (_, span))| span.end - span.start);
+            let Some((of, (thread, span))) = longest else {
+                return Ok(());
+            };
+            let title = format!("{}: {thread} is ready and has no CPU", middleware.part());
+            (of, span, None, title)
+        }
+    };
+    let shown = span.start.saturating_sub(AROUND_NS)..span.end + AROUND_NS;
+    let to_ms = |ns: u64| (ns as f64 - span.start as f64) / 1e6;
+    let mut rows: Vec<Row> = Vec::new();
+    for (process, pid) in of.pids() {
+        for (tid, thread) in threads_to_show(of, pid, &shown) {
+            let who = of.name_of(pid, tid);
+            let bars = thread.stretches.iter().filter_map(|s| {
+                let state = match s.state {
+                    State::Runs => 0,
+                    State::Ready if owner == Some((pid, tid)) && overlap(&s.span, &span) > 0 => 2,
+                    State::Ready => 1,
+                    State::Lock(_) => 3,
+                    State::Sleeps => return None,
+                };
+                Some((to_ms(s.span.start), to_ms(s.span.end), state))
+            });
+            rows.push((format!("{process}: {who}"), bars.collect()));
+        }
+    }
+    let inhibitor = of.run.identity.inhibitor.unwrap_or(0);
+    let bars = of.course.spans_on_core(inhibitor, &shown);
+    let bars = bars.map(|s| (to_ms(s.start), to_ms(s.end), 0)).collect();
+    rows.push(("inhibitor".into(), bars));
+    let range = (to_ms(shown.start), to_ms(shown.end));
+    let svg = timeline(&title, "ms", &STATES, &rows, range)?;
+    context.plot(&format!("{}-cause.svg", middleware.part()), &svg)
+}
+
+/// The main thread, and those that did most in this time.
+fn threads_to_show<'a>(of: &'a Recorded, pid: u32, shown: &Range<u64>) -> Vec<(u32, &'a Thread)> {
+    let did = |t: &Thread| t.time_in(shown, |s| s != State::Sleeps);
+    let mut threads: Vec<(u32, &Thread)> = of
+        .threads_of(pid)
+        .map(|((_, tid), thread)| (*tid, thread))
+        .filter(|(tid, thread)| *tid == pid || did(thread) > 0)
+        .collect();
+    threads.sort_by_key(|(tid, thread)| (*tid != pid, std::cmp::Reverse(did(thread))));
+    threads.truncate(1 + THREADS_SHOWN);
+    threads
+}

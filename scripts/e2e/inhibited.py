@@ -37,6 +37,8 @@ def drive():
     os.sched_setaffinity(0, {0})
     node = rclpy.create_node("driver")
     publisher = node.create_publisher(Int64, "/inhibited/scan", 10)
+    while publisher.get_subscription_count() == 0:
+        time.sleep(0.01)
     node.create_timer(0.033, lambda: publisher.publish(Int64(data=time.monotonic_ns())))
     rclpy.spin(node)
 

@@ -119,13 +119,16 @@ def advise_helper(harness):
     blamed = reports["inhibited"]["advices"]
     if [(a["rule"], a["subject"]) for a in blamed] != [("helper", "/receiver (dds.shm)")]:
         wrong.append(f"advised for {[a['finding'] for a in blamed]}")
-    for advice in blamed:
+    for advice in (a for a in blamed if a["rule"] == "helper"):
         # What the application measured also has the way to the callback in it.
         if not 0.5 * delays["inhibited"] < advice["cost_ns"] / 1e6 < 1.1 * delays["inhibited"]:
             wrong.append(f"cost {advice['cost_ns'] / 1e6:.2f} ms, the application {delays['inhibited']:.2f}")
-    wrong += [f"as advised: {a['finding']}" for a in reports["inhibited_advised"]["advices"]]
+    # What is left is what this machine takes to wake up a CPU.
+    left = [a["cost_ns"] / 1e6 for a in reports["inhibited_advised"]["advices"] if a["rule"] == "helper"]
+    if max(left, default=0) > 0.1 * delays["inhibited"]:
+        wrong.append(f"as advised it still costs {max(left):.2f} ms")
     harness.figures.append(
         f"scans under way {delays['inhibited']:.2f} ms, as advised {delays['inhibited_advised']:.2f}")
-    if not delays["inhibited_advised"] < 0.5 * delays["inhibited"]:
+    if not delays["inhibited_advised"] < 0.3 * delays["inhibited"]:
         wrong.append(f"no gain: {delays}")
     expect(wrong)

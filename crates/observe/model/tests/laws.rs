@@ -664,6 +664,10 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
             prev_tid: if d.yes { u32::MAX } else { d.b[3].into() },
             last: d.b[4] > 128,
         },
+        57 if d.b[2] > 175 => EventKind::LockWait {
+            lock: d.h,
+            owner_tid: d.b[3].into(),
+        },
         57 if d.b[2] > 150 => EventKind::Bystander {
             comm: d.name.into(),
             process: d.name.into(),

@@ -152,7 +152,7 @@ fn remedy(own: Option<u8>, above: &[&Callback]) -> String {
         }
         (None, None) => "give its thread a real-time priority (SCHED_FIFO)".to_owned(),
         (Some(_), None) => {
-            "keep other real-time threads off its CPU: `onbeat record` with all threads shows which"
+            "keep other real-time threads off its CPU: its `causes` in the model name them"
                 .to_owned()
         }
     }

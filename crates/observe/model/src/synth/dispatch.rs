@@ -61,6 +61,8 @@ impl Synth {
                 let who = (event.pid, event.tid);
                 self.cx.causes.bystander(who, names, (kernel, known));
             }
+            // A switch follows, which says all that counts here.
+            EventKind::LockWait { .. } => {}
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {

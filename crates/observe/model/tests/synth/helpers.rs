@@ -21,6 +21,7 @@ fn receive(t: u64, ready: u64) -> String {
     format!(
         "{at}us cpu0 10/11 woken ready_ns={ready}us
 {at}us cpu0 10/11 switch_in prev_tid=0 priority=120 policy=0
+{end}us cpu0 10/11 lock_wait lock=0x77 owner_tid=10
 {end}us cpu0 10/11 switch_out next_tid=0 state=1
 "
     )

@@ -11,8 +11,9 @@ pub const TESTS: &[Test] = tests![
     who_holds_a_lock_that_a_callback_waits_for_is_told,
 ];
 
-/// Publishes ten times a second. A thread holds a mutex for 50 ms of each time, and each callback
-/// needs that mutex, every other one with a limit of time. Says `locks MUTEX HOLDER`, and all its threads in every fifth callback.
+/// Publishes ten times a second. A thread holds two mutexes for 50 ms of each time, and each callback needs
+/// one of them: the first, or the second with a limit of time. Says `locks FIRST SECOND HOLDER`, and all its
+/// threads in every fifth callback.
 const LOCKER: &str = "
 import ctypes, os, threading, time, rclpy
 from rclpy.node import Node
@@ -21,22 +22,26 @@ rclpy.init()
 node = Node('locker')
 publisher = node.create_publisher(UInt64, 'locked', 10)
 libc = ctypes.CDLL(None)
-mutex = ctypes.create_string_buffer(64)
-libc.pthread_mutex_init(mutex, None)
+mutexes = [ctypes.create_string_buffer(64) for _ in range(2)]
+for mutex in mutexes:
+    libc.pthread_mutex_init(mutex, None)
 holds, calls = threading.Event(), []
 def keep():
-    print('locks', ctypes.addressof(mutex), threading.get_native_id(), flush=True)
+    print('locks', *map(ctypes.addressof, mutexes), threading.get_native_id(), flush=True)
     libc.prctl(15, b'keeper')
     while True:
-        libc.pthread_mutex_lock(mutex)
+        for mutex in mutexes:
+            libc.pthread_mutex_lock(mutex)
         holds.set()
         time.sleep(0.05)
-        libc.pthread_mutex_unlock(mutex)
+        for mutex in mutexes:
+            libc.pthread_mutex_unlock(mutex)
         time.sleep(0.01)
 def fire():
     holds.wait()
     holds.clear()
-    if len(calls) % 2:
+    mutex = mutexes[len(calls) % 2]
+    if mutex is mutexes[1]:
         until = (ctypes.c_long * 2)(int(time.time()) + 10, 0)
         libc.pthread_mutex_timedlock(mutex, until)
     else:
@@ -59,8 +64,9 @@ const INTERRUPTIBLE: u16 = 1;
 struct Locker {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Address of the mutex, and the thread that holds it.
-    lock: (u64, u32),
+    /// Addresses of the mutexes, and the thread that holds them.
+    locks: [u64; 2],
+    holder: u32,
 }
 
 impl Locker {
@@ -73,10 +79,11 @@ impl Locker {
         let mut locker = Locker {
             child,
             lines,
-            lock: (0, 0),
+            locks: [0; 2],
+            holder: 0,
         };
         let words = locker.says("locks");
-        locker.lock = (words[0], words[1] as u32);
+        (locker.locks, locker.holder) = ([words[0], words[1]], words[2] as u32);
         locker
     }
 
@@ -151,7 +158,7 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
         let (switched, names) = followed(&found);
         let unnamed: Vec<_> = threads.iter().filter(|t| !names.contains_key(t)).collect();
         assert!(unnamed.is_empty(), "late {late}: {unnamed:?} have no name");
-        assert_eq!(names[&locker.lock.1.into()], "keeper", "late {late}");
+        assert_eq!(names[&locker.holder.into()], "keeper", "late {late}");
         // The middleware's threads that are at work: they have names of their own.
         let awake = ["dds.shm", "dds.ev"];
         for name in awake {
@@ -161,7 +168,7 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
                 "late {late}: no switch of {name} in {names:?}"
             );
         }
-        assert!(switched.contains(&locker.lock.1.into()), "late {late}");
+        assert!(switched.contains(&locker.holder.into()), "late {late}");
     }
     let (_, threads, found) = recorded(harness, "callbacks", "all=0", false);
     let (switched, names) = followed(&found);
@@ -175,27 +182,21 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
 
 fn who_holds_a_lock_that_a_callback_waits_for_is_told(harness: &Harness) {
     let (locker, _, found) = recorded(harness, "locks", "all=0", false);
-    let (lock, holder) = locker.lock;
-    let waits = found.windows(2).filter(|pair| {
-        let EventKind::LockWait {
-            lock: which,
-            owner_tid,
-        } = pair[0].kind
-        else {
-            return false;
+    let mut waits = [0; 2];
+    for pair in found.windows(2) {
+        let EventKind::LockWait { lock, owner_tid } = pair[0].kind else {
+            continue;
         };
-        if which != lock {
-            return false;
-        }
-        assert_eq!(owner_tid, holder, "the holder of the lock");
-        assert_eq!(pair[0].tid, locker.child.id(), "who waits");
-        let next = &pair[1];
+        let Some(which) = locker.locks.iter().position(|&l| l == lock) else {
+            continue;
+        };
+        let (waiter, next) = (&pair[0], &pair[1]);
+        assert_eq!((owner_tid, waiter.tid), (locker.holder, locker.child.id()));
         let sleeps =
             matches!(next.kind, EventKind::SwitchOut { state, .. } if state & INTERRUPTIBLE != 0);
-        assert!(sleeps && next.tid == pair[0].tid, "{next:?}");
-        true
-    });
-    let count = waits.count();
-    // Ten callbacks, or one fewer for the first.
-    assert!(count >= 8, "{count} waits in ten callbacks");
+        assert!(sleeps && next.tid == waiter.tid, "{next:?}");
+        waits[which] += 1;
+    }
+    // Of ten callbacks; one that comes late finds them free.
+    assert!(waits.iter().all(|&n| n > 0), "{waits:?}");
 }

@@ -333,6 +333,76 @@ fn a_far_too_small_buffer_loses_exactly_what_it_counts(harness: &Harness) {
     assert_eq!(manifest, said, "the manifest counts what the events count");
 }
 
+/// Publishes as fast as it can until a file appears, and then ten times, slowly.
+const FLOOD: &str = "
+import os, sys, time, rclpy
+from rclpy.node import Node
+from std_msgs.msg import UInt64
+rclpy.init()
+node = Node('flood')
+publisher = node.create_publisher(UInt64, 'flood', 10)
+print('ready', flush=True)
+while not os.path.exists(sys.argv[1]):
+    publisher.publish(UInt64(data=1))
+for _ in range(10):
+    time.sleep(0.1)
+    publisher.publish(UInt64(data=2))
+";
+
+/// A process, its threads and its endpoints are told once. Here the buffer is full when they would be: another one has
+/// filled it, and its reader is stopped.
+fn who_is_seen_first_while_the_buffer_is_full_is_known_later(harness: &Harness) {
+    let start = |end: &Path| -> Child {
+        let script = harness.script(FLOOD, &[end.to_str().expect("text")]);
+        let mut command = Command::new(&script[0]);
+        let command = command.args(&script[1..]).stdout(Stdio::piped());
+        let mut flood = command.spawn().expect("python starts");
+        let out = flood.stdout.as_mut().expect("piped");
+        std::io::Read::read_exact(out, &mut [0; 6]).expect("it says that it is ready");
+        flood
+    };
+    let ends = ["first.end", "second.end"].map(|name| harness.dir.path().join(name));
+    let mut recorder = harness.recorder("flooded", Some(4096));
+    let prefix = harness.python.ancestors().nth(2);
+    let mut recorder = recorder
+        .env("AMENT_PREFIX_PATH", prefix.expect("PREFIX/bin/python"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let trace = harness.dir.path().join("flooded");
+    wait_until("it records", || is_recording(&trace));
+    let mut first = start(&ends[0]);
+    signal(&recorder, libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut second = start(&ends[1]);
+    std::thread::sleep(Duration::from_millis(300));
+    first.kill().expect("it runs");
+    first.wait().expect("it was killed");
+    std::fs::write(&ends[1], "").expect("a file");
+    signal(&recorder, libc::SIGCONT);
+    ended(&mut second);
+    signal(&recorder, libc::SIGTERM);
+    ended(&mut recorder);
+    let pid = second.id();
+    let mut found = events(&trace);
+    found.retain(|e| e.pid == pid);
+    let reader = Reader::open(&trace).expect("the trace opens");
+    let processes = &reader.manifest().observed.processes;
+    assert!(
+        processes.iter().any(|p| p.pid == pid),
+        "the process is not known"
+    );
+    let has = |is: fn(&EventKind) -> bool| found.iter().any(|e| is(&e.kind));
+    assert!(
+        has(|k| matches!(k, EventKind::Thread { .. })),
+        "no thread is known"
+    );
+    assert!(
+        has(|k| matches!(k, EventKind::EndpointFound { name, .. } if &**name == "/flood")),
+        "its topic is not known"
+    );
+}
+
 fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness) {
     let (output, trace) = harness.record("crowd", None, &harness.script(CROWD, &[]));
     let events = events(&trace);
@@ -556,6 +626,7 @@ fn run_tests(args: &[String]) -> ExitCode {
     let tests: &[Test] = tests![
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
+        who_is_seen_first_while_the_buffer_is_full_is_known_later,
         an_endpoint_is_known_again_when_others_have_taken_its_place,
         a_low_limit_of_files_is_the_commands_and_not_the_recorders,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,

@@ -27,8 +27,10 @@ struct flow_callback {
 #define FLOW_JOINED 3
 #define FLOW_FED 4
 
-static __always_inline void flow_task_found(__u64 pid_tgid, __u64 handle, struct flow_task *task)
+// These return whether all that they tell found room in the ring buffer.
+static __always_inline bool flow_task_found(__u64 pid_tgid, __u64 handle, struct flow_task *task)
 {
+	bool told = true;
 	struct record_node_init *n = BEGIN(node_init, pid_tgid);
 
 	if (n) {
@@ -37,6 +39,8 @@ static __always_inline void flow_task_found(__u64 pid_tgid, __u64 handle, struct
 		READ_TEXT(n->name, task->name);
 		READ_TEXT(n->namespace, task->executor);
 		SUBMIT(n);
+	} else {
+		told = false;
 	}
 	struct record_publisher_init *p = BEGIN(publisher_init, pid_tgid);
 	if (p) {
@@ -46,11 +50,15 @@ static __always_inline void flow_task_found(__u64 pid_tgid, __u64 handle, struct
 		p->depth = 0;
 		READ_TEXT(p->topic, task->topic);
 		SUBMIT(p);
+	} else {
+		told = false;
 	}
+	return told;
 }
 
-static __always_inline void flow_input_found(__u64 pid_tgid, __u64 handle, __u64 task, __u64 topic)
+static __always_inline bool flow_input_found(__u64 pid_tgid, __u64 handle, __u64 task, __u64 topic)
 {
+	bool told = true;
 	struct record_subscription_init *s = BEGIN(subscription_init, pid_tgid);
 
 	if (s) {
@@ -60,43 +68,58 @@ static __always_inline void flow_input_found(__u64 pid_tgid, __u64 handle, __u64
 		s->depth = 0;
 		READ_TEXT(s->topic, topic);
 		SUBMIT(s);
+	} else {
+		told = false;
 	}
 	struct record_subscription_object *o = BEGIN(subscription_object, pid_tgid);
 	if (o) {
 		o->subscription = handle;
 		o->object = handle;
 		SUBMIT(o);
+	} else {
+		told = false;
 	}
 	struct record_subscription_callback *c = BEGIN(subscription_callback, pid_tgid);
 	if (c) {
 		c->object = handle;
 		c->callback = handle;
 		SUBMIT(c);
+	} else {
+		told = false;
 	}
+	return told;
 }
 
-static __always_inline void flow_timer_found(__u64 pid_tgid, __u64 handle, __u64 task,
+static __always_inline bool flow_timer_found(__u64 pid_tgid, __u64 handle, __u64 task,
 					     __u64 period_ns)
 {
+	bool told = true;
 	struct record_timer_init *t = BEGIN(timer_init, pid_tgid);
 
 	if (t) {
 		t->timer = handle;
 		t->period_ns = period_ns;
 		SUBMIT(t);
+	} else {
+		told = false;
 	}
 	struct record_timer_node *n = BEGIN(timer_node, pid_tgid);
 	if (n) {
 		n->timer = handle;
 		n->node = task;
 		SUBMIT(n);
+	} else {
+		told = false;
 	}
 	struct record_timer_callback *c = BEGIN(timer_callback, pid_tgid);
 	if (c) {
 		c->timer = handle;
 		c->callback = handle;
 		SUBMIT(c);
+	} else {
+		told = false;
 	}
+	return told;
 }
 
 // Reports a callback, and its task at the task's first callback. Returns FLOW_*; 0: unreadable.
@@ -106,6 +129,7 @@ __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 	struct endpoint_key key = { .tgid = pid_tgid >> 32 };
 	struct flow_callback callback = {};
 	struct flow_task task = {};
+	bool told;
 	__u8 value;
 
 	if (bpf_probe_read_user(&callback, sizeof(callback), (void *)handle) ||
@@ -115,8 +139,8 @@ __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 	key.endpoint = ENDPOINT_FLOW_TASK;
 	if (!bpf_map_lookup_elem(&endpoints, &key)) {
 		value = OWNER_APPLICATION;
-		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
-		flow_task_found(pid_tgid, callback.task, &task);
+		if (flow_task_found(pid_tgid, callback.task, &task))
+			bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 	}
 	if (!callback.source)
 		value = FLOW_TIME;
@@ -126,11 +150,12 @@ __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 		value = callback.kind == FLOW_INPUT_JOINED ? FLOW_JOINED : FLOW_DATA;
 	key.handle = handle;
 	key.endpoint = ENDPOINT_FLOW_CALLBACK;
-	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 	if (callback.source)
-		flow_input_found(pid_tgid, handle, callback.task, callback.source);
+		told = flow_input_found(pid_tgid, handle, callback.task, callback.source);
 	else
-		flow_timer_found(pid_tgid, handle, callback.task, task.period_ns);
+		told = flow_timer_found(pid_tgid, handle, callback.task, task.period_ns);
+	if (told)
+		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 	return value;
 }
 
@@ -247,9 +272,9 @@ __attribute__((noinline)) int link_describe(__u64 pid_tgid, __u64 handle)
 
 	if (bpf_probe_read_user(&end, sizeof(end), (void *)handle))
 		return 0;
-	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 	struct record_link_init *r = BEGIN(link_init, pid_tgid);
 	if (r) {
+		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 		r->end = handle;
 		r->link = end.link;
 		r->depth = end.depth;

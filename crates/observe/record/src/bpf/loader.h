@@ -31,15 +31,16 @@ static __always_inline __u16 stop_until_probed(__u8 process_flags)
 	return 1;
 }
 
-// Reports that a process may have something new to probe.
-static __always_inline void report_library(__u64 pid_tgid, __u8 process_flags)
+// Reports that a process may have something new to probe; false where there is no room to.
+static __always_inline bool report_library(__u64 pid_tgid, __u8 process_flags)
 {
 	struct record_library_loaded *r = BEGIN(library_loaded, pid_tgid);
 
-	if (r) {
-		r->stopped = stop_until_probed(process_flags);
-		SUBMIT_NOW(r);
-	}
+	if (!r)
+		return false;
+	r->stopped = stop_until_probed(process_flags);
+	SUBMIT_NOW(r);
+	return true;
 }
 
 #define SEVEN(a, b, c, d, e, f, g)                                                                 \
@@ -114,7 +115,8 @@ PROBE(on_dl_state)
 		bpf_map_update_elem(&link_tails, &tgid, &link, BPF_ANY);
 		link = map.l_next;
 	}
-	if (found)
-		report_library(pid_tgid, *p);
+	// Not told: all are looked at again at the next hit.
+	if (found && !report_library(pid_tgid, *p))
+		bpf_map_delete_elem(&link_tails, &tgid);
 	return 0;
 }

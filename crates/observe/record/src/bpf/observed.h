@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Which processes, threads and endpoints are observed; each is reported at its first hit.
+// Which processes, threads and endpoints are observed; each is reported at its first hit, or where the ring
+// buffer is full then, at the first one that finds room.
 #pragma once
 
 // The flags of the current process if it is observed, else 0. `now`: the time of a first hit;
@@ -17,9 +18,9 @@ static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 	if ((flags & PROCESS_OUTSIDE) || (!observe_all && !(flags & PROCESS_MARKED)))
 		return 0;
 	flags |= PROCESS_SEEN;
-	*p = flags;
 	struct record_process_seen *r = BEGIN_AT(process_seen, pid_tgid, AT(now));
 	if (r) {
+		*p = flags;
 		r->late = (flags & PROCESS_LATE) != 0;
 		SUBMIT_NOW(r);
 	}
@@ -52,10 +53,11 @@ static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
 		return;
 	if (!(*t & THREAD_BORN))
 		report_stolen(pid_tgid, stolen_now(), 0);
-	*t |= THREAD_SEEN;
 	struct record_thread_seen *r = BEGIN_AT(thread_seen, pid_tgid, AT(now));
-	if (r)
+	if (r) {
+		*t |= THREAD_SEEN;
 		SUBMIT(r);
+	}
 }
 
 // The current thread runs callbacks: record its scheduler events from now on.
@@ -122,14 +124,15 @@ static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endp
 		return false;
 	bpf_probe_read_user(&name, sizeof(name), (void *)(handle + 16));
 	bpf_probe_read_user(&first, sizeof(first), (void *)name);
-	if (first != '/')
+	if (first != '/') {
 		owner = OWNER_MIDDLEWARE;
-	bpf_map_update_elem(&endpoints, &key, &owner, BPF_ANY);
-	if (owner == OWNER_MIDDLEWARE)
+		bpf_map_update_elem(&endpoints, &key, &owner, BPF_ANY);
 		return false;
+	}
 	struct record_endpoint_found *r = BEGIN_AT(endpoint_found, pid_tgid, AT(now));
 	if (!r)
 		return true;
+	bpf_map_update_elem(&endpoints, &key, &owner, BPF_ANY);
 	r->endpoint = endpoint;
 	r->rcl = 0;
 	r->rmw = handle;

@@ -191,9 +191,10 @@ static __always_inline void tell_qos(__u64 pid_tgid, __u16 endpoint, __u64 rcl, 
 	{                                                                                          \
 		ENTER();                                                                           \
 		struct record_##name *r = BEGIN_HIT(name, pid_tgid);                               \
-		know_endpoint(pid_tgid, ARG3(ctx), which);                                         \
+		/* Not told: its first use tells its name. */                                      \
 		if (!r)                                                                            \
 			return 0;                                                                  \
+		know_endpoint(pid_tgid, ARG3(ctx), which);                                         \
 		r->own = ARG1(ctx);                                                                \
 		r->node = ARG2(ctx);                                                               \
 		r->rmw = ARG3(ctx);                                                                \

@@ -334,9 +334,9 @@ static __always_inline bool report_loader(struct task_struct *task, __u8 process
 
 	if (bpf_map_lookup_elem(&mounts, &mount))
 		return false;
-	bpf_map_update_elem(&mounts, &mount, &one, BPF_ANY);
 	struct record_loader_seen *r = BEGIN(loader_seen, pid_tgid_of(task));
 	if (r) {
+		bpf_map_update_elem(&mounts, &mount, &one, BPF_ANY);
 		r->stopped = stop_until_probed(process_flags);
 		SUBMIT_NOW(r);
 	}
@@ -356,9 +356,8 @@ static __always_inline void report_program(struct task_struct *task, __u8 proces
 
 	if (bpf_map_lookup_elem(&programs, &program))
 		return;
-	bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
-	if (!reported)
-		report_library(pid_tgid_of(task), process_flags);
+	if (reported || report_library(pid_tgid_of(task), process_flags))
+		bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
 }
 
 SEC("tp_btf/sched_process_exec")

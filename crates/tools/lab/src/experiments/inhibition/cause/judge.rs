@@ -30,9 +30,9 @@ const STATES: [&str; 4] = [
 struct LockWait<'a> {
     recorded: &'a Recorded,
     process: &'static str,
-    pid: u32,
     span: Range<u64>,
-    owner: u32,
+    /// Process and thread: a lock in shared memory may be held by the other side.
+    owner: Option<(u32, u32)>,
 }
 
 /// What was found in all recordings.
@@ -100,6 +100,14 @@ impl Recorded {
         100.0 * had as f64 / (within.end - within.start).max(1) as f64
     }
 
+    /// The thread of this id: of the process itself, or of the other one.
+    fn holder(&self, pid: u32, tid: u32) -> Option<(u32, u32)> {
+        let others = self.pids().map(|(_, other)| other);
+        let mut pids = [pid].into_iter().chain(others);
+        let pid = pids.find(|pid| self.course.threads.contains_key(&(*pid, tid)))?;
+        Some((pid, tid))
+    }
+
     fn lock_waits(&self) -> Vec<LockWait<'_>> {
         let of_main = |(process, pid): (&'static str, u32)| {
             let main = self.course.threads.get(&(pid, pid));
@@ -108,9 +116,8 @@ impl Recorded {
                 State::Lock(owner) if s.span.end - s.span.start >= LOCK_MIN_NS => Some(LockWait {
                     recorded: self,
                     process,
-                    pid,
                     span: s.span.clone(),
-                    owner,
+                    owner: self.holder(pid, owner),
                 }),
                 _ => None,
             })
@@ -140,11 +147,16 @@ impl LockWait<'_> {
     }
 
     fn owner(&self) -> Option<&Thread> {
-        self.recorded.course.threads.get(&(self.pid, self.owner))
+        self.recorded.course.threads.get(&self.owner?)
     }
 
     fn owner_name(&self) -> String {
-        self.recorded.name_of(self.pid, self.owner)
+        let Some((pid, tid)) = self.owner else {
+            return "?".into();
+        };
+        let process = self.recorded.pids().find(|(_, p)| *p == pid);
+        let name = self.recorded.name_of(pid, tid);
+        process.map_or(name.clone(), |(process, _)| format!("{process}: {name}"))
     }
 
     fn row(&self, middleware: Middleware) -> [String; 10] {
@@ -283,17 +295,12 @@ fn picture(
     let (of, span, owner, title) = match lock {
         Some(wait) => {
             let title = format!(
-                "{}: {}'s main thread waits for a lock that its thread {} holds",
+                "{}: {}'s main thread waits for a lock of {}",
                 middleware.part(),
                 wait.process,
                 wait.owner_name()
             );
-            (
-                wait.recorded,
-                wait.span.clone(),
-                Some((wait.pid, wait.owner)),
-                title,
-            )
+            (wait.recorded, wait.span.clone(), wait.owner, title)
         }
         None => {
             let longest = recorded

@@ -19,7 +19,7 @@ Examples:
   onbeat advise model.json --chain 664e --chain d060     the first one is the most important
   onbeat advise model.json --priorities                  and priorities for the chains' threads
   onbeat advise model.json --isolated threads.yaml       these, for the Callback Isolated Executor
-  onbeat advise model.json --bounds                      and how late chains can be, by their executors
+  onbeat advise model.json --bounds                      and how late chains can be
   onbeat plan model.json --chain 664e --strategy fifo    these, for `onbeat shape`
 
 What is shown costs a chain at least --min-share of its mean latency and 0.1 ms, or one in 200

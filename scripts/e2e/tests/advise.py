@@ -88,16 +88,16 @@ def advise_executor(harness):
         if not 0.5 * delays["crowded"] < advice["cost_ns"] / 1e6 < 1.1 * delays["crowded"]:
             wrong.append(f"cost {advice['cost_ns'] / 1e6:.2f} ms, the application {delays['crowded']:.2f}")
     wrong += [f"apart: {a['finding']}" for a in executor("crowded_apart")]
-    for name, mapper_ms in (("crowded", 25), ("crowded_apart", 0)):
-        bounds = [b for b in reports[name]["bounds"] if any("/driver:" in s["callback"] for s in b["steps"])]
-        for bound in bounds:
-            longest, limit = bound["measured_ns"] / 1e6, bound["bound_ns"] / 1e6
-            harness.figures.append(f"longest {longest:.1f} ms, bound {limit:.1f} ms")
-            # The mapper may be in the way, wherever it was; that the thread gets its CPU late is no part of it.
-            if limit < mapper_ms or longest > 1.1 * limit:
-                wrong.append(f"{name}: {longest:.2f} ms measured, and the bound is {limit:.2f} ms")
-        if not bounds:
-            wrong.append(f"{name}: no bound: {reports[name]['bounds']}")
+    # Apart, the executors' threads wait for the interpreter's lock, which is no part of a bound.
+    bounds = [b for b in reports["crowded"]["bounds"] if any("/driver:" in s["callback"] for s in b["steps"])]
+    for bound in bounds:
+        longest, limit = bound["measured_ns"] / 1e6, bound["bound_ns"] / 1e6
+        harness.figures.append(f"longest {longest:.1f} ms, bound {limit:.1f} ms")
+        # The mapper may be in the way, wherever it was. That a thread gets its CPU late is no part of it either.
+        if limit < 25 or longest > 1.1 * limit:
+            wrong.append(f"{longest:.2f} ms measured, and the bound is {limit:.2f} ms")
+    if not bounds:
+        wrong.append(f"no bound: {reports['crowded']['bounds']}")
     harness.figures.append(f"scans under way {delays['crowded']:.2f} ms, apart {delays['crowded_apart']:.2f}")
     if not delays["crowded_apart"] < delays["crowded"]:
         wrong.append(f"no gain: {delays}")

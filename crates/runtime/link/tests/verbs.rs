@@ -8,7 +8,7 @@ mod places;
 mod sums;
 
 use backends::{watchdog, Pair};
-use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
+use onbeat_link::interface::{Backend, Memory};
 use onbeat_link::{Auto, Key, Verbs};
 use placed::{key, Placed};
 use places::{places, Place};

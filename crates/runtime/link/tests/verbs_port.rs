@@ -9,9 +9,9 @@ mod places;
 
 use backends::{receive, send, watchdog, Pair};
 use onbeat_flow::clock::now_ns;
-use onbeat_link::interface::{Backend, Halves, Incoming, Memory, SendError, SetupError, Sizes};
+use onbeat_link::interface::{Backend, Incoming, Memory, SendError, Sizes};
 use onbeat_link::port::{Port, Settings};
-use onbeat_link::{Key, Verbs};
+use onbeat_link::Verbs;
 use placed::{key, Placed};
 use places::places;
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use crate::frame::{Context, LabError};
 use crate::plot::{timeline, Row};
 use std::ops::Range;
 
-/// A wait for a lock that is shorter says nothing: five loops of the inhibitor's neighbour.
+/// Shorter waits for a lock are those of every day: its holder had just to let go.
 const LOCK_MIN_NS: u64 = 1_000_000;
 /// Rows of the table of locks, of each middleware.
 const LOCKS_SHOWN: usize = 6;

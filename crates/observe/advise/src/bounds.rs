@@ -29,6 +29,8 @@ use onbeat_model::Model;
 const PERIODS_MAX: u64 = 1000;
 /// Rounds in which bounds are made smaller.
 const ROUNDS: usize = 20;
+/// Steps in which a bound is looked for: a model may come from anywhere.
+const STEPS: usize = 10_000;
 
 /// Why a chain has no bound. Ids are untrusted.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +89,10 @@ impl ChainBound {
     /// The bound, ns.
     pub fn bound_ns(&self) -> Option<u64> {
         let steps = self.steps.as_ref().ok()?;
-        Some(steps.iter().map(|s| s.transport_ns + s.response_ns).sum())
+        let each = steps
+            .iter()
+            .map(|s| s.transport_ns.saturating_add(s.response_ns));
+        Some(each.fold(0, u64::saturating_add))
     }
 }
 
@@ -137,7 +142,13 @@ fn longest(callback: &Callback) -> Result<u64, NoBound> {
     let f = &callback.figures;
     match f.exec_ns.count() {
         0 => Err(NoBound::Unmeasured(callback.id.clone())),
-        _ => Ok(f.exec_ns.max() + f.preempted_ns.max() + f.blocked_ns.max()),
+        _ => {
+            let parts = [&f.exec_ns, &f.preempted_ns, &f.blocked_ns];
+            Ok(parts
+                .map(|d| d.max())
+                .into_iter()
+                .fold(0, u64::saturating_add))
+        }
     }
 }
 
@@ -173,14 +184,15 @@ impl Load {
 
     /// How often it can be released in a time.
     fn releases(&self, within: u64) -> u64 {
-        (within + self.sooner).div_ceil(self.usual).max(1)
+        let within = within.saturating_add(self.sooner);
+        within.div_ceil(self.usual).max(1)
     }
 }
 
-/// The least time that is as long as the work that can come in it; none up to `limit`.
-fn settle(from: u64, limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
-    let mut time = from;
-    loop {
+/// The least time that is as long as the work that can come in it; none up to `limit`, or where it is not found.
+fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
+    let mut time = 1;
+    for _ in 0..STEPS {
         let next = work(time);
         if next > limit {
             return None;
@@ -190,6 +202,7 @@ fn settle(from: u64, limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
         }
         time = next;
     }
+    None
 }
 
 /// The bounds of the response times of an executor's callbacks. False: it may get more than it can do.
@@ -200,7 +213,7 @@ fn responses(loads: &mut [Load]) -> bool {
     };
     let largest = loads.iter().map(|l| l.usual.max(l.takes)).max();
     let limit = largest.unwrap_or(0).saturating_mul(PERIODS_MAX);
-    let Some(busy) = settle(1, limit, all) else {
+    let Some(busy) = settle(limit, all) else {
         return false;
     };
     loads.iter_mut().for_each(|l| l.response = busy);
@@ -212,14 +225,16 @@ fn responses(loads: &mut [Load]) -> bool {
             let windows = loads[i].releases(now);
             let work = |t: u64| -> u64 {
                 let others = loads.iter().enumerate().filter(|(j, _)| *j != i);
-                let times = |l: &Load| match (l.releases(t + l.response), l.is_timer) {
+                let times = |l: &Load| match (l.releases(t.saturating_add(l.response)), l.is_timer)
+                {
                     (times, true) => times,
                     (times, false) => times.min(windows + 1),
                 };
                 let others = others.map(|(_, l)| times(l).saturating_mul(l.takes));
-                others.fold(windows * loads[i].takes, u64::saturating_add)
+                let own = windows.saturating_mul(loads[i].takes);
+                others.fold(own, u64::saturating_add)
             };
-            if let Some(response) = settle(1, now, work).filter(|r| *r < now) {
+            if let Some(response) = settle(now, work).filter(|r| *r < now) {
                 loads[i].response = response;
                 is_smaller = true;
             }
@@ -245,5 +260,5 @@ fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound>
         return Err(NoBound::Overloaded(callback.id.clone()));
     }
     let response = loads[0].response;
-    Ok((response, response - own))
+    Ok((response, response.saturating_sub(own)))
 }

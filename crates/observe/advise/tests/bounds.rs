@@ -177,6 +177,29 @@ fn no_bound_is_told_with_its_reason() {
     assert_eq!(responses(&unmeasured)[0], Err(NoBound::Unmeasured(id(0))));
 }
 
+#[test]
+fn a_model_from_anywhere_neither_hangs_nor_overflows() {
+    // Each ns of it brings one more: by single steps it would never end.
+    let mut slow = model(&[work(false, 1, 0), work(false, 1, 0)]);
+    let set = |c: &mut Callback, takes: u64, between: u64| {
+        c.figures.exec_ns = dist(takes);
+        c.figures.interarrival_ns = dist(between);
+    };
+    set(&mut slow.callbacks[0], 1, 1);
+    set(&mut slow.callbacks[1], 1, u64::MAX);
+    assert!(matches!(responses(&slow)[0], Err(NoBound::Overloaded(_))));
+    for takes in [u64::MAX, u64::MAX / 2] {
+        let mut huge = model(&[work(true, 1000, 10), work(false, 1000, 10)]);
+        set(&mut huge.callbacks[0], takes, 1);
+        set(&mut huge.callbacks[1], takes, u64::MAX);
+        huge.callbacks[0].figures.blocked_ns = dist(takes);
+        let order: Vec<usize> = (0..huge.chains.len()).collect();
+        for bound in bounds(&huge, &order) {
+            assert_ne!(bound.bound_ns(), Some(0), "{bound:?}");
+        }
+    }
+}
+
 /// The longest response time of each work on an executor that fetches when all that it has fetched has run,
 /// timers first. `again`: it looks for timers that are due before each callback, as releases before Jazzy do.
 fn simulated(works: &[Work], horizon: u64, again: bool) -> Vec<u64> {

@@ -5,7 +5,7 @@ mod generate;
 use generate::Random;
 use onbeat_check::check;
 use onbeat_model::schema::{
-    CallbackType, Cause, Component, ComponentKind, Endpoint, EndpointKind, Model,
+    CallbackType, Cause, Component, ComponentKind, Endpoint, EndpointKind, Helper, Model,
 };
 use onbeat_redact::{cuts, read, redact, Key, Policy, Visible};
 use std::collections::BTreeSet;
@@ -275,6 +275,18 @@ fn named_everywhere() -> Model {
         endpoint("/ndt_localizer", "/localization/ndt_pose"),
         endpoint("/lidar_front", "/lidars/front/points"),
     ];
+    let helper = |nodes: &[&str], name: &str| Helper {
+        nodes: nodes.iter().map(|n| n.to_string()).collect(),
+        name: name.into(),
+        figures: Default::default(),
+        threads: vec![],
+    };
+    // Of a process with a hidden node, alone or beside a visible one; of a visible process.
+    model.helpers = vec![
+        helper(&["/voxel_grid"], "pflaumenmus"),
+        helper(&["/lidar_front", "/voxel_grid"], "pflaumenmus"),
+        helper(&["/lidar_front"], "dds.shm"),
+    ];
     model.junctions[0].settle = "/point_cloud_fusion -> /lidars/points_fused = and".into();
     model
 }
@@ -311,6 +323,8 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
             "{pose:?}"
         );
         assert!(endpoints.contains(&model.endpoints[2]));
+        let helpers = redacted.model.helpers.iter().map(|h| &h.nodes[..]);
+        assert_eq!(helpers.collect::<Vec<_>>(), [["/lidar_front".to_owned()]]);
         let front = redacted.model.callbacks.iter();
         let front = front.clone().find(|c| c.node == "/lidar_front").unwrap();
         let kept = &front.figures.causes;

@@ -18,9 +18,8 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let transport_ns = edge.figures.transport_ns.mean().min(part_ns);
     let of_item = |h: &Helper| h.figures.ready_ns.sum() as f64 / items;
     let node = &step.callback.node;
-    let mut helpers = on.view.model.helpers.iter();
+    let helpers = on.view.model.helpers.iter();
     let most = helpers
-        .by_ref()
         .filter(|h| h.nodes.contains(node))
         .max_by(|a, b| of_item(a).total_cmp(&of_item(b)))?;
     let cost_ns = of_item(most).min(transport_ns);

@@ -58,6 +58,19 @@ pub enum Pattern {
     None,
 }
 
+impl Pattern {
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::None => "no effect (3)",
+            Pattern::SendBlocks => "ping blocks (1)",
+            Pattern::WakesLate => "wake-up late (2)",
+            Pattern::StartLate => "start late",
+            Pattern::AnswersLate => "answers late",
+        }
+    }
+}
+
 /// All, in the order of the tables.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern::None,

@@ -21,7 +21,7 @@ use crate::measure::arms::schedule;
 use condition::Condition;
 use programs::{Middleware, Programs, MIDDLEWARES};
 use results::Arm;
-use run::{Bench, Length};
+use run::{Bench, Length, Run};
 use std::process::Command;
 use std::time::Duration;
 
@@ -77,17 +77,31 @@ fn measure(
 ) -> Result<Vec<Arm>, LabError> {
     let conditions = Condition::all();
     let rounds = context.pick(9, 2);
-    let length = Length::of_loops(context.pick(150, 120));
-    let mut rng = context.rng(middleware.part());
-    let order = schedule(conditions.len(), rounds, &mut rng);
+    let runs = in_turns(context, programs, middleware, (&conditions, rounds, ""))?;
     let mut arms: Vec<Arm> = conditions.into_iter().map(Arm::new).collect();
+    for (index, _, run) in runs {
+        arms[index].runs.push(run);
+    }
+    Ok(arms)
+}
+
+/// So many runs of each condition, in turns: the condition's place, the number of its run, and the run.
+fn in_turns(
+    context: &mut Context,
+    programs: &Programs,
+    middleware: Middleware,
+    (conditions, rounds, how): (&[Condition], usize, &str),
+) -> Result<Vec<(usize, usize, Run)>, LabError> {
+    let length = Length::of_loops(context.pick(150, 120));
+    let mut rng = context.rng(&format!("{}{how}", middleware.part()));
+    let order = schedule(conditions.len(), rounds, &mut rng);
     let all = order.len();
+    let mut runs = Vec::new();
     for (turn, (round, index)) in order.into_iter().enumerate() {
-        let condition = arms[index].condition;
         let title = format!(
-            "{}: {}, run {} ({} of {all})",
+            "{}{how}: {}, run {} ({} of {all})",
             middleware.name(),
-            condition.name(),
+            conditions[index].name(),
             round + 1,
             turn + 1
         );
@@ -98,10 +112,9 @@ fn measure(
             middleware,
             length,
         };
-        let run = bench.run(condition, &mut rng)?;
-        arms[index].runs.push(run);
+        runs.push((index, round, bench.run(conditions[index], &mut rng)?));
     }
-    Ok(arms)
+    Ok(runs)
 }
 
 /// A network namespace for the lab and its children, with a loopback interface. It ends with the

@@ -157,14 +157,8 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
         "{}: runs by pattern, the first that fits",
         middleware.name()
     );
-    let head = [
-        "condition",
-        "no effect (3)",
-        "ping blocks (1)",
-        "wake-up late (2)",
-        "start late",
-        "answers late",
-    ];
+    let names = PATTERNS.map(Pattern::name);
+    let head: Vec<&str> = ["condition"].into_iter().chain(names).collect();
     let mut table = Table::new(title, &head);
     for arm in arms {
         let counts = PATTERNS.map(|p| arm.count(p).to_string());

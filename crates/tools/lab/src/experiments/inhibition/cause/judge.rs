@@ -6,7 +6,9 @@ use crate::experiments::inhibition::measures::Pattern;
 use crate::experiments::inhibition::programs::Middleware;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
+use crate::measure::stats::median;
 use crate::plot::{timeline, Row};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Shorter waits for a lock are those of every day: its holder had just to let go.
@@ -130,17 +132,6 @@ fn ms(ns: u64) -> String {
     number(ns as f64 / 1e6)
 }
 
-/// As the report names patterns.
-fn name(pattern: Pattern) -> &'static str {
-    match pattern {
-        Pattern::None => "no effect (3)",
-        Pattern::SendBlocks => "ping blocks (1)",
-        Pattern::WakesLate => "wake-up late (2)",
-        Pattern::StartLate => "start late",
-        Pattern::AnswersLate => "answers late",
-    }
-}
-
 impl LockWait<'_> {
     fn length(&self) -> u64 {
         self.span.end - self.span.start
@@ -172,7 +163,7 @@ impl LockWait<'_> {
                 self.recorded.condition.name(),
                 self.recorded.round + 1
             ),
-            name(m.pattern()).into(),
+            m.pattern().name().into(),
             format!("{}: main", self.process),
             ms(self.length()),
             self.owner_name(),
@@ -237,8 +228,7 @@ impl Judged {
         ];
         let title = "The middleware's threads that were ready and had no CPU, by pattern";
         let table = self.ready.get_or_insert_with(|| Table::new(title, &head));
-        let mut groups: std::collections::BTreeMap<(String, Pattern), Vec<&Recorded>> =
-            std::collections::BTreeMap::new();
+        let mut groups: BTreeMap<(String, Pattern), Vec<&Recorded>> = BTreeMap::new();
         for one in recorded {
             let key = (one.condition.name(), one.run.measures.pattern());
             groups.entry(key).or_default().push(one);
@@ -262,12 +252,12 @@ impl Judged {
             table.row([
                 middleware.name().to_owned(),
                 condition.clone(),
-                name(pattern).to_owned(),
+                pattern.name().to_owned(),
                 runs.len().to_string(),
                 names.join(", "),
-                number(crate::measure::stats::median(&lengths)),
+                number(median(&lengths)),
                 number(lengths.iter().copied().fold(0.0, f64::max)),
-                number(crate::measure::stats::median(&shares)),
+                number(median(&shares)),
             ]);
         }
         let late = recorded

@@ -5,11 +5,11 @@ mod course;
 mod judge;
 
 use super::condition::Condition;
+use super::in_turns;
 use super::programs::{Middleware, Programs, MIDDLEWARES};
-use super::run::{Bench, Length, Run, CORE};
+use super::run::{Run, CORE};
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
-use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use course::Course;
 use judge::Judged;
@@ -55,31 +55,11 @@ fn record(
 ) -> Result<Vec<Recorded>, LabError> {
     let conditions = Condition::inhibited();
     let rounds = context.pick(18, 3);
-    let mut rng = context.rng(&format!("cause {}", middleware.part()));
-    let order = schedule(conditions.len(), rounds, &mut rng);
     let dir = context.dir().join(format!("{}.trace", middleware.part()));
     let arguments = ["--all-threads", "--buffer", BUFFER];
     let recorder = Recorder::attach(context, &dir, &[], &arguments)?;
-    let mut runs = Vec::new();
-    let all = order.len();
-    for (turn, (round, index)) in order.into_iter().enumerate() {
-        let condition = conditions[index];
-        let title = format!(
-            "{}, recorded: {}, run {} ({} of {all})",
-            middleware.name(),
-            condition.name(),
-            round + 1,
-            turn + 1
-        );
-        context.step(&title, Duration::from_secs(180));
-        let bench = Bench {
-            context,
-            programs,
-            middleware,
-            length: Length::of_loops(context.pick(150, 120)),
-        };
-        runs.push((condition, round, bench.run(condition, &mut rng)?));
-    }
+    let turns = (&conditions[..], rounds, ", recorded");
+    let runs = in_turns(context, programs, middleware, turns)?;
     context.step("end the recording", Duration::from_secs(120));
     let manifest = recorder.stop()?.manifest;
     let lost: u64 = manifest
@@ -94,8 +74,8 @@ fn record(
         ));
     }
     let events = read(&dir)?;
-    let recorded = runs.into_iter().map(|(condition, round, run)| Recorded {
-        condition,
+    let recorded = runs.into_iter().map(|(index, round, run)| Recorded {
+        condition: conditions[index],
         round,
         course: course_of(&events, &run),
         run,

@@ -60,9 +60,9 @@ struct mutex {
 	__u32 users; // that hold it, and wait on a condition variable that goes with it
 };
 
-// Whether the current thread, with these registers, may sleep for a mutex. `owner`: who holds it, where that
-// shows; else it can be something else that is as simple. What waits with a limit of time sleeps as condition variables do (FUTEX_WAIT_BITSET): a mutex
-// shows by its content.
+// Whether the current thread, with these registers, may sleep for a mutex. `owner`: who holds it, where
+// that shows; else it may wait for something else that is as simple. What waits with a limit of time sleeps as
+// condition variables do (FUTEX_WAIT_BITSET): a mutex shows by its content.
 static __always_inline bool needs_mutex(USER_REGS *regs, __u32 *owner)
 {
 	__u64 operation = PT_REGS_PARM2(regs) & ~(__u64)FUTEX_OPTIONS;
@@ -82,10 +82,12 @@ static __always_inline bool needs_mutex(USER_REGS *regs, __u32 *owner)
 		*owner = is_contended ? mutex.owner : 0;
 		return true;
 	case FUTEX_WAIT_BITSET:
+		if (!mutex.owner || mutex.owner > ID_COUNT || !mutex.users ||
+		    mutex.users > ID_COUNT ||
+		    mutex.owner == (__u32)bpf_get_current_pid_tgid())
+			return false;
 		*owner = mutex.owner;
-		return mutex.owner && mutex.owner <= ID_COUNT &&
-		       mutex.owner != (__u32)bpf_get_current_pid_tgid() && mutex.users &&
-		       mutex.users <= ID_COUNT;
+		return true;
 	}
 	return false;
 }

@@ -26,9 +26,19 @@ mutexes = [ctypes.create_string_buffer(64) for _ in range(2)]
 for mutex in mutexes:
     libc.pthread_mutex_init(mutex, None)
 holds, calls = threading.Event(), []
+def alike():
+    # Waits as for a contended mutex with a limit of time, for words that are none: nobody uses it.
+    words = (ctypes.c_uint32 * 4)(2, 0, os.getpid(), 0)
+    futex, bitset, private = 202 if os.uname().machine == 'x86_64' else 98, 9, 128
+    print('alike', ctypes.addressof(words), flush=True)
+    while True:
+        until = time.monotonic_ns() + 50_000_000
+        limit = (ctypes.c_long * 2)(*divmod(until, 10**9))
+        libc.syscall(futex, words, bitset | private, 2, limit, None, 0xffffffff)
 def keep():
     print('locks', *map(ctypes.addressof, mutexes), threading.get_native_id(), flush=True)
     libc.prctl(15, b'keeper')
+    threading.Thread(target=alike, daemon=True).start()
     while True:
         for mutex in mutexes:
             libc.pthread_mutex_lock(mutex)
@@ -67,6 +77,8 @@ struct Locker {
     /// Addresses of the mutexes, and the thread that holds them.
     locks: [u64; 2],
     holder: u32,
+    /// Words that look like a mutex, for which a thread waits.
+    alike: u64,
 }
 
 impl Locker {
@@ -81,9 +93,11 @@ impl Locker {
             lines,
             locks: [0; 2],
             holder: 0,
+            alike: 0,
         };
         let words = locker.says("locks");
         (locker.locks, locker.holder) = ([words[0], words[1]], words[2] as u32);
+        locker.alike = locker.says("alike")[0];
         locker
     }
 
@@ -182,6 +196,9 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
 
 fn who_holds_a_lock_that_a_callback_waits_for_is_told(harness: &Harness) {
     let (locker, _, found) = recorded(harness, "locks", "all=0", false);
+    let is_alike =
+        |e: &Event| matches!(e.kind, EventKind::LockWait { lock, .. } if lock == locker.alike);
+    assert!(!found.iter().any(is_alike), "a wait for what is no mutex");
     let mut waits = [0; 2];
     for pair in found.windows(2) {
         let EventKind::LockWait { lock, owner_tid } = pair[0].kind else {

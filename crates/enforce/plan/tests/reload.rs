@@ -20,7 +20,8 @@ fn change(plan: &mut Plan, number: usize) -> bool {
         2 => plan.chains[0].id += "x",
         3 => plan.chains[0].callbacks.push("/a:timer(1ms)".into()),
         4 => plan.servers[server].name += "x",
-        5 => drop(plan.servers.pop()),
+        // The last one stays: the other changes need one to act on.
+        5 if plan.servers.len() > 1 => drop(plan.servers.pop()),
         6 => plan.servers[server].cpu += 1,
         7 => plan.servers[server].priority = plan.servers[server].priority.wrapping_add(1),
         8 => plan.servers[server].callbacks.push("/a:timer(1ms)".into()),

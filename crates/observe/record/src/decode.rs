@@ -2,8 +2,9 @@
 
 use crate::records::{
     self, kind, CpuClock, DdsListener, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen,
+    WokenIn,
 };
-use onbeat_trace::Event;
+use onbeat_trace::{Event, EventKind};
 
 /// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,9 +105,31 @@ pub struct WaitSet {
     pub services: Vec<u64>,
 }
 
-/// Decodes one record; `None` for a kind that says nothing more or that this version does not
+/// What one record says of the time before its own event: the thread was woken.
+pub fn before(record: &[u8]) -> Option<Decoded> {
+    let head = Head::read(record).filter(|head| head.kind == kind::WOKEN_IN)?;
+    let ready_ns = WokenIn::read(Fields(record)).ready_ns;
+    Some(event(&head, EventKind::Woken { ready_ns }))
+}
+
+fn event(head: &Head, kind: EventKind) -> Decoded {
+    Decoded::Event(Event {
+        time_ns: head.time_ns,
+        cpu: head.cpu,
+        pid: head.pid,
+        tid: head.tid,
+        kind,
+    })
+}
+
+/// Decodes one record, but for what [`before`] says; `None` for a kind that says nothing more or that this version does not
 /// know.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
+    let head = Head::read(record)?;
+    let fields = Fields(record);
+    if let Some(kind) = records::event(head.kind, fields) {
+        return Some(event(&head, kind));
+    }
     let Head {
         time_ns,
         pid,
@@ -114,18 +137,17 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         kind,
         cpu,
         ..
-    } = Head::read(record)?;
-    let fields = Fields(record);
-    if let Some(kind) = records::event(kind, fields) {
-        return Some(Decoded::Event(Event {
-            time_ns,
-            cpu,
-            pid,
-            tid,
-            kind,
-        }));
-    }
+    } = head;
     match kind {
+        kind::WOKEN_IN => {
+            let woken = WokenIn::read(fields);
+            let switch_in = EventKind::SwitchIn {
+                prev_tid: woken.prev_tid,
+                priority: woken.priority,
+                policy: woken.policy,
+            };
+            Some(event(&head, switch_in))
+        }
         kind::PROCESS_SEEN => Some(Decoded::Process {
             pid,
             time_ns,
@@ -279,6 +301,28 @@ mod tests {
         assert!(matches!(decode(&huge), Some(Decoded::WaitSet(w)) if w.services.is_empty()));
         huge[16] = 0xff;
         assert_eq!(decode(&huge), None);
+    }
+
+    #[test]
+    fn a_thread_that_slept_was_woken_and_then_got_its_cpu() {
+        let fields: [(&str, &[u8]); 4] = [
+            ("ready_ns", &300u64.to_le_bytes()),
+            ("prev_tid", &9u32.to_le_bytes()),
+            ("priority", &[120]),
+            ("policy", &[1]),
+        ];
+        let record = record("woken_in", &fields);
+        let kinds = [before(&record), decode(&record)].map(|d| match d {
+            Some(Decoded::Event(e)) => e.kind,
+            other => panic!("{other:?}"),
+        });
+        let switch_in = EventKind::SwitchIn {
+            prev_tid: 9,
+            priority: 120,
+            policy: 1,
+        };
+        assert_eq!(kinds, [EventKind::Woken { ready_ns: 300 }, switch_in]);
+        assert_eq!(before(&humble_talker()[0]), None);
     }
 
     #[test]

@@ -100,13 +100,15 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 struct watched {
 	__u64 run_delay; // of sched_info, when the thread went to sleep
 	__u64 wait_stack; // its stack pointer where it sleeps in rcl_wait
-	__u32 waits_on;   // the CPU whose waiters count it, plus 1; 0: it does not wait for a CPU
+	__u32 waits_on;   // the CPU that counts it as waiting, plus 1; 0: it does not wait for a CPU
 };
 
-// Observed threads that wait for a CPU, by the CPU: while there are any, `occupied` shows who has it.
-struct waiters {
-	__u64 count;
-	__u64 left; // records that this wait may still make
+// A CPU. While observed threads wait for it, `occupied` shows who has it. As large as a cache line.
+struct cpu {
+	__u64 waiting;	 // so many observed threads
+	__u64 left;	 // records that this wait may still make
+	__u64 stolen_ns; // stolen time up to its last report
+	__u64 pad[5];
 };
 
 #define CPUS_MAX 1024
@@ -116,21 +118,35 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, CPUS_MAX);
 	__type(key, __u32);
-	__type(value, struct waiters);
-} waiters SEC(".maps");
+	__type(value, struct cpu);
+} cpus SEC(".maps");
 
-// The names of threads that are not observed, as they were reported last.
+// 0 for a CPU out of range.
+static __always_inline struct cpu *cpu_of(__u32 number)
+{
+	return bpf_map_lookup_elem(&cpus, &number);
+}
+
+// The name of a thread that is not observed, as it was reported last.
 struct bystander {
 	__u64 reported_ns;
 	__u64 comm[COMM_BYTES / 8]; // as words, which compare in two steps
-	__u64 tgid;
+	__u32 tid;
+	__u32 tgid;
+};
+
+// Threads with the same remainder share a place, which is as small as a cache line: of three that take turns,
+// one is reported each time.
+#define BYSTANDER_PLACES 8192
+struct bystander_place {
+	struct bystander known[2];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BYSTANDER_PLACES);
 	__type(key, __u32);
-	__type(value, struct bystander);
+	__type(value, struct bystander_place);
 } bystanders SEC(".maps");
 
 // An entry for each thread whose scheduler events are recorded. The scheduler's probes have the task_struct in
@@ -141,14 +157,6 @@ struct {
 	__type(key, int);
 	__type(value, struct watched);
 } observed_tasks SEC(".maps");
-
-// Stolen time of each CPU up to the last report, in ns.
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} stolen_before SEC(".maps");
 
 // ---- endpoints and calls
 // Endpoints whose owner is known, and tasks of onbeat-flow that were reported.
@@ -171,6 +179,16 @@ struct {
 
 #define OWNER_APPLICATION 1
 #define OWNER_MIDDLEWARE 2
+
+// Endpoints of the application that were found in `endpoints` last, each a word at a place that its handle
+// gives: a hash table has several cache lines to look at.
+#define RECENT_PLACES 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RECENT_PLACES);
+	__type(key, __u32);
+	__type(value, __u64);
+} recent_endpoints SEC(".maps");
 
 // Arguments kept from a function's entry to its return, by thread.
 struct call {

@@ -105,6 +105,18 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 	bpf_map_update_elem(&endpoints, &key, &owner, BPF_ANY);
 }
 
+// The word of an endpoint in recent_endpoints, and its place: both together are its whole key. 0: it does
+// not fit, because its address is none that an allocator gives.
+static __always_inline __u64 recent_word(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u32 *place)
+{
+	__u64 tgid = pid_tgid >> 32;
+
+	if (!handle || handle % 16 || handle >> 56 || tgid >= ID_COUNT)
+		return 0;
+	*place = (handle / 16 ^ tgid) % RECENT_PLACES;
+	return handle >> 16 << 24 | tgid << 2 | endpoint;
+}
+
 // Does this endpoint belong to the application? The middleware has endpoints of its own (for
 // discovery) that never went through rcl. An unknown endpoint is reported with its name, the third
 // word of every public rmw endpoint struct (implementation_identifier, data, topic_name or
@@ -114,10 +126,19 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u64 now)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
-	__u8 *known = bpf_map_lookup_elem(&endpoints, &key), owner = OWNER_APPLICATION;
+	__u64 name = 0, word, *recent = 0;
+	__u8 *known, owner = OWNER_APPLICATION;
 	char first = 0;
-	__u64 name = 0;
+	__u32 place;
 
+	word = recent_word(pid_tgid, handle, endpoint, &place);
+	if (word)
+		recent = bpf_map_lookup_elem(&recent_endpoints, &place);
+	if (recent && *recent == word)
+		return true;
+	known = bpf_map_lookup_elem(&endpoints, &key);
+	if (known && *known == OWNER_APPLICATION && recent)
+		*recent = word;
 	if (known)
 		return *known == OWNER_APPLICATION;
 	if (!handle)

@@ -161,11 +161,29 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	}
 }
 
+// A thread that slept gets a CPU: one record for its wake-up and for this. `waited_on`: as waits_on.
+static __always_inline void woken_in(struct task_struct *next, __u64 now, __u32 prev_tid,
+				     __u32 waited_on, struct watched *watched)
+{
+	__u64 who = pid_tgid_of(next), ready = ready_ns(next, watched);
+
+	if (prev_tid && ready > UNTOLD_MIN_NS && waited_on != bpf_get_smp_processor_id() + 1)
+		report_occupied(who, now, UNTOLD, false);
+	struct record_woken_in *r = BEGIN_AT(woken_in, who, now);
+	if (r) {
+		r->ready_ns = ready;
+		r->prev_tid = prev_tid;
+		r->priority = next->prio;
+		r->policy = next->policy;
+		SUBMIT(r);
+	}
+}
+
 // A thread gets a CPU.
 static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32 prev_tid,
 				      __u8 *flags)
 {
-	__u64 who = pid_tgid_of(next), ready;
+	__u64 who = pid_tgid_of(next);
 	struct watched *watched =
 		have_storage ? bpf_task_storage_get(&observed_tasks, next, 0, 0) : 0;
 	__u32 waited_on = watched ? watched->waits_on : 0;
@@ -176,15 +194,8 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 	report_stolen(who, stolen_so_far(next), 0);
 	if (*flags & THREAD_ASLEEP) {
 		*flags &= ~THREAD_ASLEEP;
-		ready = ready_ns(next, watched);
-		if (prev_tid && ready > UNTOLD_MIN_NS &&
-		    waited_on != bpf_get_smp_processor_id() + 1)
-			report_occupied(who, now, UNTOLD, false);
-		struct record_woken *w = BEGIN_AT(woken, who, now);
-		if (w) {
-			w->ready_ns = ready;
-			SUBMIT(w);
-		}
+		woken_in(next, now, prev_tid, waited_on, watched);
+		return;
 	}
 	struct record_switch_in *r = BEGIN_AT(switch_in, who, now);
 	if (r) {

@@ -36,24 +36,23 @@ static __always_inline __u64 stolen_now(void)
 // interval in which the time was stolen.
 static __always_inline void report_stolen(__u64 who, __u64 stolen_ns, __u64 time_ns)
 {
-	__u32 zero = 0;
-	__u64 *before;
+	struct cpu *cpu;
 
 	if (!have_steal)
 		return;
-	before = bpf_map_lookup_elem(&stolen_before, &zero);
-	if (!before)
+	cpu = cpu_of(bpf_get_smp_processor_id());
+	if (!cpu)
 		return;
-	if (!time_ns || !*before) {
-		*before = stolen_ns;
+	if (!time_ns || !cpu->stolen_ns) {
+		cpu->stolen_ns = stolen_ns;
 		return;
 	}
-	if (stolen_ns - *before < STOLEN_MIN_NS)
+	if (stolen_ns - cpu->stolen_ns < STOLEN_MIN_NS)
 		return;
 	struct record_stolen *r = BEGIN_AT(stolen, who, time_ns);
 	if (r) {
-		r->stolen_ns = stolen_ns - *before;
+		r->stolen_ns = stolen_ns - cpu->stolen_ns;
 		SUBMIT(r);
 	}
-	*before = stolen_ns;
+	cpu->stolen_ns = stolen_ns;
 }

@@ -13,52 +13,59 @@
 		bpf_probe_read_kernel_str(field, sizeof(field), (task)->comm);                     \
 	} while (0)
 
-static __always_inline struct waiters *waiters_of(__u32 cpu)
-{
-	return bpf_map_lookup_elem(&waiters, &cpu);
-}
-
 // An observed thread waits for this CPU.
-static __always_inline void start_waiting(struct watched *watched, __u32 cpu)
+static __always_inline void start_waiting(struct watched *watched, __u32 number)
 {
-	struct waiters *w = waiters_of(cpu);
+	struct cpu *cpu = cpu_of(number);
 
-	if (!watched || !w)
+	if (!watched || !cpu)
 		return;
-	watched->waits_on = cpu + 1;
-	w->left = OCCUPIED_MAX;
-	__sync_fetch_and_add(&w->count, 1);
+	watched->waits_on = number + 1;
+	cpu->left = OCCUPIED_MAX;
+	__sync_fetch_and_add(&cpu->waiting, 1);
 }
 
 // It does not any more: it runs, or waits elsewhere.
 static __always_inline void stop_waiting(struct watched *watched)
 {
-	struct waiters *w;
+	struct cpu *cpu;
 
 	if (!watched || !watched->waits_on)
 		return;
-	w = waiters_of(watched->waits_on - 1);
+	cpu = cpu_of(watched->waits_on - 1);
 	watched->waits_on = 0;
-	if (w)
-		__sync_fetch_and_add(&w->count, -1);
+	if (cpu)
+		__sync_fetch_and_add(&cpu->waiting, -1);
 }
 
-// Reports the name of a thread that is not observed.
+// Whether this is how the thread was reported last, and not too long ago.
+static __always_inline bool is_same(const struct bystander *a, const struct bystander *b)
+{
+	return a->tid == b->tid && a->tgid == b->tgid && a->comm[0] == b->comm[0] &&
+	       a->comm[1] == b->comm[1] && b->reported_ns - a->reported_ns < RENAME_NS;
+}
+
+// Reports the name of a thread that is not observed. Two CPUs may write one place at once: what is
+// half of each is no thread's, and is reported again.
 static __always_inline void name_bystander(struct task_struct *task, __u64 now)
 {
-	__u32 tid = task->pid;
-	struct bystander *known, name = {};
+	struct bystander name = { .reported_ns = now, .tid = task->pid, .tgid = task->tgid };
+	__u32 index = name.tid % BYSTANDER_PLACES;
+	struct bystander_place *place;
+	bool second;
 
-	if (!tid)
+	if (!name.tid)
 		return;
-	name.reported_ns = now;
-	name.tgid = task->tgid;
-	bpf_probe_read_kernel_str(name.comm, sizeof(name.comm), task->comm);
-	known = bpf_map_lookup_elem(&bystanders, &tid);
-	if (known && now - known->reported_ns < RENAME_NS && known->tgid == name.tgid &&
-	    known->comm[0] == name.comm[0] && known->comm[1] == name.comm[1])
+	name.comm[0] = ((__u64 *)task->comm)[0];
+	name.comm[1] = ((__u64 *)task->comm)[1];
+	place = bpf_map_lookup_elem(&bystanders, &index);
+	if (!place || is_same(&place->known[0], &name) || is_same(&place->known[1], &name))
 		return;
-	bpf_map_update_elem(&bystanders, &tid, &name, BPF_ANY);
+	// In place of itself, or else of the one that was reported longer ago.
+	second = place->known[0].tid != name.tid &&
+		 (place->known[1].tid == name.tid ||
+		  place->known[1].reported_ns < place->known[0].reported_ns);
+	place->known[second] = name;
 	struct record_bystander *r = BEGIN_AT(bystander, pid_tgid_of(task), now);
 	if (r) {
 		READ_COMM(r->comm, task);
@@ -82,14 +89,14 @@ static __always_inline void report_occupied(__u64 who, __u64 now, __u32 prev_tid
 // A switch between two threads that are not observed: recorded while an observed one waits here.
 static __always_inline void occupied(struct task_struct *prev, struct task_struct *next)
 {
-	struct waiters *w = waiters_of(bpf_get_smp_processor_id());
+	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());
 	__u64 now;
 
-	if (!w || !w->count || !w->left)
+	if (!cpu || !cpu->waiting || !cpu->left)
 		return;
 	now = bpf_ktime_get_ns();
-	w->left -= 1;
+	cpu->left -= 1;
 	name_bystander(prev, now);
 	name_bystander(next, now);
-	report_occupied(pid_tgid_of(next), now, prev->pid, !w->left);
+	report_occupied(pid_tgid_of(next), now, prev->pid, !cpu->left);
 }

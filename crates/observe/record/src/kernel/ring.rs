@@ -1,6 +1,6 @@
 //! Reads the ring buffer: decodes its records and counts them by probe.
 
-use crate::decode::{decode, Decoded};
+use crate::decode::{before, decode, Decoded};
 use crate::records::Head;
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -39,6 +39,7 @@ impl Read {
             }
             self.by_probe[probe] += 1;
         }
+        self.decoded.extend(before(record));
         self.decoded.extend(decode(record));
     }
 }

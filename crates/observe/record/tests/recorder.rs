@@ -47,7 +47,7 @@ while not done:
 print('published', count, flush=True)
 ";
 
-/// Publishes, names far more endpoints than are remembered, and publishes again.
+/// Publishes, names and uses far more endpoints than are remembered, and publishes again.
 const CROWD: &str = "
 import ctypes, time, rclpy
 from rclpy.node import Node
@@ -69,10 +69,41 @@ for i in range(300000):
     # Twice: what is used again stays longer than what is new.
     name(1, 1, 0x1000 + 8 * i, b'/none', 1)
     name(1, 1, 0x1000 + 8 * i, b'/none', 1)
+use = ctypes.CDLL('libtracetools.so').ros_trace_rmw_publish
+use.argtypes = [handle, handle, ctypes.c_int64]
+for i in range(4096):
+    # The last ones, at all addresses that a place among those found last can stand for.
+    use(0x1000 + 16 * (149999 - i), 1, 0)
 # As long as that took, on this machine: until the recorder has room for events again.
 time.sleep(1.5 + time.monotonic() - begin)
 publish()
 print('published', len(sent), flush=True)
+";
+
+/// Publishes in turns at addresses that are the same but for some bits: every other one is a publisher of the
+/// application, the others are the middleware's. The last one is none of its clients. Says the addresses.
+const ALIKE: &str = "
+import ctypes, mmap, rclpy
+rclpy.init()
+library = ctypes.CDLL('libtracetools.so')
+name, publish, send = library.ros_trace_rcl_publisher_init, library.ros_trace_rmw_publish, library.ros_trace_rmw_send_request
+handle = ctypes.c_void_p
+name.argtypes = [handle, handle, handle, ctypes.c_char_p, ctypes.c_size_t]
+publish.argtypes = send.argtypes = [handle, handle, ctypes.c_int64]
+memory = mmap.mmap(-1, 1 << 20)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+text = ctypes.create_string_buffer(b'theirs')
+at = [begin + (i << 16) for i in range(4)]
+at.insert(3, at[2] + 8)
+for address in at:
+    ctypes.c_uint64.from_address(address + 16).value = ctypes.addressof(text)
+for address in at[::2]:
+    name(1, 1, address, b'/mine', 1)
+for i in range(5):
+    for address in at:
+        publish(address, 1, 0)
+    send(at[4], 1, i)
+print('addresses', *at, flush=True)
 ";
 
 /// Publishes ten times a second for SECONDS.
@@ -407,6 +438,24 @@ fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness
     let (output, trace) = harness.record("crowd", None, &harness.script(CROWD, &[]));
     let events = events(&trace);
     assert_eq!(publications(&events, "/crowded"), published(&output));
+    let is_found_again = |e: &Event| matches!(&e.kind, EventKind::EndpointFound { name, .. } if &**name == "/crowded");
+    assert!(events.iter().any(is_found_again));
+}
+
+fn endpoints_at_addresses_that_are_alike_are_told_apart(harness: &Harness) {
+    let (output, trace) = harness.record("alike", None, &harness.script(ALIKE, &[]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|l| l.strip_prefix("addresses "));
+    let addresses = line.expect("it says the addresses").split(' ');
+    let addresses = addresses.map(|a| a.parse::<u64>().expect("an address"));
+    let events = events(&trace);
+    let times = addresses.map(|address| {
+        let is = |e: &&Event| matches!(e.kind, EventKind::Publish { rmw, .. } if rmw == address);
+        events.iter().filter(is).count()
+    });
+    assert_eq!(times.collect::<Vec<_>>(), [5, 0, 5, 0, 5]);
+    let sends = |e: &Event| matches!(e.kind, EventKind::RequestSend { .. });
+    assert!(!events.iter().any(sends), "a publisher is no client");
 }
 
 fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness) {
@@ -628,6 +677,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         a_far_too_small_buffer_loses_exactly_what_it_counts,
         who_is_seen_first_while_the_buffer_is_full_is_known_later,
         an_endpoint_is_known_again_when_others_have_taken_its_place,
+        endpoints_at_addresses_that_are_alike_are_told_apart,
         a_low_limit_of_files_is_the_commands_and_not_the_recorders,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
         what_a_command_leaves_behind_is_not_left_suspended,

@@ -301,6 +301,25 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
 }
 
 #[test]
+fn qos_settings_are_read_where_a_filter_refuses_to_or_counted() {
+    for (refused, read, lost) in [("refuse", 1, 0), ("refuse-pipes", 0, 3)] {
+        let mut run = Run::new(256 << 10);
+        let text = run.run("ros", &["sequence", refused]);
+        assert!(text.contains("passed on 16, damaged 0"), "{text}");
+        let events = run.events();
+        let qos = events.iter().filter_map(|e| match e.kind {
+            EventKind::EndpointQos { deadline_ns, .. } => Some(deadline_ns),
+            _ => None,
+        });
+        assert_eq!(qos.collect::<Vec<_>>(), vec![250_000_000; read]);
+        let losses = run.rings.losses().by_kind;
+        let losses: Vec<_> = losses.into_iter().filter(|&(_, n)| n > 0).collect();
+        let expected = (lost > 0).then_some(("endpoint_qos", lost));
+        assert_eq!(losses, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn before_jazzy_a_publication_is_the_call_of_the_middleware() {
     let mut run = Run::new(256 << 10);
     run.run("humble", &["few"]);

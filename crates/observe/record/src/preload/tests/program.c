@@ -1,6 +1,9 @@
 // A program that calls the imitations: `program MODE`. What it did is printed, a line each.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -124,6 +128,22 @@ static void *few(void *unused)
 	for (uintptr_t i = 1; i <= 10; i++)
 		publish(i);
 	return unused;
+}
+
+// From now on this process is refused a call by which its own memory can be read, and with `pipes` the other.
+static void refuse(bool pipes)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), // the call's number
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, pipes ? SYS_pipe2 : SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(steps) / sizeof(steps[0]), steps };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		exit(1);
 }
 
 // 1,000 threads come and go, 50 at a time.
@@ -345,6 +365,8 @@ int main(int argc, char **argv)
 	const char *mode = argc > 1 ? argv[1] : "";
 	uint64_t before;
 
+	if (argc > 2 && !strncmp(argv[2], "refuse", 6))
+		refuse(argv[2][6]);
 	if (!strcmp(mode, "sequence"))
 		sequence();
 	else if (!strcmp(mode, "few"))

@@ -44,7 +44,7 @@ const CLOSE_ON_EXEC: libc::c_ulong = 8;
 pub enum Whose {
     /// What the calling thread starts, from its `exec` on.
     OurChildren,
-    /// This process, which has one thread, and what it starts.
+    /// This thread, and what it starts.
     Of(u32),
 }
 
@@ -53,7 +53,7 @@ pub enum Whose {
 pub fn open(whose: Whose, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
     let (pid, flags) = match whose {
         Whose::OurChildren => (0, FLAGS | FROM_EXEC_ON),
-        Whose::Of(pid) => (pid as libc::pid_t, FLAGS),
+        Whose::Of(tid) => (tid as libc::pid_t, FLAGS),
     };
     let attributes = Attributes {
         kind: SOFTWARE,

@@ -4,7 +4,8 @@
 //! starts the command. The command inherits it, as does all that the command starts, and `exec` switches
 //! it on there: nothing is missed, and nobody has to be stopped. Inherited events write to the buffers
 //! of the recorder's; an inherited event needs one of them for each CPU. A command that gains rights by its
-//! `exec` loses the events there: one of root's, whose recorder has given up some. It is followed anew.
+//! `exec` loses the events there: one of root's, whose recorder has given up some. It is followed anew, with what it
+//! has started by then.
 //!
 //! Seen are context switches, and begin and end of threads and processes. Not seen are wake-ups, and
 //! other users' threads: how long a thread was ready after a sleep, and who had its CPU then, is not
@@ -18,7 +19,9 @@ pub use records::{Seen, What};
 
 use buffer::Buffer;
 use event::Whose;
+use onbeat_proc::{threads, tree};
 use onbeat_rights::Capability;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -29,12 +32,17 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 512 << 10;
 /// Less than this is of no use: 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
+/// How often a command is looked at for threads that are not followed yet. Two are enough, unless it starts
+/// some all the time.
+const LOOKS: usize = 16;
 
 /// The context switches of what this thread starts while it lives.
 pub struct Switches {
     cpus: Vec<Cpu>,
     /// Events of a command that lost the inherited ones.
     followed: Vec<File>,
+    /// What was seen while these were opened, and not taken yet.
+    early: Vec<Seen>,
     lost: u64,
 }
 
@@ -104,6 +112,7 @@ impl Switches {
             false => Ok(Switches {
                 cpus: opened,
                 followed: Vec::new(),
+                early: Vec::new(),
                 lost: 0,
             }),
         }
@@ -123,8 +132,40 @@ impl Switches {
         if its & !ours == 0 {
             return Ok(());
         }
+        self.follow(pid)
+    }
+
+    /// Follows a process without inherited events, and all threads and processes that it has started. What
+    /// these start from then on inherits the events, which shows by the record of its fork.
+    fn follow(&mut self, pid: u32) -> io::Result<()> {
+        let mut known = BTreeSet::new();
+        for _ in 0..LOOKS {
+            let processes = tree(pid).into_iter();
+            let threads: Vec<u32> = processes.flat_map(threads).collect();
+            let mut seen = Vec::new();
+            self.take(&mut seen);
+            let forks = seen.iter().filter(|s| matches!(s.what, What::Fork { .. }));
+            known.extend(forks.map(|s| s.tid));
+            self.early = seen;
+            let new = threads.into_iter().filter(|tid| known.insert(*tid));
+            let new: Vec<u32> = new.collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                match self.follow_thread(tid) {
+                    // It has ended, or has gained more rights: then it would not have kept the events either.
+                    Err(_) if tid != pid => {}
+                    result => result?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_thread(&mut self, tid: u32) -> io::Result<()> {
         for cpu in &self.cpus {
-            let event = event::open(Whose::Of(pid), cpu.number, 0)?;
+            let event = event::open(Whose::Of(tid), cpu.number, 0)?;
             event::write_to(&event, &cpu.event)?;
             self.followed.push(event);
         }
@@ -152,6 +193,7 @@ impl Switches {
 
     /// Takes what was seen so far, of one CPU after the other.
     pub fn take(&mut self, seen: &mut Vec<Seen>) {
+        seen.append(&mut self.early);
         for cpu in &mut self.cpus {
             cpu.buffer.take(|record| match records::read(record) {
                 Some(records::Record::Seen(record)) => seen.push(record),

@@ -1,17 +1,19 @@
 //! The kernel's records of real programs that this process starts.
 
 use super::*;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// None where the kernel refuses.
+fn opened() -> Option<Switches> {
+    Switches::open()
+        .inspect_err(|error| println!("skipped: perf_event_open: {error}"))
+        .ok()
+}
 
 /// Runs a script; what was seen of it, in the order of time. None where the kernel refuses.
 fn seen_of(script: &str) -> Option<(u32, Vec<Seen>)> {
-    let mut switches = match Switches::open() {
-        Ok(switches) => switches,
-        Err(error) => {
-            println!("skipped: perf_event_open: {error}");
-            return None;
-        }
-    };
+    let mut switches = opened()?;
     let mut child = Command::new("sh").args(["-c", script]).spawn().expect("sh");
     let pid = child.id();
     let mut seen = Vec::new();
@@ -62,5 +64,43 @@ fn switches_out_and_in_alternate_and_the_rest_is_the_time_on_the_cpu() {
             What::In => assert!(out.take().is_some(), "{seen:?}"),
             _ => {}
         }
+    }
+}
+
+#[test]
+fn a_command_that_lost_its_events_is_followed_with_what_it_has_started() {
+    // It starts before there are events: three processes that sleep, then a second sleep of each, and one of its own.
+    let script =
+        "for i in 1 2 3; do (sleep 0.6; sleep 0.1; :) & done; echo begun; wait; sleep 0.1; :";
+    let mut sh = Command::new("sh");
+    sh.args(["-c", script]).stdout(Stdio::piped());
+    let mut child = sh.spawn().expect("sh");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    out.read_line(&mut String::new()).expect("a line");
+    let before = tree(child.id());
+    assert!(before.len() >= 4, "{before:?}");
+    let Some(mut switches) = opened() else {
+        child.wait().expect("it is ours");
+        return;
+    };
+    switches.follow(child.id()).expect("it runs");
+    let mut seen = Vec::new();
+    while child.try_wait().expect("it is ours").is_none() {
+        switches.wait(Duration::from_millis(20));
+        switches.take(&mut seen);
+    }
+    switches.take(&mut seen);
+    let times = |pid, what: &What| {
+        seen.iter()
+            .filter(|s| s.pid == pid && s.what == *what)
+            .count()
+    };
+    let forks = seen.iter().filter(|s| matches!(s.what, What::Fork { .. }));
+    let forked: BTreeSet<u32> = forks.map(|s| s.pid).collect();
+    assert!(forked.len() >= 4, "{seen:?}");
+    // Each once: who is followed and has inherited the events has two ends.
+    for pid in before.into_iter().chain(forked) {
+        assert_eq!(times(pid, &What::Exit), 1, "{pid}: {seen:?}");
+        assert!(times(pid, &What::In) >= 1, "{pid}: {seen:?}");
     }
 }

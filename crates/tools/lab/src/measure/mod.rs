@@ -6,6 +6,7 @@ pub mod generate;
 pub mod layers;
 pub mod native;
 pub mod peer;
+pub mod perf_events;
 pub mod recorder;
 pub mod ros;
 pub mod stats;

@@ -22,7 +22,7 @@ impl Experiment for Tracing {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["hits", "library", "usage", "latency"]
+        &["hits", "library", "usage", "latency", "preload"]
     }
 
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
@@ -52,7 +52,7 @@ impl Experiment for Tracing {
                 report.skip("CPU time of the library on the parking demo and SYN", e);
             }
         }
-        if context.wants("latency") {
+        if context.wants("latency") || context.wants("preload") {
             if let Err(e) = latency::measure(context, &mut report) {
                 report.skip("overhead on message latency", e);
             }

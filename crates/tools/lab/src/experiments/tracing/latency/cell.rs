@@ -1,26 +1,18 @@
-//! One cell: two nodes exchange messages while a recorder is attached and detached in turns; for the
-//! library that is preloaded, which nobody can take away again, new ones are started each time.
+//! One cell: two nodes exchange messages while a recorder is attached and detached in turns; for
+//! LTTng, which nobody can take away again, new ones are started each time.
 
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
 use super::pair::{self, Way};
-use super::{Cell, Policy, Setting, ARMS, LTTNG, PRELOAD};
+use super::{Cell, Policy, Segment, Setting, LTTNG, OFF, ONBEAT, STARTED};
 use crate::frame::children::{self, Guarded};
 use crate::frame::{Context, LabError};
-use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
 use onbeat_time::clock;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// A part of the run in which one arm was measured.
-struct Segment {
-    round: usize,
-    arm: usize,
-    from_ns: i64,
-    to_ns: i64,
-}
 
 /// Starts one side.
 fn side(
@@ -83,14 +75,14 @@ pub fn measure(
 
     let (mut segments, mut fresh) = (vec![], vec![]);
     let mut recorded = RecordedEvents::default();
-    let arms = match nodes.lttng {
-        Some(_) => ARMS.len(),
-        None => LTTNG,
+    let arms: &[usize] = match nodes.lttng {
+        Some(_) => &[OFF, ONBEAT, STARTED, LTTNG],
+        None => &[OFF, ONBEAT],
     };
-    for (round, arm) in schedule(arms, rounds, &mut context.rng(&setting.id())) {
-        if arm >= super::FRESH {
+    for (round, turn) in schedule(arms.len(), rounds, &mut context.rng(&setting.id())) {
+        let arm = arms[turn];
+        if arm >= STARTED {
             let way = match (arm, &nodes.lttng) {
-                (PRELOAD, _) => Way::Preload(&mut recorded),
                 (LTTNG, Some(lttng)) => Way::Lttng(lttng),
                 _ => Way::Alone,
             };
@@ -153,7 +145,7 @@ fn one_segment(
 ) -> Result<(i64, i64), LabError> {
     let trace = context.dir().join("latency.trace");
     let recorder = match arm {
-        0 => None,
+        OFF => None,
         _ => Some(Recorder::attach(context, &trace, pids, &[])?),
     };
     // Starting and stopping a recorder disturbs; that is no cost of recording.
@@ -184,14 +176,7 @@ fn sort_into_arms(
     samples: &[Sample],
     segments: &[Segment],
 ) -> Cell {
-    let mut cell = Cell {
-        setting,
-        message: ArmSamples::new(&ARMS, rounds),
-        release: ArmSamples::new(&ARMS, rounds),
-        sent: [0; ARMS.len()],
-        arrived: [0; ARMS.len()],
-        lost_events: 0,
-    };
+    let mut cell = Cell::new(setting, rounds);
     for segment in segments {
         cell.add(samples, segment);
     }
@@ -200,16 +185,11 @@ fn sort_into_arms(
 
 impl Cell {
     /// The messages of a segment: those that were due in it.
-    fn add(&mut self, samples: &[Sample], segment: &Segment) {
-        let &Segment {
-            round,
-            arm,
-            from_ns,
-            to_ns,
-        } = segment;
+    pub(super) fn add(&mut self, samples: &[Sample], segment: &Segment) {
+        let &Segment { round, arm, .. } = segment;
         let mine: Vec<&Sample> = samples
             .iter()
-            .filter(|s| s.intended_ns >= from_ns && s.intended_ns < to_ns)
+            .filter(|s| segment.has(s.intended_ns))
             .collect();
         let us = |ns: i64| ns as f64 / 1000.0;
         let message = mine.iter().map(|s| us(s.received_ns - s.sent_ns));
@@ -265,7 +245,7 @@ mod tests {
         assert_eq!(cell.release.pooled(1).values(), [9.0]);
         assert_eq!(
             (cell.sent, cell.arrived),
-            ([4, 1, 0, 0, 0], [3, 1, 0, 0, 0])
+            ([4, 1, 0, 0, 0, 0, 0], [3, 1, 0, 0, 0, 0, 0])
         );
     }
 }

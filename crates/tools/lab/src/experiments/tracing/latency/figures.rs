@@ -1,6 +1,6 @@
 //! Figures and plots of the latency that recording adds.
 
-use super::{Cell, From, Policy, Setting, ARMS, FRESH, PRELOAD};
+use super::{Cell, From, Policy, Setting, ARMS, OFF, ONBEAT, PASSED, PRELOAD};
 use crate::frame::report::{Figure, Report, Target};
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
@@ -23,9 +23,9 @@ impl Added {
     pub fn of(cell: &Cell, from: From, rng: &mut Rng) -> Added {
         let samples = cell.samples(from);
         Added {
-            mean: samples.added_mean(0, 1, rng),
-            p50: samples.added_quantile(0, 1, 0.5, rng),
-            p99_ratio: samples.quantile_ratio(0, 1, 0.99, rng),
+            mean: samples.added_mean(OFF, ONBEAT, rng),
+            p50: samples.added_quantile(OFF, ONBEAT, 0.5, rng),
+            p99_ratio: samples.quantile_ratio(OFF, ONBEAT, 0.99, rng),
         }
     }
 }
@@ -33,12 +33,12 @@ impl Added {
 /// Figures of one cell.
 pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
     let samples = cell.samples(from);
-    let count = samples.pooled(0).values().len() + samples.pooled(1).values().len();
+    let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).values().len());
     let figure = |what: &str, e: Estimate, unit: &str| {
         let name = format!("latency.{}.{}.{what}", from.id(), cell.setting.id());
         Figure::new(name, e.value, unit)
             .interval(e.low, e.high)
-            .samples(count as u64)
+            .samples(count.iter().sum::<usize>() as u64)
     };
     report.figure(figure("added_mean", added.mean, "us").target(Target::AtMost(5.0)));
     report.figure(figure("added_p50", added.p50, "us"));
@@ -77,19 +77,19 @@ pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added]
     );
 }
 
-/// What an arm adds to a pair that is started alone: a cell each, and over all.
-pub fn of_fresh(
+/// What an arm adds to the one without it, at the median: a cell each, and over all.
+pub fn of_arm(
     report: &mut Report,
-    policy: Policy,
-    from: From,
+    (policy, from): (Policy, From),
     cells: &[&Cell],
-    arm: usize,
+    (without, arm): (usize, usize),
     rng: &mut Rng,
 ) {
     let mut all = vec![];
     let id = ARMS[arm];
     for cell in cells {
-        let added = cell.samples(from).added_quantile(FRESH, arm, 0.5, rng);
+        let samples = cell.samples(from);
+        let added = samples.added_quantile(without, arm, 0.5, rng);
         let name = format!("{id}.{}.{}.added_p50", from.id(), cell.setting.id());
         let figure = Figure::new(name, added.value, "us");
         report.figure(figure.interval(added.low, added.high));
@@ -115,11 +115,14 @@ pub fn totals(report: &mut Report, cells: &[Cell]) {
         let sent = sum(&|c| c.sent[arm]).max(1);
         (sent - sum(&|c| c.arrived[arm]).min(sent)) as f64 / sent as f64 * 100.0
     };
-    report.figure(
-        Figure::new("latency.messages_missing", missing(1), "%")
-            .baseline(missing(0), "off")
-            .samples(sum(&|c| c.sent[1])),
-    );
+    for (arm, without) in [(ONBEAT, OFF), (PRELOAD, PASSED)] {
+        let samples = sum(&|c| c.sent[arm]);
+        if samples > 0 {
+            let name = format!("latency.{}.messages_missing", ARMS[arm]);
+            let figure = Figure::new(name, missing(arm), "%").samples(samples);
+            report.figure(figure.baseline(missing(without), ARMS[without]));
+        }
+    }
     report.figure(
         Figure::new(
             "latency.events_lost",
@@ -142,7 +145,7 @@ pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()
     for kib in sizes {
         // Cells of one size stand in the order of the rates.
         let bars = cells.iter().filter(|c| c.setting.kib == kib).map(|c| {
-            let e = c.message.added_quantile(0, 1, 0.5, &mut rng);
+            let e = c.message.added_quantile(OFF, ONBEAT, 0.5, &mut rng);
             Bar {
                 value: e.value,
                 low: e.low,
@@ -165,8 +168,8 @@ pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()
     context.plot(&format!("latency-added-{}.svg", policy.name()), &svg)?;
     for c in cells {
         let series = [
-            ("off", c.message.pooled(0)),
-            ("onbeat", c.message.pooled(1)),
+            ("off", c.message.pooled(OFF)),
+            ("onbeat", c.message.pooled(ONBEAT)),
         ];
         let svg = percentiles(
             &format!("Message latency, {}", c.setting.title()),

@@ -2,9 +2,11 @@
 
 mod cell;
 mod figures;
+mod gate;
 mod nodes;
 mod pair;
 mod tables;
+mod turns;
 
 use super::lttng::Lttng;
 use crate::frame::report::Report;
@@ -17,12 +19,20 @@ use std::path::Path;
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../../native/latency.c");
-/// The first two are a pair of nodes that runs all the time, with a recorder or without; the others are
-/// pairs that are started for each segment: alone, with onbeat's preloaded library, with LTTng.
-const ARMS: [&str; 5] = ["off", "onbeat", "started", "preload", "lttng"];
-const FRESH: usize = 2;
-const PRELOAD: usize = 3;
-const LTTNG: usize = 4;
+/// The first two are a pair of nodes that runs all the time, without a recorder or with one. The
+/// next three are another such pair, of `onbeat record --preload`: its library and the kernel's
+/// records of context switches off, the library alone on, both on. The last two are pairs that are
+/// started for each segment: alone, with LTTng.
+const ARMS: [&str; 7] = [
+    "off", "onbeat", "passed", "library", "preload", "started", "lttng",
+];
+const OFF: usize = 0;
+const ONBEAT: usize = 1;
+const PASSED: usize = 2;
+const LIBRARY: usize = 3;
+const PRELOAD: usize = 4;
+const STARTED: usize = 5;
+const LTTNG: usize = 6;
 
 /// Scheduling of the two nodes' processes. As real-time threads they are not disturbed by other
 /// programs, so that what remains is the cost of the probes; as normal ones they compete with the
@@ -74,6 +84,21 @@ enum From {
     Release,
 }
 
+/// A part of the run in which one arm was measured.
+struct Segment {
+    round: usize,
+    arm: usize,
+    from_ns: i64,
+    to_ns: i64,
+}
+
+impl Segment {
+    /// Whether something that happened at this time belongs to it.
+    fn has(&self, ns: i64) -> bool {
+        self.from_ns <= ns && ns < self.to_ns
+    }
+}
+
 /// One combination of policy, rate and size.
 struct Cell {
     setting: Setting,
@@ -106,6 +131,18 @@ impl From {
 }
 
 impl Cell {
+    /// Nothing was measured yet.
+    fn new(setting: Setting, rounds: usize) -> Cell {
+        Cell {
+            setting,
+            message: ArmSamples::new(&ARMS, rounds),
+            release: ArmSamples::new(&ARMS, rounds),
+            sent: [0; ARMS.len()],
+            arrived: [0; ARMS.len()],
+            lost_events: 0,
+        }
+    }
+
     fn samples(&self, from: From) -> &ArmSamples {
         match from {
             From::Callback => &self.message,
@@ -137,7 +174,9 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
         for from in [From::Callback, From::Release] {
             summarise(context, report, policy, from, &of_policy);
         }
-        figures::plot(context, policy, &of_policy)?;
+        if context.wants("latency") {
+            figures::plot(context, policy, &of_policy)?;
+        }
     }
     figures::totals(report, &cells);
     Ok(())
@@ -172,35 +211,18 @@ fn measure_cells(
     program: &Path,
     env: &Path,
 ) -> Result<Vec<Cell>, LabError> {
-    let rounds = context.pick(8, 4);
-    let lttng = Lttng::start(context);
-    if let Err(e) = &lttng {
+    let lttng = context.wants("latency").then(|| Lttng::start(context));
+    if let Some(Err(e)) = &lttng {
         report.skip("the arm with LTTng", e);
     }
     let nodes = Nodes {
         program,
         env,
-        lttng: lttng.ok(),
+        lttng: lttng.and_then(Result::ok),
     };
-    let mut cells = vec![];
-    for setting in settings(context) {
-        // Enough messages for a 99th percentile also at the lowest rate.
-        let segment = Duration::from_millis(if context.quick() {
-            1500
-        } else {
-            (200_000 / setting.rate_hz).clamp(1500, 2500).into()
-        });
-        let title = setting.title();
-        context.step(
-            &format!("latency, {title}, {rounds} rounds of off, onbeat, preload and LTTng"),
-            segment * rounds as u32 * 50 + Duration::from_secs(120),
-        );
-        // One combination that fails does not take the others with it.
-        match cell::measure(context, &nodes, setting, rounds, segment) {
-            Ok(measured) => cells.push(measured),
-            Err(e) => report.note(format!("not measured: {title}: {e}")),
-        }
-    }
+    let settings = settings(context).into_iter();
+    let cells = settings.filter_map(|setting| measure_cell(context, report, &nodes, setting));
+    let cells: Vec<Cell> = cells.collect();
     if cells.is_empty() {
         return Err(LabError::unexpected(
             "the latency of messages",
@@ -208,6 +230,47 @@ fn measure_cells(
         ));
     }
     Ok(cells)
+}
+
+/// One combination. If it fails it does not take the others with it: the report says so.
+fn measure_cell(
+    context: &Context,
+    report: &mut Report,
+    nodes: &Nodes<'_>,
+    setting: Setting,
+) -> Option<Cell> {
+    let rounds = context.pick(8, 4);
+    // Enough messages for a 99th percentile also at the lowest rate.
+    let segment = Duration::from_millis(if context.quick() {
+        1500
+    } else {
+        (200_000 / setting.rate_hz).clamp(1500, 2500).into()
+    });
+    let title = setting.title();
+    let mut cell = Cell::new(setting, rounds);
+    if context.wants("latency") {
+        context.step(
+            &format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
+            segment * rounds as u32 * 50 + Duration::from_secs(120),
+        );
+        let measured = cell::measure(context, nodes, setting, rounds, segment);
+        cell = measured
+            .inspect_err(|e| report.note(format!("not measured: {title}: {e}")))
+            .ok()?;
+    }
+    if !context.wants("preload") {
+        return Some(cell);
+    }
+    // Where what is added is a few us, the median takes more of them.
+    let segment = segment.max(Duration::from_secs(context.pick(500, 100)) / setting.rate_hz);
+    context.step(
+        &format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
+        segment * rounds as u32 * 20 + Duration::from_secs(120),
+    );
+    if let Err(e) = turns::measure(context, nodes, rounds, segment, &mut cell) {
+        report.note(format!("not measured: preload, {title}: {e}"));
+    }
+    Some(cell)
 }
 
 fn write(context: &mut Context, cells: &[Cell]) -> Result<(), LabError> {
@@ -228,6 +291,26 @@ fn write(context: &mut Context, cells: &[Cell]) -> Result<(), LabError> {
 }
 
 fn summarise(context: &Context, report: &mut Report, policy: Policy, from: From, cells: &[&Cell]) {
+    if context.wants("latency") {
+        summarise_bpf(context, report, policy, from, cells);
+    }
+    let mut rng = context.rng("arms");
+    for (without, arm) in [(PASSED, LIBRARY), (PASSED, PRELOAD), (STARTED, LTTNG)] {
+        let measured = cells.iter().filter(|c| c.arrived[arm] > 0);
+        let measured: Vec<&Cell> = measured.copied().collect();
+        if !measured.is_empty() {
+            figures::of_arm(report, (policy, from), &measured, (without, arm), &mut rng);
+        }
+    }
+}
+
+fn summarise_bpf(
+    context: &Context,
+    report: &mut Report,
+    policy: Policy,
+    from: From,
+    cells: &[&Cell],
+) {
     let mut rng = context.rng("interval");
     let added: Vec<Added> = cells
         .iter()
@@ -240,8 +323,4 @@ fn summarise(context: &Context, report: &mut Report, policy: Policy, from: From,
         .tables
         .push(tables::latencies(policy, from, cells, &added));
     figures::over_cells(report, policy, from, &added, &mut rng);
-    figures::of_fresh(report, policy, from, cells, PRELOAD, &mut rng);
-    if cells.iter().any(|c| c.arrived[LTTNG] > 0) {
-        figures::of_fresh(report, policy, from, cells, LTTNG, &mut rng);
-    }
 }

@@ -1,12 +1,12 @@
-//! Two nodes that are started for one segment: alone, with the library that `onbeat record --preload`
-//! loads into them, or with LTTng. They run in a domain of their own, beside the pair that runs all the time.
+//! Two nodes that one script starts and ends: those of a segment alone, or with LTTng, beside the
+//! pair that runs all the time, and in a domain of their own.
 
 use super::super::lttng::Lttng;
-use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
+use super::nodes::{read_samples, Nodes, Sample, REAL_TIME_PRIORITY};
 use super::{Policy, Setting};
 use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError};
-use crate::measure::{recorder, ros};
+use crate::measure::ros;
 use onbeat_time::clock;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -23,8 +23,6 @@ read end; kill $pub; sleep 0.3; kill $sub; wait"#;
 pub enum Way<'w> {
     /// Nothing.
     Alone,
-    /// The preloaded library; what it has recorded is added here.
-    Preload(&'w mut RecordedEvents),
     Lttng(&'w Lttng),
 }
 
@@ -36,26 +34,18 @@ pub fn measure(
     segment: Duration,
     way: Way<'_>,
 ) -> Result<(Vec<Sample>, i64, i64), LabError> {
-    let (file, trace) = ("pair.samples", "pair.trace");
-    let (file, trace) = (context.dir().join(file), context.dir().join(trace));
-    let _ = std::fs::remove_file(&file);
-    let _ = std::fs::remove_dir_all(&trace);
+    let file = context.dir().join("pair.samples");
+    let mut command = Command::new("sh");
     let session = match way {
-        Way::Lttng(lttng) => Some(lttng.begin()?),
-        _ => None,
+        Way::Alone => None,
+        Way::Lttng(lttng) => {
+            command.env("LD_PRELOAD", lttng.library());
+            Some(lttng.begin()?)
+        }
     };
-    let mut pair = start(context, nodes, setting, (&file, &trace), &way)?;
-    wait_ready(&mut pair)?;
-    // As the others wait, once they have met.
-    std::thread::sleep(Duration::from_millis(500));
-    let from_ns = clock::monotonic_ns() as i64;
-    std::thread::sleep(segment);
-    let to_ns = clock::monotonic_ns() as i64;
-    drop(pair.child().stdin.take());
-    let ended = pair.wait(Duration::from_secs(60));
-    if !matches!(ended, Ok(Some(_))) {
-        return Err(LabError::program("a pair of nodes", "it does not end"));
-    }
+    let pair = start(context, nodes, setting, &file, command)?;
+    let (from_ns, to_ns) = wait(segment);
+    end(pair)?;
     let samples = read_samples(&file)?;
     if let Some(session) = session {
         let published = session.end()?;
@@ -64,40 +54,31 @@ pub fn measure(
             return Err(LabError::unexpected("LTTng's recording of a pair", what));
         }
     }
-    if let Way::Preload(recorded) = way {
-        if recorded.add(&recorder::recorded(&trace)?.manifest) == 0 {
-            let what = "the recording of a pair with the library";
-            return Err(LabError::unexpected(what, "nothing was called"));
-        }
-        let _ = std::fs::remove_dir_all(&trace);
-    }
     Ok((samples, from_ns, to_ns))
 }
 
-fn start(
+/// Waits for a segment; its begin and end, ns.
+pub fn wait(segment: Duration) -> (i64, i64) {
+    let from_ns = clock::monotonic_ns() as i64;
+    std::thread::sleep(segment);
+    (from_ns, clock::monotonic_ns() as i64)
+}
+
+/// Starts a pair that writes its samples to `file`, and waits until both sides have met. `shell` is
+/// a shell without arguments, or a command that ends with one.
+pub fn start(
     context: &Context,
     nodes: &Nodes<'_>,
     setting: Setting,
-    (file, trace): (&Path, &Path),
-    way: &Way<'_>,
+    file: &Path,
+    mut shell: Command,
 ) -> Result<Guarded, LabError> {
-    let mut command = Command::new("sh");
-    match way {
-        Way::Alone => {}
-        Way::Preload(_) => {
-            command = Command::new(context.onbeat());
-            command.args(["record", "--preload", "-o"]).arg(trace);
-            command.args(["--", "sh"]);
-        }
-        Way::Lttng(lttng) => {
-            command.env("LD_PRELOAD", lttng.library());
-        }
-    }
+    let _ = std::fs::remove_file(file);
     let before = match setting.policy {
         Policy::Normal => String::new(),
         Policy::RealTime => format!("chrt -f {REAL_TIME_PRIORITY}"),
     };
-    command
+    shell
         .args(["-c", SCRIPT, "sh"])
         .args([nodes.program, file])
         .args([
@@ -109,8 +90,21 @@ fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    ros::enter(&mut command, nodes.env);
-    context.spawn(&mut command)
+    ros::enter(&mut shell, nodes.env);
+    let mut pair = context.spawn(&mut shell)?;
+    wait_ready(&mut pair)?;
+    // As the others wait, once they have met.
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(pair)
+}
+
+/// Ends a pair, and what records it.
+pub fn end(mut pair: Guarded) -> Result<(), LabError> {
+    drop(pair.child().stdin.take());
+    match pair.wait(Duration::from_secs(60)) {
+        Ok(Some(_)) => Ok(()),
+        _ => Err(LabError::program("a pair of nodes", "it does not end")),
+    }
 }
 
 /// Waits until both sides have found each other.

@@ -1,7 +1,7 @@
 //! The table of latencies.
 
 use super::figures::Added;
-use super::{Cell, From, Policy};
+use super::{Cell, From, Policy, OFF, ONBEAT};
 use crate::frame::report::{number, Table};
 
 /// Latency of both arms and what recording adds, a row for each cell.
@@ -40,7 +40,7 @@ pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -
             "{} Hz, {} KiB",
             cell.setting.rate_hz, cell.setting.kib
         )];
-        for s in [samples.pooled(0).summary(), samples.pooled(1).summary()] {
+        for s in [OFF, ONBEAT].map(|arm| samples.pooled(arm).summary()) {
             row.extend([s.mean, s.p50, s.p90, s.p99, s.p99_9, s.p99_99, s.max].map(number));
         }
         row.extend([

@@ -1,0 +1,291 @@
+//! Two nodes of `onbeat record --preload`: they start once, and its library and the kernel's
+//! records of context switches are switched off and on in turns. Two starts of a pair differ by
+//! more than what is measured, and so do two seconds of one pair: the turns are short.
+//!
+//! An event that is off still costs its threads something at each switch: of what the kernel's
+//! records cost, that part is not seen here.
+
+use super::gate::Gate;
+use super::nodes::{read_samples, Nodes, RecordedEvents, Sample};
+use super::{pair, Cell, Segment, Setting, ARMS, LIBRARY, PASSED, PRELOAD};
+use crate::frame::children::Guarded;
+use crate::frame::{Context, LabError};
+use crate::measure::arms::schedule;
+use crate::measure::perf_events::PerfEvents;
+use crate::measure::recorder;
+use onbeat_trace::{Event, EventKind, Reader};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long an arm is measured before the next one's turn: so long, and so many messages.
+const TURN: (Duration, u32) = (Duration::from_millis(25), 4);
+/// What is not measured after a switch, besides one message: it finds less in the caches than those
+/// after it.
+const SETTLE: Duration = Duration::from_millis(5);
+/// The last messages of a turn arrive before the switch.
+const ARRIVE: Duration = Duration::from_millis(2);
+
+/// The switches of the recording, and what the arms set them to.
+struct Switches {
+    gate: Gate,
+    events: PerfEvents,
+}
+
+impl Switches {
+    fn set(&self, arm: usize) -> Result<(), LabError> {
+        self.gate.set(arm != PASSED)?;
+        self.events.switch(arm == PRELOAD)
+    }
+}
+
+/// Measures the three arms of a cell, and adds them to it.
+pub fn measure(
+    context: &Context,
+    nodes: &Nodes<'_>,
+    rounds: usize,
+    segment: Duration,
+    cell: &mut Cell,
+) -> Result<(), LabError> {
+    let [file, trace] = ["turns.samples", "turns.trace"].map(|name| context.dir().join(name));
+    let _ = std::fs::remove_dir_all(&trace);
+    let gate = Gate::make(context)?;
+    let pair = start(context, nodes, cell.setting, (&file, &trace), &gate)?;
+    let events = PerfEvents::of(pair.pid())?;
+    let switches = Switches { gate, events };
+    let segments = take_turns(context, cell.setting, (rounds, segment), &switches)?;
+    pair::end(pair)?;
+    let samples = read_samples(&file)?;
+    check(&had(&trace, &samples, &segments)?)?;
+    let mut recorded = RecordedEvents::default();
+    recorded.add(&recorder::recorded(&trace)?.manifest);
+    cell.lost_events += recorded.lost;
+    for segment in &segments {
+        cell.add(&samples, segment);
+    }
+    let _ = std::fs::remove_dir_all(&trace);
+    let _ = std::fs::remove_file(&file);
+    Ok(())
+}
+
+fn start(
+    context: &Context,
+    nodes: &Nodes<'_>,
+    setting: Setting,
+    (file, trace): (&Path, &Path),
+    gate: &Gate,
+) -> Result<Guarded, LabError> {
+    let mut shell = Command::new(context.onbeat());
+    shell.args(["record", "--preload", "-o"]).arg(trace);
+    shell.args(["--", "sh"]);
+    // The nodes are root's also below sudo: real-time threads take its rights.
+    shell.env_remove("SUDO_UID");
+    gate.enter(&mut shell);
+    pair::start(context, nodes, setting, file, shell)
+}
+
+/// Lets the pair run for a segment of each arm in each round, divided into turns.
+fn take_turns(
+    context: &Context,
+    setting: Setting,
+    (rounds, segment): (usize, Duration),
+    switches: &Switches,
+) -> Result<Vec<Segment>, LabError> {
+    const TURNS: [usize; 3] = [PASSED, LIBRARY, PRELOAD];
+    let period = Duration::from_secs(1) / setting.rate_hz;
+    let turn = TURN.0.max(period * TURN.1);
+    let turns = segment.div_duration_f64(turn).ceil() as usize;
+    let mut segments = vec![];
+    let mut rng = context.rng(&format!("turns.{}", setting.id()));
+    for (number, arm) in schedule(TURNS.len(), rounds * turns, &mut rng) {
+        let arm = TURNS[arm];
+        switches.set(arm)?;
+        std::thread::sleep(SETTLE + period);
+        let (from_ns, to_ns) = pair::wait(turn);
+        std::thread::sleep(ARRIVE);
+        segments.push(Segment {
+            round: number / turns,
+            arm,
+            from_ns,
+            to_ns,
+        });
+    }
+    // As the recorder left them: it sees the end of the pair.
+    switches.set(PRELOAD)?;
+    Ok(segments)
+}
+
+/// The segment that a time belongs to. They are in order.
+fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {
+    let after = segments.partition_point(|s| s.from_ns <= ns);
+    segments[..after].last().filter(|s| s.has(ns))
+}
+
+/// What there is of an arm's segments.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Had {
+    /// That arrived.
+    messages: u64,
+    /// That the library recorded.
+    publications: u64,
+    /// Of the library, with its publications.
+    calls: u64,
+    /// Of the kernel's records: a thread gets a CPU or leaves it.
+    switches: u64,
+}
+
+impl Had {
+    fn count(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::SwitchIn { .. } | EventKind::SwitchOut { .. } => self.switches += 1,
+            EventKind::Publish { .. } => {
+                self.publications += 1;
+                self.calls += 1;
+            }
+            // Those that a pair makes for each message.
+            EventKind::CallbackStart { .. }
+            | EventKind::CallbackEnd { .. }
+            | EventKind::TimerCall { .. }
+            | EventKind::Take { .. }
+            | EventKind::ExecutorNextReady
+            | EventKind::ExecutorWaitForWork { .. }
+            | EventKind::ExecutorExecute { .. }
+            | EventKind::Wait => self.calls += 1,
+            _ => {}
+        }
+    }
+}
+
+/// What there is within the segments of each arm.
+fn had(
+    trace: &Path,
+    samples: &[Sample],
+    segments: &[Segment],
+) -> Result<[Had; ARMS.len()], LabError> {
+    let unexpected = |e| LabError::unexpected(format!("the trace {}", trace.display()), e);
+    let mut reader = Reader::open(trace).map_err(unexpected)?;
+    let mut parts = sort_into_segments(reader.events(), segments);
+    for sample in samples {
+        if let Some(segment) = at(segments, sample.intended_ns) {
+            parts[segment.arm].messages += 1;
+        }
+    }
+    Ok(parts)
+}
+
+fn sort_into_segments(
+    events: impl Iterator<Item = Event>,
+    segments: &[Segment],
+) -> [Had; ARMS.len()] {
+    let mut parts = [Had::default(); ARMS.len()];
+    for event in events {
+        if let Some(segment) = at(segments, event.time_ns as i64) {
+            parts[segment.arm].count(&event.kind);
+        }
+    }
+    parts
+}
+
+/// Whether what was switched off recorded nothing, and what was on nearly all: a segment may end
+/// with a message under way.
+fn check(parts: &[Had; ARMS.len()]) -> Result<(), LabError> {
+    for arm in [PASSED, LIBRARY, PRELOAD] {
+        let part = &parts[arm];
+        let library = match arm {
+            PASSED => part.calls == 0,
+            _ => part.publications * 100 >= part.messages * 95,
+        };
+        let switches = match arm {
+            PRELOAD => part.switches * 10 >= part.messages,
+            _ => part.switches == 0,
+        };
+        if !library || !switches || part.messages == 0 {
+            let what = format!("the recording of the arm {}", ARMS[arm]);
+            return Err(LabError::unexpected(what, format!("{part:?}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(time_ns: u64, kind: EventKind) -> Event {
+        Event {
+            time_ns,
+            cpu: 0,
+            pid: 1,
+            tid: 1,
+            kind,
+        }
+    }
+
+    #[test]
+    fn events_are_counted_for_the_arm_in_whose_segment_they_are() {
+        let segment = |arm, from_ns, to_ns| Segment {
+            round: 0,
+            arm,
+            from_ns,
+            to_ns,
+        };
+        let segments = [segment(PRELOAD, 100, 200), segment(PASSED, 300, 400)];
+        let publish = || EventKind::Publish {
+            rmw: 1,
+            message: 2,
+            source_ns: None,
+        };
+        let out = || EventKind::SwitchOut {
+            next_tid: 0,
+            state: 1,
+        };
+        let events = [
+            event(99, publish()),
+            event(100, publish()),
+            event(150, EventKind::Wait),
+            event(199, out()),
+            event(200, out()),
+            event(399, EventKind::Wait),
+            event(399, EventKind::Exit),
+        ];
+        let parts = sort_into_segments(events.into_iter(), &segments);
+        let of = |calls, publications, switches| Had {
+            messages: 0,
+            publications,
+            calls,
+            switches,
+        };
+        assert_eq!(parts[PRELOAD], of(2, 1, 1));
+        assert_eq!(parts[PASSED], of(1, 0, 0));
+        assert_eq!(parts[LIBRARY], Had::default());
+    }
+
+    #[test]
+    fn an_arm_that_was_not_switched_is_an_error() {
+        let mut good = [Had::default(); ARMS.len()];
+        for (arm, publications, switches) in [(PASSED, 0, 0), (LIBRARY, 99, 0), (PRELOAD, 100, 70)]
+        {
+            good[arm] = Had {
+                messages: 100,
+                publications,
+                calls: 5 * publications,
+                switches,
+            };
+        }
+        assert!(check(&good).is_ok());
+        type Change = fn(&mut [Had; ARMS.len()]);
+        let wrong: [Change; 6] = [
+            |parts| parts[PASSED].calls = 1,
+            |parts| parts[PASSED].switches = 1,
+            |parts| parts[LIBRARY].switches = 1,
+            |parts| parts[LIBRARY].publications = 90,
+            |parts| parts[PRELOAD].switches = 9,
+            |parts| parts[PRELOAD].messages = 0,
+        ];
+        for (case, change) in wrong.into_iter().enumerate() {
+            let mut parts = good;
+            change(&mut parts);
+            assert!(check(&parts).is_err(), "case {case}");
+        }
+    }
+}

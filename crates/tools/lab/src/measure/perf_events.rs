@@ -1,0 +1,114 @@
+//! The perf events of another process, switched off and on while it uses them.
+
+use crate::frame::LabError;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// `_IO('$', 0)` and `_IO('$', 1)`.
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+/// What a descriptor of such an event is a link to.
+const LINK: &str = "anon_inode:[perf_event]";
+
+/// All perf events that a process had open. They live as long as this does, also if the process
+/// ends.
+#[derive(Debug)]
+pub struct PerfEvents(Vec<OwnedFd>);
+
+impl PerfEvents {
+    /// Those of a process that are open now.
+    ///
+    /// # Errors
+    /// It has ended, it has none, or the kernel gives none of them away.
+    pub fn of(pid: u32) -> Result<PerfEvents, LabError> {
+        let numbers = numbers(Path::new(&format!("/proc/{pid}/fd")))?;
+        if numbers.is_empty() {
+            let what = format!("process {pid}");
+            return Err(LabError::unexpected(what, "it has no perf events"));
+        }
+        // SAFETY: plain numbers.
+        let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let copy = |number: &i32| {
+            let process = process.as_raw_fd();
+            // SAFETY: plain numbers; a new descriptor is returned.
+            owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) })
+        };
+        numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Switches all of them on or off, with those that were inherited from them. One that its
+    /// process keeps off until it is inherited is switched on, too.
+    pub fn switch(&self, on: bool) -> Result<(), LabError> {
+        let request = match on {
+            true => PERF_EVENT_IOC_ENABLE,
+            false => PERF_EVENT_IOC_DISABLE,
+        };
+        for event in &self.0 {
+            // SAFETY: an ioctl of plain numbers, on a descriptor that lives.
+            if unsafe { libc::ioctl(event.as_raw_fd(), request, 0) } != 0 {
+                return Err(refused("switching a perf event"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of the descriptors in a directory of links that are perf events.
+fn numbers(dir: &Path) -> Result<Vec<i32>, LabError> {
+    let entries = fs::read_dir(dir).map_err(LabError::file("reading", dir))?;
+    let number = |entry: fs::DirEntry| {
+        // Others are closed meanwhile.
+        let target = fs::read_link(entry.path()).ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        (target == Path::new(LINK)).then_some(number)
+    };
+    Ok(entries.filter_map(|entry| number(entry.ok()?)).collect())
+}
+
+fn refused(action: &str) -> LabError {
+    LabError::Kernel {
+        action: action.into(),
+        source: io::Error::last_os_error(),
+    }
+}
+
+/// Takes over a descriptor that a system call returned.
+fn owned(result: libc::c_long) -> Result<OwnedFd, LabError> {
+    if result < 0 {
+        return Err(refused("opening the perf events of a process"));
+    }
+    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn perf_events_are_told_from_other_descriptors() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = [
+            ("0", "/dev/null"),
+            ("3", LINK),
+            ("4", "anon_inode:[eventpoll]"),
+            ("5", "pipe:[17]"),
+            ("12", LINK),
+        ];
+        for (name, target) in links {
+            symlink(target, dir.path().join(name)).unwrap();
+        }
+        let mut found = numbers(dir.path()).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [3, 12]);
+    }
+
+    #[test]
+    fn a_process_without_perf_events_is_an_error() {
+        let error = PerfEvents::of(std::process::id()).unwrap_err().to_string();
+        assert!(error.contains("no perf events"), "{error}");
+    }
+}

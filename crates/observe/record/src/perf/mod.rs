@@ -52,6 +52,25 @@ fn rights(pid: u32, set: &str) -> Option<u64> {
     u64::from_str_radix(status.field(set)?, 16).ok()
 }
 
+/// Which of these threads are neither known nor have inherited events: the fork of one that has was seen.
+/// All are known then.
+fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -> Vec<u32> {
+    let forks = seen.iter().filter(|s| matches!(s.what, What::Fork { .. }));
+    known.extend(forks.map(|s| s.tid));
+    let mut threads = threads;
+    threads.retain(|tid| known.insert(*tid));
+    threads
+}
+
+/// Whether a thread has ended, or its process has gained more rights: then it would not have kept inherited
+/// events either.
+fn is_beyond(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ESRCH | libc::EACCES | libc::EPERM)
+    )
+}
+
 /// A CPU's event and its buffer.
 struct Cpu {
     number: i32,
@@ -144,18 +163,14 @@ impl Switches {
             let threads: Vec<u32> = processes.flat_map(threads).collect();
             let mut seen = Vec::new();
             self.take(&mut seen);
-            let forks = seen.iter().filter(|s| matches!(s.what, What::Fork { .. }));
-            known.extend(forks.map(|s| s.tid));
+            let new = without_events(threads, &seen, &mut known);
             self.early = seen;
-            let new = threads.into_iter().filter(|tid| known.insert(*tid));
-            let new: Vec<u32> = new.collect();
             if new.is_empty() {
                 break;
             }
             for tid in new {
                 match self.follow_thread(tid) {
-                    // It has ended, or has gained more rights: then it would not have kept the events either.
-                    Err(_) if tid != pid => {}
+                    Err(error) if tid != pid && is_beyond(&error) => {}
                     result => result?,
                 }
             }

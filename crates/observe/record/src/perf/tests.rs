@@ -104,3 +104,21 @@ fn a_command_that_lost_its_events_is_followed_with_what_it_has_started() {
         assert!(times(pid, &What::In) >= 1, "{pid}: {seen:?}");
     }
 }
+
+#[test]
+fn who_has_inherited_the_events_is_not_followed_once_more() {
+    let fork = |tid| Seen {
+        time_ns: 1,
+        cpu: 0,
+        pid: 10,
+        tid,
+        what: What::Fork {
+            parent_pid: 10,
+            parent_tid: 10,
+        },
+    };
+    let mut known = BTreeSet::from([10]);
+    let new = without_events(vec![10, 11, 12, 13], &[fork(12)], &mut known);
+    assert_eq!(new, [11, 13]);
+    assert!(without_events(vec![10, 11, 12, 13], &[], &mut known).is_empty());
+}

@@ -7,7 +7,7 @@ use onbeat_check::{check, read};
 pub fn requirements(data: &[u8]) {
     match read(data) {
         Ok(wanted) => {
-            let model: onbeat_model::Model = serde_json::from_str(MODEL).expect("a model");
+            let model: onbeat_document::Model = serde_json::from_str(MODEL).expect("a model");
             for finding in check(&model, &wanted) {
                 assert!(!finding.requirement.is_empty());
             }

@@ -1,6 +1,8 @@
 //! What must hold for any bytes given as a model: shared by the fuzz target and by the test that
 //! replays its corpus.
-use onbeat_model::{export, file, report};
+use onbeat_document::file;
+use onbeat_views::export;
+use onbeat_views::report;
 
 /// A model file of any bytes: refused in one line, or good enough for everything made of it.
 pub fn model_json(data: &[u8]) {

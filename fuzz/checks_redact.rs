@@ -6,7 +6,7 @@ use onbeat_redact::{cuts, read, redact, Key};
 pub fn policy(data: &[u8]) {
     match read(data) {
         Ok(policy) => {
-            let model: onbeat_model::Model = serde_json::from_str(MODEL).expect("a model");
+            let model: onbeat_document::Model = serde_json::from_str(MODEL).expect("a model");
             let key = Key::new(&[7; 32]).expect("long enough");
             assert!(cuts(&model, &policy).is_empty());
             let redacted = redact(&model, &policy, &key).expect("no name, no leak");

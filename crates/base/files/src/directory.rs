@@ -344,6 +344,19 @@ impl Directory {
         Ok(File::from(file))
     }
 
+    /// Opens a program that is to be started through this descriptor, and for nothing else (`O_PATH`). With
+    /// `follow`, a link is followed; without, the link itself is opened, which is not a regular file.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open_program(&self, name: impl AsRef<OsStr>, follow: bool) -> io::Result<File> {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !follow);
+        let file = fs::openat(&self.fd, name.as_ref(), flags, Mode::empty())?;
+        Ok(File::from(file))
+    }
+
     /// Writes a file whole or not at all: through a name that nobody can guess, then renamed.
     ///
     /// # Errors

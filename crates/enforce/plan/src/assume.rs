@@ -6,9 +6,9 @@ use crate::chains::output;
 use crate::request::Request;
 use crate::schema::{Hold, Miss, Ms, Overshoot, Plan};
 use crate::scope::Scope;
-use onbeat_model::cuts;
-use onbeat_model::schema::{Callback, Chain, JunctionKind};
-use onbeat_model::text::visible;
+use onbeat_document::cuts;
+use onbeat_document::schema::{Callback, Chain, JunctionKind};
+use onbeat_document::text::visible;
 use std::collections::BTreeSet;
 
 /// Times of a plan that its assumptions are about, ns.

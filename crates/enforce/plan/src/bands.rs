@@ -21,7 +21,7 @@
 mod place;
 
 use crate::schema::MAX_SLOTS;
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use place::place;
 
 /// Most bands that are placed.

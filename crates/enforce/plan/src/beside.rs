@@ -11,8 +11,8 @@ use crate::error::PlanError;
 use crate::executors::{Executors, Group, Other};
 use crate::request::Request;
 use crate::schema::{Plan, Server};
-use onbeat_model::schema::Callback;
-use onbeat_model::Model;
+use onbeat_document::schema::Callback;
+use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the other plans' servers run, and have.

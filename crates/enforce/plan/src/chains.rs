@@ -1,8 +1,8 @@
 //! Chains of a model: which ones a request means, and the order of their callbacks.
 
 use crate::error::PlanError;
-use onbeat_model::cuts::{self, Ends, Way};
-use onbeat_model::schema::{Chain, Model};
+use onbeat_document::cuts::{self, Ends, Way};
+use onbeat_document::schema::{Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The topic at a chain's end, if it publishes there.

@@ -4,7 +4,7 @@ use crate::error::PlanError;
 use crate::make::plan;
 use crate::request::{Request, Strategy};
 use crate::schema::Promises;
-use onbeat_model::Model;
+use onbeat_document::Model;
 
 /// The largest number of bands in [`compare`].
 pub const COMPARE_UP_TO: usize = 8;

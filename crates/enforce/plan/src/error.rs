@@ -4,7 +4,7 @@ use crate::bands::BandsError;
 use crate::fault::{name, PlanFault};
 use crate::profile::ProfileError;
 use crate::schema::Ms;
-use onbeat_model::cuts::CutError;
+use onbeat_document::cuts::CutError;
 
 /// Why no plan can be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

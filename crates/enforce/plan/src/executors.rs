@@ -1,8 +1,8 @@
 //! Executors: which callbacks share threads, so that no plan can tear them apart, and what else runs on
 //! the threads of a plan's callbacks.
 
-use onbeat_model::schema::{Callback, CallbackType};
-use onbeat_model::Model;
+use onbeat_document::schema::{Callback, CallbackType};
+use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Callbacks that share threads.
@@ -75,7 +75,7 @@ impl Other<'_> {
 /// Whether all threads of a callback were measured at a real-time priority on one CPU alone.
 fn is_alone_on(callback: &Callback, cpu: u16) -> bool {
     let threads = &callback.threads;
-    let alone = |t: &onbeat_model::schema::ThreadUse| {
+    let alone = |t: &onbeat_document::schema::ThreadUse| {
         matches!(t.policy.as_str(), "fifo" | "rr") && t.cpus == [cpu]
     };
     !threads.is_empty() && threads.iter().all(alone)

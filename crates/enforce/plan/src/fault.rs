@@ -1,7 +1,7 @@
 //! The faults that a plan can have, each in one line.
 
 use crate::schema::{Ms, Slot, MAX_HELD, MAX_SLOTS, SCHEMA};
-use onbeat_model::text::{shorten, visible};
+use onbeat_document::text::{shorten, visible};
 
 /// Longest cycle: an hour.
 pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;

@@ -3,7 +3,7 @@
 use crate::check::validate;
 use crate::fault::{name, PlanFault};
 use crate::schema::{Ms, Plan};
-use onbeat_model::text::{shorten, visible};
+use onbeat_document::text::{shorten, visible};
 use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;

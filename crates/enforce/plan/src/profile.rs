@@ -11,8 +11,8 @@ pub use tail::Limit;
 
 use crate::bands::{BandsError, Samples};
 use crate::schema::Ms;
-use onbeat_model::schema::{Chain, Run};
-use onbeat_model::Dist;
+use onbeat_document::schema::{Chain, Run};
+use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
 /// The share of profiles of which a bound holds.

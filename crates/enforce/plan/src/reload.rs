@@ -2,7 +2,7 @@
 //! may differ.
 
 use crate::schema::{Ms, Output, Plan, Server};
-use onbeat_model::text::{shorten, visible};
+use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
 /// What a running plan cannot take over from another: it was fixed when threads were assigned and

@@ -1,7 +1,7 @@
 //! The request for a plan: chains, strategy, CPUs and times.
 
 use crate::schema::{Hold, Overshoot, Plan};
-pub use onbeat_model::cuts::Ends;
+pub use onbeat_document::cuts::Ends;
 
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -173,7 +173,7 @@ impl Default for Request {
 
 impl Request {
     /// The CPU that was asked for a callback, or else for its node.
-    pub(crate) fn cpu_for(&self, callback: &onbeat_model::schema::Callback) -> Option<u16> {
+    pub(crate) fn cpu_for(&self, callback: &onbeat_document::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
             let mut latest = self.cpus.of.iter().rev();
             latest.find(|(n, _)| n == name).map(|&(_, cpu)| cpu)

@@ -7,8 +7,8 @@ use crate::executors::{Executors, Group, Other, Placed};
 use crate::request::Request;
 use crate::schema::{ChainRef, Ms, Throttle};
 use crate::sources;
-use onbeat_model::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
-use onbeat_model::Dist;
+use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
+use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far the distance between starts may be from the period, as a share of it, for a chain's
@@ -147,7 +147,7 @@ impl<'m> Scope<'m> {
         };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
-        // `onbeat_model::file` makes sure of it; a model made otherwise may differ.
+        // `onbeat_document::file` makes sure of it; a model made otherwise may differ.
         let known = |id: &str| {
             callbacks
                 .get(id)
@@ -335,7 +335,7 @@ impl<'m> Scope<'m> {
 
     /// The chains for the plan.
     pub(crate) fn chain_refs(&self) -> Vec<ChainRef> {
-        let titles = onbeat_model::titles::titles(self.model);
+        let titles = onbeat_document::titles::titles(self.model);
         let title = |id: &String| self.model.chains.iter().position(|c| c.id == *id);
         let of = |c: &&Chain| ChainRef {
             id: c.id.clone(),

@@ -4,8 +4,8 @@
 use crate::error::PlanError;
 use crate::request::Request;
 use crate::schema::{Throttle, HELD_SUFFIX};
-use onbeat_model::schema::{Callback, CallbackType, Chain, JunctionKind};
-use onbeat_model::Model;
+use onbeat_document::schema::{Callback, CallbackType, Chain, JunctionKind};
+use onbeat_document::Model;
 use std::collections::BTreeSet;
 
 /// Name of the server in which throttled inputs are let in.

@@ -2,15 +2,19 @@
 mod common;
 
 use common::{callback, chain, dist, model, ms};
-use onbeat_model::schema::{CallbackType, Executor};
-use onbeat_model::Model;
+use onbeat_document::schema::{CallbackType, Executor};
+use onbeat_document::Model;
 use onbeat_plan::request::{CpuRequest, OutputRequest};
 use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
 
 /// A timer and a subscription of two nodes.
-fn pair(name: &str, period: f64, exec: f64) -> (Vec<onbeat_model::schema::Callback>, [String; 2]) {
+fn pair(
+    name: &str,
+    period: f64,
+    exec: f64,
+) -> (Vec<onbeat_document::schema::Callback>, [String; 2]) {
     let ids = [
         format!("/{name}1:timer({period}ms)"),
         format!("/{name}2:subscription(/{name}1)"),

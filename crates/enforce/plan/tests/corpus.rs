@@ -13,7 +13,7 @@ fn models() {
     let mut chains = 0;
     for entry in std::fs::read_dir(corpus).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");
-        let Ok(mut model) = onbeat_model::file::read(&data) else {
+        let Ok(mut model) = onbeat_document::file::read(&data) else {
             continue;
         };
         for i in 0..model.chains.len() {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{callback, chain, model};
-use onbeat_model::schema::CallbackType;
+use onbeat_document::schema::CallbackType;
 use onbeat_plan::request::CpuRequest;
 use onbeat_plan::{plan, validate, Request, Strategy};
 use proptest::prelude::*;

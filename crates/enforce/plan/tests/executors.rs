@@ -3,8 +3,8 @@
 mod common;
 
 use common::{callback, chain, dist, model, ms};
-use onbeat_model::schema::{CallbackType, Executor, ThreadUse};
-use onbeat_model::Model;
+use onbeat_document::schema::{CallbackType, Executor, ThreadUse};
+use onbeat_document::Model;
 use onbeat_plan::request::{CpuRequest, OutputRequest};
 use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
@@ -402,17 +402,17 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
     assert!(plan(&reference(Form::PerNode), &request).is_ok());
     // A feeder's executor and the background's.
     let mut shared = reference(Form::PerNode);
-    shared.junctions = vec![onbeat_model::schema::Junction {
+    shared.junctions = vec![onbeat_document::schema::Junction {
         callback: HOT[2].into(),
-        kind: onbeat_model::schema::JunctionKind::And,
+        kind: onbeat_document::schema::JunctionKind::And,
         inputs: vec![
             "/PointsTransformerRear:subscription(/RearLidarDriver)".into(),
             HOT[2].into(),
         ],
         criterion: "data_flow".into(),
         confidence: 1.0,
-        state: onbeat_model::schema::JunctionState::Decided,
-        matching: onbeat_model::schema::Matching::InTurn,
+        state: onbeat_document::schema::JunctionState::Decided,
+        matching: onbeat_document::schema::Matching::InTurn,
         readings: Vec::new(),
         settle: String::new(),
     }];

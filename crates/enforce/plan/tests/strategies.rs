@@ -2,8 +2,8 @@
 mod common;
 
 use common::{and, callback, chain, dist, model, ms, synthetic};
-use onbeat_model::schema::{CallbackType, Chain};
-use onbeat_model::Model;
+use onbeat_document::schema::{CallbackType, Chain};
+use onbeat_document::Model;
 use onbeat_plan::request::{CpuRequest, OutputRequest, ThrottleRequest};
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
 use onbeat_plan::{compare, plan, Plan, PlanError, Request, Strategy};
@@ -844,7 +844,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
 
 /// The synthetic chain with one more callback, which reads `/t5` and publishes nothing; and with
 /// the part up to `/t5` if it was measured.
-fn read_on(measured: bool) -> onbeat_model::Model {
+fn read_on(measured: bool) -> onbeat_document::Model {
     let whole = synthetic();
     let mut callbacks = whole.callbacks.clone();
     let reader = "/n6:subscription(/t5)";
@@ -924,12 +924,12 @@ fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
 /// are rare.
 fn of_starts(starts: u64, each: u64) -> Model {
     let mut model = synthetic();
-    let mut all = onbeat_model::Dist::new();
+    let mut all = onbeat_document::Dist::new();
     let run = model.runs[0].clone();
     model.runs.clear();
     let mut state = 1u64;
     for start in 0..starts {
-        let mut latency = onbeat_model::Dist::new();
+        let mut latency = onbeat_document::Dist::new();
         for _ in 0..each {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -942,7 +942,7 @@ fn of_starts(starts: u64, each: u64) -> Model {
         model.chains[0].per_run.insert(id.clone(), latency);
         model
             .runs
-            .push(onbeat_model::schema::Run { id, ..run.clone() });
+            .push(onbeat_document::schema::Run { id, ..run.clone() });
     }
     let figures = &mut model.chains[0].figures;
     (figures.executions, figures.latency_ns) = (all.count(), all);

@@ -1,5 +1,5 @@
 //! ROS 2 endpoints of onbeat: the shaper and the throttler (thesis, sections 4.3.2 and 4.5.1), and
-//! what is needed to put them into the way of a topic; and the sink of `onbeat replay`. The only crate that knows rcl, which it
+//! what is needed to put them into the way of a topic. The only crate that knows rcl, which it
 //! loads at run time: one binary for every ROS 2.
 
 pub mod config;
@@ -13,7 +13,6 @@ mod process;
 pub mod queue;
 pub mod rcl;
 pub mod remap;
-pub mod replay;
 pub mod report;
 pub mod schedule;
 mod sequence;

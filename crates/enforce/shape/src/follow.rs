@@ -5,7 +5,7 @@
 use crate::history::{PlanHistory, Swap};
 use crate::judge::Behind;
 use crate::observe::Execution;
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use onbeat_plan::adapt::{Adapt, AdaptError};
 use onbeat_plan::schema::{Ms, Slot};
 use onbeat_plan::Plan;

@@ -22,8 +22,8 @@
 //! no bound without exception.
 
 use crate::view::View;
-use onbeat_model::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
-use onbeat_model::Model;
+use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
+use onbeat_document::Model;
 
 /// An executor that has work without a pause for so many of its callbacks' longest period has no bound.
 const PERIODS_MAX: u64 = 1000;

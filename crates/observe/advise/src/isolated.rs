@@ -1,8 +1,8 @@
 //! Priorities as a configuration of the Callback Isolated Executor.
 
 use crate::Priorities;
-use onbeat_model::schema::CallbackType;
-use onbeat_model::Model;
+use onbeat_document::schema::CallbackType;
+use onbeat_document::Model;
 use std::fmt;
 use std::fmt::Write as _;
 

@@ -14,7 +14,7 @@ pub use output::json;
 pub use priorities::{Assigned, Priorities, HIGHEST};
 pub use rules::Rule;
 
-use onbeat_model::Model;
+use onbeat_document::Model;
 use view::View;
 
 /// What is worth an advice.

@@ -1,7 +1,7 @@
 //! A report as JSON.
 
 use crate::{ChainBound, NoBound, Priorities, Report};
-use onbeat_model::Model;
+use onbeat_document::Model;
 use serde_json::{json, Value};
 
 /// The report, the priorities and the bounds of its chains.
@@ -11,7 +11,7 @@ pub fn json(
     priorities: &Priorities,
     bounds: &[ChainBound],
 ) -> Value {
-    let titles = onbeat_model::titles::titles(model);
+    let titles = onbeat_document::titles::titles(model);
     let chain = |i: usize| json!({"id": model.chains[i].id, "title": titles[i]});
     let advices = report.advices.iter().map(|a| {
         let evidence = a.evidence.iter().map(

@@ -1,7 +1,7 @@
 //! Priorities for the threads of chains, by importance.
 
 use crate::view::{cpus, real_time, View};
-use onbeat_model::Model;
+use onbeat_document::Model;
 use std::collections::BTreeMap;
 
 /// The highest priority that is given: above it are the kernel's own threads, and what enforces plans.

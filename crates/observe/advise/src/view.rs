@@ -1,7 +1,7 @@
 //! A model with its callbacks, executors and competitors at hand.
 
-use onbeat_model::schema::{Callback, CallbackType, Chain, Edge};
-use onbeat_model::Model;
+use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
+use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kernel priorities below this one are real-time.

@@ -2,7 +2,7 @@
 
 use common::{alone, callback, dist, edge, share, thread, COUNT, MS};
 use onbeat_advise::{advise, bounds, isolated, json, Advice, Options, Priorities, Rule, HIGHEST};
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     CallbackFigures, CallbackType, Chain, ChainFigures, Helper, HelperFigures, Model, Run, SCHEMA,
 };
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use common::{callback, dist, edge, share, MS};
 use onbeat_advise::{bounds, NoBound};
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Callback, CallbackType, Chain, ChainFigures, Executor, Junction, JunctionKind, Model, Run,
     SCHEMA,
 };
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! The chains and callbacks of a model that a rule is about.
 
 use crate::requirements::{CallbackRule, ChainRule};
-use onbeat_model::cuts::{ways, Ends};
-use onbeat_model::schema::{Callback, Chain};
-use onbeat_model::titles::titles;
-use onbeat_model::Model;
+use onbeat_document::cuts::{ways, Ends};
+use onbeat_document::schema::{Callback, Chain};
+use onbeat_document::titles::titles;
+use onbeat_document::Model;
 
 /// A part of a model.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Reads a requirements file; a fault is one line that names the place and the way out.
 
 use crate::requirements::{CallbackRule, ChainRule, Requirements};
-use onbeat_model::text::{shorten, visible};
+use onbeat_document::text::{shorten, visible};
 use onbeat_yaml::YamlError;
 
 /// Why a text is no requirements file.

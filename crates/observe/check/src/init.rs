@@ -2,9 +2,10 @@
 
 use crate::limit::{Limit, Rate, Share, Statistic};
 use crate::requirements::{CallbackRule, ChainRule, Requirements, Structure, TopicRule};
-use onbeat_model::schema::{Callback, CallbackType};
-use onbeat_model::titles::titles;
-use onbeat_model::{Dist, Model};
+use onbeat_document::schema::{Callback, CallbackType};
+use onbeat_document::titles::titles;
+use onbeat_document::Dist;
+use onbeat_document::Model;
 use onbeat_stats::enough;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,7 +170,7 @@ fn with_titles(yaml: &str, model: &Model, names: &[String]) -> String {
             line.trim_start().starts_with("- chain:") && line.trim_end().ends_with(c.id.as_str())
         });
         if let Some((_, name)) = named {
-            out += &format!("  # {}", onbeat_model::text::visible(name));
+            out += &format!("  # {}", onbeat_document::text::visible(name));
         }
         out.push('\n');
     }

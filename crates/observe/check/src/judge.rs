@@ -6,8 +6,8 @@
 //! beyond it, and broken only if it is with none.
 
 use crate::limit::{Limit, Rate, Share, Statistic, Time};
-use onbeat_model::text::{duration, percent, significant};
-use onbeat_model::Dist;
+use onbeat_document::text::{duration, percent, significant};
+use onbeat_document::Dist;
 use onbeat_stats::{enough, mean_within, share_at_least, share_at_most};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //! code view.
 
 use crate::judge::{Finding, Verdict};
-use onbeat_model::text::{visible, xml};
+use onbeat_document::text::{visible, xml};
 use serde_json::{json, Value};
 
 /// How many of each verdict: passed, not known, violated.

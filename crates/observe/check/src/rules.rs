@@ -5,10 +5,11 @@ use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
 use crate::limit::{Limit, Rate, Time, Unit};
 use crate::requirements::{CallbackRule, ChainRule, CpuRule, Requirements, Structure, ThreadRule};
 use crate::requirements::{Times, TopicRule};
-use onbeat_model::cuts;
-use onbeat_model::schema::{Callback, CallbackFigures, CallbackType, ChainFigures, EdgeFigures};
-use onbeat_model::text::{percent, shorten, visible};
-use onbeat_model::{Dist, Model};
+use onbeat_document::cuts;
+use onbeat_document::schema::{Callback, CallbackFigures, CallbackType, ChainFigures, EdgeFigures};
+use onbeat_document::text::{percent, shorten, visible};
+use onbeat_document::Dist;
+use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A load is told by a recording of this length.

@@ -1,12 +1,12 @@
 //! Requirements against a small model: each kind of rule, kept, broken and not to be told.
 
 use onbeat_check::{check, initial, json, junit, read, sarif, verdict, Finding, Limits, Verdict};
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
     Model, Run, ThreadUse, SCHEMA,
 };
-use onbeat_model::titles::titles;
-use onbeat_model::Dist;
+use onbeat_document::titles::titles;
+use onbeat_document::Dist;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

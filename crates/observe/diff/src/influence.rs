@@ -6,9 +6,9 @@
 
 use crate::rows::is_same;
 use crate::{Options, WAITING};
-use onbeat_model::schema::{Callback, Cause, Chain, Component, ComponentKind, Model};
-use onbeat_model::titles::titles;
-use onbeat_model::Dist;
+use onbeat_document::schema::{Callback, Cause, Chain, Component, ComponentKind, Model};
+use onbeat_document::titles::titles;
+use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use crate::rows::{rows, Figure, Row};
 use crate::speed::{median, Speed};
 use crate::structure::{self, Difference};
 use crate::Options;
-use onbeat_model::schema::{Chain, Model, Share};
+use onbeat_document::schema::{Chain, Model, Share};
 use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quantile};
 use serde::Serialize;
 
@@ -179,7 +179,7 @@ fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
         .filter(|c| latency(c) > 0.0);
     let chain = of.min_by(|x, y| latency(x).total_cmp(&latency(y)))?;
     let at = model.chains.iter().position(|c| c.id == chain.id)?;
-    let title = onbeat_model::titles::titles(model).swap_remove(at);
+    let title = onbeat_document::titles::titles(model).swap_remove(at);
     Some((shift_ns / latency(chain), title))
 }
 
@@ -235,7 +235,7 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
         let Some(other) = b.edges.iter().find(|e| structure::edge_id(e) == id) else {
             continue;
         };
-        let of = |e: &onbeat_model::schema::Edge| {
+        let of = |e: &onbeat_document::schema::Edge| {
             (e.figures.lost + e.figures.overwritten, e.figures.published)
         };
         let ((lost, sent), (lost_b, sent_b)) = (of(edge), of(other));
@@ -354,6 +354,6 @@ fn mostly(chain: &Chain, b: &Model) -> Option<String> {
     let shift = |(a, b): &(&Share, &Share)| (b.mean_ns - a.mean_ns).abs();
     let (a, b) = pairs.max_by(|x, y| shift(x).total_cmp(&shift(y)))?;
     let over = if a.element == "edge" { "over " } else { "" };
-    let by = onbeat_model::text::duration(b.mean_ns - a.mean_ns);
+    let by = onbeat_document::text::duration(b.mean_ns - a.mean_ns);
     Some(format!("{over}{}: {by} in the mean", a.name))
 }

@@ -2,9 +2,9 @@
 
 use crate::judge::{Found, Report};
 use crate::rows::{rows, Row};
-use onbeat_model::report::{begin, end, pair};
-use onbeat_model::text::{duration, percent, shorten, xml};
-use onbeat_model::Model;
+use onbeat_document::text::{duration, percent, shorten, xml};
+use onbeat_document::Model;
+use onbeat_views::report::{begin, end, pair};
 use std::fmt::Write as _;
 
 /// The page of two models' changes.

@@ -1,7 +1,7 @@
 //! QoS settings of publishers and subscriptions that are others in the second model.
 
-use onbeat_model::schema::{Endpoint, EndpointKind, Model, Qos};
-use onbeat_model::text::duration;
+use onbeat_document::schema::{Endpoint, EndpointKind, Model, Qos};
+use onbeat_document::text::duration;
 use std::collections::BTreeMap;
 
 /// What publishers or subscriptions changed, by their id, and how; and what cannot be compared, in a sentence.

@@ -1,6 +1,6 @@
 //! Mann and Whitney's test on binned values: which of two samples lies higher, and by which factor.
 
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 
 /// Values in ascending order with their shares of the sample.
 pub struct Sample {

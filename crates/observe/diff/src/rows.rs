@@ -1,8 +1,8 @@
 //! What is compared: each figure that both models have, with its values in each run.
 
-use onbeat_model::schema::{Callback, Chain, Model, RunExtremes, RunTypical, Typical};
-use onbeat_model::titles::titles;
-use onbeat_model::Dist;
+use onbeat_document::schema::{Callback, Chain, Model, RunExtremes, RunTypical, Typical};
+use onbeat_document::titles::titles;
+use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -2,10 +2,10 @@
 
 use crate::qos;
 use crate::rows::is_same;
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Callback, Chain, Edge, Identity, Junction, JunctionKind, JunctionState, Model,
 };
-use onbeat_model::titles::titles;
+use onbeat_document::titles::titles;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

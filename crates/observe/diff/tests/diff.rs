@@ -1,13 +1,13 @@
 //! Pairs of models whose truth is known: what was changed is found, and nothing else.
 
 use onbeat_diff::{diff, html, influence, json, How, Options, Report};
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Cause, Chain, ChainFigures, Component,
     ComponentKind, Durability, Edge, EdgeFigures, Endpoint, EndpointKind, History, Junction,
     JunctionKind, JunctionState, Liveliness, Matching, Model, Qos, Reliability, Run, RunExtremes,
     RunTypical, Typical, SCHEMA,
 };
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
 /// A fixed pseudo-random sequence (xorshift64*).

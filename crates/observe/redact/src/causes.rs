@@ -1,7 +1,7 @@
 //! Names of what made callbacks wait.
 
 use crate::names::{Kind, Names};
-use onbeat_model::schema::{CallbackFigures, Cause, Component};
+use onbeat_document::schema::{CallbackFigures, Cause, Component};
 
 /// The names that a cause has.
 pub(crate) fn names(cause: &Cause) -> impl Iterator<Item = (Kind, &str)> {

@@ -3,8 +3,8 @@
 
 use crate::names::{Key, Names};
 use crate::policy::Policy;
-use onbeat_model::cuts::Cut;
-use onbeat_model::schema::{Callback, CallbackType, Chain, Model};
+use onbeat_document::cuts::Cut;
+use onbeat_document::schema::{Callback, CallbackType, Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// By id: the callback that stands for it.
@@ -150,7 +150,7 @@ pub(crate) fn way<'m>(chain: &'m Chain, heads: &Heads<'m>) -> Way<'m> {
 }
 
 /// What has to be measured of a model's chains, so that each collapsed part has the distribution of its
-/// latency: see [`SynthOptions::cuts`](onbeat_model::SynthOptions::cuts).
+/// latency: see the `cuts` of `onbeat-synth`.
 pub fn cuts(model: &Model, policy: &Policy) -> Vec<Cut> {
     let key = Key::new(&[0; 32]).expect("long enough");
     let names = Names::new(model, policy, &key);

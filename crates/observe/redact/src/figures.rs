@@ -1,6 +1,6 @@
 //! Figures of what became one: sums where they add up, nothing where the parts do not tell the whole.
 
-use onbeat_model::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
+use onbeat_document::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
 use std::collections::BTreeMap;
 
 /// Items of one topic between the same two: as if one edge had been seen.

@@ -5,7 +5,7 @@ use crate::policy::{is_any, stem, Policy};
 use blake2::digest::consts::U16;
 use blake2::digest::Mac;
 use blake2::{Blake2bMac, Blake2s256, Digest};
-use onbeat_model::schema::{Callback, CallbackType, Model};
+use onbeat_document::schema::{Callback, CallbackType, Model};
 use std::collections::BTreeSet;
 
 /// Fewest bytes of a key.
@@ -169,7 +169,7 @@ impl<'a> Names<'a> {
     }
 
     pub(crate) fn mode(&self, name: &str) -> String {
-        match name == onbeat_model::schema::DEFAULT_MODE {
+        match name == onbeat_document::schema::DEFAULT_MODE {
             true => name.into(),
             false => self.listed(&self.policy.visible.modes, Kind::Mode, name),
         }

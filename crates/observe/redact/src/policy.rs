@@ -1,7 +1,7 @@
 //! The policy: which names a redacted model shows. A fault is one line that names the place and the way out.
 
-use onbeat_model::text::{shorten, visible};
-use onbeat_model::Model;
+use onbeat_document::text::{shorten, visible};
+use onbeat_document::Model;
 use onbeat_yaml::YamlError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

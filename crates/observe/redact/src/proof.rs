@@ -68,7 +68,7 @@ fn find(text: &str, secret: &BTreeSet<String>) -> Result<(), Leak> {
     match parts(text).find(|word| secret.contains(word)) {
         Some(word) => Err(Leak {
             word,
-            text: onbeat_model::text::shorten(&onbeat_model::text::visible(text), 60),
+            text: onbeat_document::text::shorten(&onbeat_document::text::visible(text), 60),
         }),
         None => Ok(()),
     }

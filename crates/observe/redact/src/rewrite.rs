@@ -7,7 +7,7 @@ use crate::names::{Key, Kind, Names};
 use crate::policy::Policy;
 use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, EndpointKind,
     Executor, Helper, Identity, Junction, Model, Reading, Run, ThreadUse,
 };
@@ -251,7 +251,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             helpers: self.helpers(),
             assumptions: Vec::new(),
             coverage: Vec::new(),
-            evidence: serde_json::json!({ onbeat_model::merge::REDACTED: true }),
+            evidence: serde_json::json!({ onbeat_document::merge::REDACTED: true }),
         };
         let hidden = self
             .model

@@ -1,10 +1,10 @@
 //! A redacted model answers the same about its interface, and has nothing of the hidden names in any byte.
-#[path = "../../model/examples/models/generate.rs"]
+#[path = "../../document/examples/models/generate.rs"]
 mod generate;
 
 use generate::Random;
 use onbeat_check::check;
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     CallbackType, Cause, Component, ComponentKind, Endpoint, EndpointKind, Helper, Model,
 };
 use onbeat_redact::{cuts, read, redact, Key, Policy, Visible};
@@ -70,8 +70,8 @@ fn a_redacted_model_answers_the_same_about_its_interface() {
     assert_eq!((m.callbacks.len(), redacted.parts), (7, 1));
     assert_eq!(m.junctions.len(), 1);
     let bytes = serde_json::to_vec(m).unwrap();
-    let read = onbeat_model::file::read(&bytes).expect("a model");
-    let refused = onbeat_model::merge(vec![read]).expect_err("nothing to add to");
+    let read = onbeat_document::file::read(&bytes).expect("a model");
+    let refused = onbeat_document::merge(vec![read]).expect_err("nothing to add to");
     assert!(refused.to_string().contains("merge the whole models"));
 }
 
@@ -436,7 +436,7 @@ fn items_of_a_part_add_up() {
     let mut model = generate::parking(1);
     let id = |node: &str| {
         let mut callbacks = model.callbacks.iter();
-        let of_node = |c: &&onbeat_model::schema::Callback| {
+        let of_node = |c: &&onbeat_document::schema::Callback| {
             c.node == node && c.kind == CallbackType::Subscription
         };
         callbacks

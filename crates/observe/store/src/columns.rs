@@ -142,8 +142,8 @@ pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, S
 
 fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
     let one_line = |e: ParquetError| {
-        let text = onbeat_model::text::visible(&e.to_string());
-        onbeat_model::text::shorten(&text, 200)
+        let text = onbeat_document::text::visible(&e.to_string());
+        onbeat_document::text::shorten(&text, 200)
     };
     let file = SerializedFileReader::new(Bytes::copy_from_slice(bytes)).map_err(one_line)?;
     let metadata = file.metadata();

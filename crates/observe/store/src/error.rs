@@ -1,6 +1,6 @@
 //! Why a store could not do what was asked of it: one line each, with the way out.
 
-use onbeat_model::text::visible;
+use onbeat_document::text::visible;
 use std::path::PathBuf;
 
 /// Why a store could not do what was asked of it.
@@ -85,7 +85,7 @@ pub enum StoreError {
     },
     /// The models that fit cannot be merged.
     #[error("{0}")]
-    Merge(#[from] onbeat_model::merge::ModelMergeError),
+    Merge(#[from] onbeat_document::merge::ModelMergeError),
 }
 
 impl StoreError {

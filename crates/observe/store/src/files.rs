@@ -88,7 +88,7 @@ pub struct Got {
 pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
     let fault = |e: std::io::Error| StoreError::Input {
         path: output.into(),
-        what: onbeat_model::text::visible(&e.to_string()),
+        what: onbeat_document::text::visible(&e.to_string()),
     };
     let content = store.object(object)?;
     let mut got = Got {
@@ -131,7 +131,7 @@ fn copy_files(
         let path = into.join(&file.name);
         let fault = |e: std::io::Error| StoreError::Input {
             path: path.clone(),
-            what: onbeat_model::text::visible(&e.to_string()),
+            what: onbeat_document::text::visible(&e.to_string()),
         };
         let Some(id) = Id::parse(&file.object) else {
             continue;

@@ -11,8 +11,8 @@ use crate::id::Id;
 use crate::index::Kind;
 use crate::query::Found;
 use crate::store::Store;
-use onbeat_model::merge::ModelMergeError;
-use onbeat_model::Model;
+use onbeat_document::merge::ModelMergeError;
+use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
@@ -72,7 +72,7 @@ pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
                 // A model alone is concluded anew, as `onbeat merge` does it.
                 let alone = left.len() == 1;
                 work.counts.model = Some(match alone {
-                    true => onbeat_model::merge(vec![model])?,
+                    true => onbeat_document::merge(vec![model])?,
                     false => model,
                 });
                 break;
@@ -165,7 +165,7 @@ impl Work<'_> {
         for part in parts {
             below.push(self.node(part, level + 1)?);
         }
-        let model = onbeat_model::merge(below)?;
+        let model = onbeat_document::merge(below)?;
         match self.keep(&key, &model) {
             Ok(()) => self.counts.merges_made += 1,
             Err(e) => {
@@ -178,7 +178,7 @@ impl Work<'_> {
     fn leaf(&mut self, id: Id) -> Result<Model, Failed> {
         self.counts.models_read += 1;
         let read = self.store.object(id).and_then(|bytes| {
-            let model = onbeat_model::file::read(&bytes);
+            let model = onbeat_document::file::read(&bytes);
             let model = model.map_err(|e| self.store.damaged(&id.key("objects"), e.to_string()))?;
             match is_of(&model, [&id].into_iter(), self.runs) {
                 true => Ok(model),
@@ -203,7 +203,7 @@ impl Work<'_> {
         let mut text = Vec::new();
         let unpacked = zstd::stream::read::Decoder::new(packed).ok()?;
         unpacked.take(MOST).read_to_end(&mut text).ok()?;
-        let model = onbeat_model::file::read(&text).ok()?;
+        let model = onbeat_document::file::read(&text).ok()?;
         is_of(&model, models.iter(), self.runs).then_some(model)
     }
 

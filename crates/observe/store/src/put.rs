@@ -8,8 +8,8 @@ use crate::id::{Hashing, Id};
 use crate::index::{Kind, Row};
 use crate::store::Store;
 use crate::tables;
-use onbeat_model::schema::Run;
-use onbeat_model::Model;
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Seek};
@@ -230,7 +230,7 @@ fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, N
 fn fault(path: &Path, what: impl ToString) -> StoreError {
     StoreError::Input {
         path: path.into(),
-        what: onbeat_model::text::visible(&what.to_string()),
+        what: onbeat_document::text::visible(&what.to_string()),
     }
 }
 
@@ -262,7 +262,7 @@ impl Object {
 
     fn of_model(path: &Path) -> Result<Object, StoreError> {
         let content = fs::read(path).map_err(|e| fault(path, e))?;
-        let model = onbeat_model::file::read(&content).map_err(|e| fault(path, e))?;
+        let model = onbeat_document::file::read(&content).map_err(|e| fault(path, e))?;
         if model.runs.is_empty() {
             return Err(fault(path, "the model is of no run: nothing would find it"));
         }
@@ -285,7 +285,7 @@ impl Object {
             host: manifest.machine.hostname.clone(),
             boot: String::new(),
             mode: match manifest.mode.is_empty() {
-                true => onbeat_model::schema::DEFAULT_MODE.into(),
+                true => onbeat_document::schema::DEFAULT_MODE.into(),
                 false => manifest.mode.clone(),
             },
             distribution: manifest.observed.distributions.clone(),

@@ -74,7 +74,7 @@ fn environment(name: &str) -> Option<String> {
 fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, StoreError> {
     const KINDS: &str = "name a directory, or s3://BUCKET/PREFIX";
     let fault = |what: String| StoreError::Place {
-        place: onbeat_model::text::visible(place),
+        place: onbeat_document::text::visible(place),
         what,
     };
     match place.split_once("://") {
@@ -107,7 +107,7 @@ impl Store {
             true => Ok(store),
             false => Err(StoreError::Form {
                 place: store.place().into(),
-                form: onbeat_model::text::visible(&mark.schema),
+                form: onbeat_document::text::visible(&mark.schema),
                 own: FORM,
             }),
         }
@@ -153,7 +153,7 @@ impl Store {
             action,
             place: self.place().into(),
             key: key.into(),
-            what: onbeat_model::text::visible(&error.to_string()),
+            what: onbeat_document::text::visible(&error.to_string()),
         }
     }
 
@@ -250,7 +250,7 @@ impl Store {
 
     /// The rows of a part, if it is still there.
     fn part(&self, key: &str) -> Result<Option<Vec<Row>>, StoreError> {
-        let damaged = |what: &str| self.damaged(&onbeat_model::text::visible(key), what);
+        let damaged = |what: &str| self.damaged(&onbeat_document::text::visible(key), what);
         let name = key
             .strip_prefix("index/")
             .and_then(|n| n.strip_suffix(".parquet"));

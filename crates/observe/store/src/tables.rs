@@ -4,8 +4,9 @@
 
 use crate::columns::{self, Cell, Column, Holds};
 use crate::id::Id;
-use onbeat_model::schema::{Callback, CallbackFigures, Chain, ChainFigures, Edge, EdgeFigures};
-use onbeat_model::{Dist, Model};
+use onbeat_document::schema::{Callback, CallbackFigures, Chain, ChainFigures, Edge, EdgeFigures};
+use onbeat_document::Dist;
+use onbeat_document::Model;
 use std::collections::BTreeMap;
 
 /// Names of the tables.

@@ -176,7 +176,7 @@ pub fn check(store: &Store) -> Result<Checked, StoreError> {
 
 fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<String>, StoreError> {
     let key = id.key("objects");
-    let model = onbeat_model::file::read(&store.object(id)?);
+    let model = onbeat_document::file::read(&store.object(id)?);
     let model = model.map_err(|e| store.damaged(&key, e.to_string()))?;
     let mut damaged = Vec::new();
     if *runs != model.runs.iter().map(|r| r.id.as_str()).collect() {

@@ -2,9 +2,11 @@
 
 mod server;
 
-use onbeat_model::schema::Run;
-use onbeat_model::{Model, Synth, SynthOptions};
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
 use onbeat_store::{encode, Id, Kind, Query, Row, Store, StoreError};
+use onbeat_synth::Synth;
+use onbeat_synth::SynthOptions;
 use proptest::prelude::*;
 use server::Server;
 use std::cell::Cell;
@@ -162,8 +164,8 @@ impl Place {
 }
 
 fn at_once(texts: &[String]) -> String {
-    let read = |text: &String| onbeat_model::file::read(text.as_bytes()).expect("a model");
-    text(&onbeat_model::merge(texts.iter().map(read).collect()).expect("merged"))
+    let read = |text: &String| onbeat_document::file::read(text.as_bytes()).expect("a model");
+    text(&onbeat_document::merge(texts.iter().map(read).collect()).expect("merged"))
 }
 
 /// Runs each of these tests on a disk and in S3.
@@ -375,7 +377,7 @@ fn damage_costs_what_is_damaged(on: On) {
         .iter()
         .for_each(|p| fs::remove_file(p).expect("removed"));
     let other = texts[2].replace("kilted", "jilted");
-    assert!(onbeat_model::file::read(other.as_bytes()).is_ok() && other != texts[2]);
+    assert!(onbeat_document::file::read(other.as_bytes()).is_ok() && other != texts[2]);
     fs::write(place.object(ids[2]), other).expect("written");
     let merged = place.merge(&Query::default());
     assert_eq!((merged.models, merged.damaged.len()), (5, 1));

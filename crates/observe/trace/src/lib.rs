@@ -3,8 +3,6 @@
 //! Builds on any Unix, so that a trace from a robot can be modelled on a laptop.
 pub mod block;
 pub mod event;
-#[cfg(feature = "parquet")]
-pub mod export;
 pub mod generate;
 pub mod manifest;
 pub mod reader;

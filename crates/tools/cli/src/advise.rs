@@ -1,13 +1,13 @@
 //! `onbeat advise`: what costs chains their time, and what to do.
 
-use crate::error::CliError;
-use crate::term::{self, fit, Align, Screen, Table};
-use crate::units::parse_share;
-use crate::{files, ExitStatus};
 use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report};
-use onbeat_model::text::{duration, percent};
-use onbeat_model::titles::titles;
-use onbeat_model::Model;
+use onbeat_document::text::{duration, percent};
+use onbeat_document::titles::titles;
+use onbeat_document::Model;
+use onbeat_terminal::term::{self, fit, Align, Screen, Table};
+use onbeat_terminal::units::parse_share;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 

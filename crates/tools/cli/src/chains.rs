@@ -1,11 +1,12 @@
 //! `onbeat chains`: a model's chains with their latency and its parts.
 
-use crate::error::CliError;
-use crate::term::{self, fit, Screen};
-use crate::{files, mode, ExitStatus};
-use onbeat_model::schema::{Chain, ChainFigures, Share};
-use onbeat_model::text::{duration, percent};
-use onbeat_model::titles::titles;
+use crate::mode;
+use onbeat_document::schema::{Chain, ChainFigures, Share};
+use onbeat_document::text::{duration, percent};
+use onbeat_document::titles::titles;
+use onbeat_terminal::term::{self, fit, Screen};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;

@@ -1,10 +1,11 @@
 //! `onbeat check`: a model against requirements.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::units::parse_share;
-use crate::{files, mode, ExitStatus};
+use crate::mode;
 use onbeat_check::{Finding, Verdict};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::units::parse_share;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -59,21 +60,14 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             true => onbeat_check::Limits::Medians,
             false => onbeat_check::Limits::All,
         };
-        let text = onbeat_check::initial(&model, args.margin, limits).map_err(|what| {
-            CliError::Requirements {
-                path: path.clone(),
-                what,
-            }
-        })?;
+        let text =
+            onbeat_check::initial(&model, args.margin, limits).map_err(CliError::in_file(path))?;
         files::write_whole(path, |out| out.write_all(text.as_bytes()))?;
         return Ok(ExitStatus::of_model(&model));
     }
     let path = args.requirements.unwrap_or_default();
     let bytes = files::read_at_most(&path, onbeat_check::MAX_BYTES)?;
-    let requirements = onbeat_check::read(&bytes).map_err(|e| CliError::Requirements {
-        path: path.clone(),
-        what: e.to_string(),
-    })?;
+    let requirements = onbeat_check::read(&bytes).map_err(CliError::in_file(&path))?;
     mode::check(&model, requirements.mode.as_deref(), &args.model)?;
     let findings = onbeat_check::check(&model, &requirements);
     if let Some(file) = &args.junit {

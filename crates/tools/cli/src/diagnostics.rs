@@ -1,9 +1,9 @@
 //! `onbeat diagnostics`: the process that publishes a session's status. `onbeat shape` starts it; the
 //! help does not list it.
 
-use crate::error::CliError;
-use crate::ExitStatus;
 use onbeat_ros::diagnostics::Config;
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -27,11 +27,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         path: path.clone(),
         source,
     })?;
-    let config: Config = serde_json::from_str(&text).map_err(|e| CliError::ShaperConfig {
-        path,
-        reason: e.to_string(),
-    })?;
+    let config: Config = serde_json::from_str(&text).map_err(crate::shaper::wrong_config(&path))?;
     let ended = onbeat_ros::diagnostics::run(&config);
-    ended.map_err(|e| CliError::Record(e.to_string()))?;
+    ended.map_err(CliError::failed)?;
     Ok(ExitStatus::Success)
 }

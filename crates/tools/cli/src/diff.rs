@@ -1,12 +1,13 @@
 //! `onbeat diff`: what changed between two models.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::units::parse_share;
-use crate::{files, mode, ExitStatus};
+use crate::mode;
 use onbeat_diff::{Found, Influences, Options, Report};
-use onbeat_model::text::{duration, percent};
-use onbeat_model::Model;
+use onbeat_document::text::{duration, percent};
+use onbeat_document::Model;
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::units::parse_share;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -127,7 +128,7 @@ fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {
     let model = files::load_model(path, "`onbeat diff`")?;
     let Some(only) = only else { return Ok(model) };
     mode::check(&model, Some(only), path)?;
-    onbeat_model::merge::filter_mode(model, only).map_err(CliError::Merge)
+    onbeat_document::merge::filter_mode(model, only).map_err(CliError::from)
 }
 
 /// What components cost chains in both models.

@@ -1,13 +1,14 @@
 //! `onbeat export`: a model or a trace in the format of another tool.
 
-use crate::error::CliError;
-use crate::files::{self, Kind};
-use crate::progress::Progress;
-use crate::ExitStatus;
-use onbeat_model::export;
-use onbeat_model::export::executions::Executions;
-use onbeat_model::export::perfetto::{Names, Timeline};
+use crate::programs::Program;
+use onbeat_terminal::files::{self, Kind};
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use onbeat_trace::{Event, Reader};
+use onbeat_views::export;
+use onbeat_views::export::executions::Executions;
+use onbeat_views::export::perfetto::{Names, Timeline};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -109,15 +110,20 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     let exported = match args.to {
         Format::Parquet => {
             let output = args.output.as_deref().unwrap_or(Path::new("."));
-            let exported = onbeat_trace::export::export_parquet(&mut reader, output)?;
-            let _ = writeln!(std::io::stderr(), "{}", exported.path.display());
-            exported.rows
+            let words = [
+                "parquet".into(),
+                "--output".into(),
+                output.into(),
+                "--".into(),
+                input.into(),
+            ];
+            return Err(Program::Store.become_it(words));
         }
         Format::Text => lines(&mut reader, output_or_stdout(args))?,
         Format::Executions => executions(&mut reader, input, output_or_stdout(args))?,
         _ => timeline(&mut reader, input, output_or_stdout(args))?,
     };
-    crate::traces::warn(input, reader.warnings());
+    onbeat_terminal::traces::warn(input, reader.warnings());
     Ok(if exported == 0 {
         ExitStatus::NothingFound
     } else {
@@ -148,7 +154,7 @@ fn first_pass(reader: &mut Reader, input: &Path) -> Names {
         reader.manifest().written.events,
         reader.manifest().written.bytes,
     );
-    let run = crate::traces::run_of(reader, None);
+    let run = onbeat_terminal::traces::run_of(reader, None);
     let mut progress = Progress::new(format!("{}, first pass", input.display()));
     let all = reader.events().enumerate().map(|(i, event)| {
         if i % 8192 == 0 {
@@ -181,7 +187,7 @@ fn second_pass(
 
 /// Writes the timeline. Returns the number of slices.
 fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
-    let run = crate::traces::run_of(reader, None);
+    let run = onbeat_terminal::traces::run_of(reader, None);
     let names = first_pass(reader, input);
     let mut slices = 0;
     files::write_whole(output, |out| {
@@ -195,7 +201,7 @@ fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, Cli
 
 /// Writes the table of executions. Returns their number.
 fn executions(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
-    let run = crate::traces::run_of(reader, None);
+    let run = onbeat_terminal::traces::run_of(reader, None);
     let names = first_pass(reader, input);
     let mut rows = 0;
     files::write_whole(output, |out| {

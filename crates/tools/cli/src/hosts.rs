@@ -1,13 +1,13 @@
 //! `onbeat model --join`: traces of several hosts that were recorded at one time, as one run.
 
-use crate::error::CliError;
-use crate::files;
-use crate::progress::Progress;
-use crate::traces::{run_of, warn};
-use onbeat_model::hosts::{clocks, Clock, Exchange};
-use onbeat_model::schema::Run;
-use onbeat_model::synth::{Synth, SynthOptions};
-use onbeat_model::Model;
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
+use onbeat_synth::hosts::{clocks, Clock, Exchange};
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_terminal::files;
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::traces::{run_of, warn};
+use onbeat_terminal::CliError;
 use onbeat_trace::Reader;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub fn model(
         .zip(&names)
         .map(|(reader, name)| exchange(reader, name))
         .collect();
-    let clocks = clocks(&exchanges)?;
+    let clocks = clocks(&exchanges).map_err(CliError::failed)?;
     let mut options = options(run(&readers, &names, mode));
     options.shortened = readers.iter().any(|r| !r.has_beginning());
     let synth = pass(&mut readers, &clocks, options);

@@ -3,41 +3,31 @@
 mod advise;
 mod chains;
 mod check;
-mod date;
 mod diagnostics;
 mod diff;
-mod error;
 mod export;
-mod files;
 mod hosts;
 mod limits;
-mod link;
-mod live;
 mod merge;
 mod mode;
 mod model;
 mod modes;
 mod notify;
 mod plan;
-mod progress;
+mod programs;
 mod record;
 mod recover;
 mod redact;
-mod replay;
 mod report;
 mod shape;
 mod shaper;
 mod show;
-mod store;
-mod summary;
-mod term;
-mod traces;
-mod units;
 
 use clap::{Parser, Subcommand};
-use error::CliError;
 use onbeat_rights::Capability;
-use std::io::Write as _;
+use onbeat_terminal::{CliError, ExitStatus};
+use programs::Program;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Find out when every callback of a ROS 2 system really runs.
@@ -94,41 +84,16 @@ enum Command {
     Plan(plan::Args),
     Shape(shape::Args),
     Recover(recover::Args),
-    Link(link::Args),
-    Replay(replay::Args),
-    Store(store::Args),
+    /// Links between processes and machines: make a key, compute bounds, measure, look on
+    Link(programs::Words),
+    /// Play recorded traffic again: nothing is lost, and every item leaves at its time
+    Replay(programs::Words),
+    /// Keep traces and models of many runs: queries, merges that cost little for a new run
+    Store(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
     Diagnostics(diagnostics::Args),
-}
-
-/// How a command ended when it did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExitStatus {
-    /// Exit code 0.
-    Success,
-    /// Exit code 3: there was nothing in the trace or the model.
-    NothingFound,
-    /// Exit code 5: a promise of the plan was broken, or a requirement violated.
-    PromiseBroken,
-    /// Exit code 6: the model does not tell of a requirement; two models tell nothing of a change.
-    NotKnown,
-    /// Exit code 7: two models differ.
-    Changed,
-    /// The exit code of the command that was recorded or shaped.
-    Command(i32),
-}
-
-impl ExitStatus {
-    /// Of a command that makes or shows something of this model.
-    fn of_model(model: &onbeat_model::Model) -> ExitStatus {
-        if model.callbacks.is_empty() {
-            ExitStatus::NothingFound
-        } else {
-            ExitStatus::Success
-        }
-    }
 }
 
 fn run(command: Command) -> Result<ExitStatus, CliError> {
@@ -148,9 +113,9 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
-        Command::Link(args) => link::run(args),
-        Command::Replay(args) => replay::run(args),
-        Command::Store(args) => store::run(args),
+        Command::Link(_) | Command::Replay(_) | Command::Store(_) => {
+            unreachable!("another program reads these words")
+        }
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),
     }
@@ -185,47 +150,25 @@ fn confine() -> std::io::Result<()> {
         }
         _ => onbeat_rights::give_up(&[])?,
     }
-    onbeat_rights::forget_environment();
     Ok(())
 }
 
 fn main() -> ExitCode {
-    // Who it acts for is not who called it: it would read, write and start commands as one of them
-    // for the other.
-    if onbeat_rights::is_between_users() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "onbeat: its file has a set-user-id or set-group-id bit, with which it does not run: take \
-             it away (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)"
-        );
-        return ExitCode::from(4);
-    }
-    if let Err(error) = confine() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "onbeat: cannot give up capabilities: {error}: is there a filter on system calls?"
-        );
-        return ExitCode::FAILURE;
-    }
-    let cli = Cli::parse();
-    match run(cli.command) {
-        Ok(ExitStatus::Success) => ExitCode::SUCCESS,
-        Ok(ExitStatus::NothingFound) => ExitCode::from(3),
-        Ok(ExitStatus::PromiseBroken) => ExitCode::from(5),
-        Ok(ExitStatus::NotKnown) => ExitCode::from(6),
-        Ok(ExitStatus::Changed) => ExitCode::from(7),
-        Ok(ExitStatus::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        // The reader of the output went away (`onbeat show | head`): no failure of this command.
-        Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(e) => {
-            let _ = writeln!(
-                std::io::stderr(),
-                "onbeat: {}",
-                term::one_line(&e.to_string())
-            );
-            ExitCode::from(e.exit_code())
-        }
-    }
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let program = words.get(1).and_then(|word| Program::of_command(word));
+    onbeat_terminal::run(
+        // The words of a command that another program carries out are that program's to read.
+        words
+            .iter()
+            .take(if program.is_some() { 2 } else { usize::MAX })
+            .cloned()
+            .collect(),
+        confine,
+        |cli: Cli| match program {
+            Some(program) => Err(program.become_it(words.into_iter().skip(2))),
+            None => run(cli.command),
+        },
+    )
 }
 
 #[cfg(test)]

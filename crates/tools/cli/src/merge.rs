@@ -1,9 +1,9 @@
 //! `onbeat merge`: one model from the models of several runs.
 
-use crate::error::CliError;
-use crate::progress::Progress;
-use crate::{files, summary, ExitStatus};
-use onbeat_model::merge::Merger;
+use onbeat_document::merge::Merger;
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, summary, ExitStatus};
 use std::path::PathBuf;
 
 /// Merge the models of several runs.
@@ -50,18 +50,15 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut progress = Progress::new("onbeat merge");
     for (done, path) in models.iter().enumerate() {
         let model = files::load_model(path, "`onbeat merge`")?;
-        merger.add(model).map_err(|source| CliError::MergeOf {
-            path: path.clone(),
-            source,
-        })?;
+        merger.add(model).map_err(CliError::in_file(path))?;
         progress.count(done + 1, models.len(), "models");
     }
     let mut model = merger.finish()?;
     if let Some(mode) = &args.only_mode {
-        model = onbeat_model::merge::filter_mode(model, mode)?;
+        model = onbeat_document::merge::filter_mode(model, mode)?;
     }
     if let Some(mode) = &args.mode {
-        model = onbeat_model::merge::set_mode(model, mode)?;
+        model = onbeat_document::merge::set_mode(model, mode)?;
     }
     if args.compact {
         files::write_part(&args.output, &model)?;

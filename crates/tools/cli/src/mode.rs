@@ -1,7 +1,7 @@
 //! `--mode`: the figures of one mode of operation.
 
-use crate::error::CliError;
-use onbeat_model::Model;
+use onbeat_document::Model;
+use onbeat_terminal::CliError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -13,9 +13,8 @@ pub fn check(model: &Model, mode: Option<&str>, path: &Path) -> Result<(), CliEr
         return Ok(());
     }
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(CliError::NoSuchMode {
-        mode: mode.into(),
-        path: path.into(),
-        known,
-    })
+    Err(CliError::Failed(format!(
+        "no run of mode '{mode}' in {}; it has: {known}",
+        path.display()
+    )))
 }

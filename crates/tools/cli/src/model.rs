@@ -1,17 +1,17 @@
 //! `onbeat model`: traces to a timing model.
 
-use crate::error::CliError;
-use crate::progress::Progress;
-use crate::traces::{run_of, warn};
-use crate::{files, summary, term, ExitStatus};
-use onbeat_model::cuts::{self, Cut, Ends};
-use onbeat_model::links::Link;
-use onbeat_model::modes::{ModeRule, ModeRuleError};
-use onbeat_model::naming::{NameRule, NameRuleError};
-use onbeat_model::schema::{Junction, Run};
-use onbeat_model::stated::{JunctionParseError, StatedJunction};
-use onbeat_model::synth::{Synth, SynthOptions};
-use onbeat_model::Model;
+use onbeat_document::cuts::{self, Cut, Ends};
+use onbeat_document::schema::{Junction, Run};
+use onbeat_document::stated::{JunctionParseError, StatedJunction};
+use onbeat_document::Model;
+use onbeat_synth::links::Link;
+use onbeat_synth::mode_rules::{ModeRule, ModeRuleError};
+use onbeat_synth::naming::{NameRule, NameRuleError};
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::traces::{run_of, warn};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, summary, term, ExitStatus};
 use onbeat_trace::Reader;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         .iter()
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
-        .map_err(|e: onbeat_model::links::LinkParseError| CliError::Usage(e.to_string()))?;
+        .map_err(|e: onbeat_synth::links::LinkParseError| CliError::Usage(e.to_string()))?;
     let junctions: Vec<StatedJunction> = args
         .junction
         .iter()
@@ -136,7 +136,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     for path in args.traces.iter().filter(|_| !args.join) {
         models.push(of_trace((path, mode), &args, policy.as_ref(), &options)?);
     }
-    let model = onbeat_model::merge::merge(models)?;
+    let model = onbeat_document::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
     summary::print(&args.output, &model)?;
     Ok(ExitStatus::of_model(&model))
@@ -210,10 +210,7 @@ fn of_trace(
 
 /// The cuts of a recording's chains at these ends.
 fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
-    let ways = cuts::ways(model, ends).map_err(|source| CliError::Cut {
-        path: path.into(),
-        source,
-    })?;
+    let ways = cuts::ways(model, ends).map_err(CliError::in_file(&path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
     let topics: BTreeSet<&String> = cuts.iter().filter_map(|c| c.to.as_ref()).collect();
     if topics.len() > 1 {
@@ -268,7 +265,7 @@ fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onbeat_model::schema::{JunctionKind, JunctionState, Matching};
+    use onbeat_document::schema::{JunctionKind, JunctionState, Matching};
 
     #[test]
     fn an_older_trace_does_not_tell_approximate_synchronisers_from_exact_ones() {

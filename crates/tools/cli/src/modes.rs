@@ -1,12 +1,12 @@
 //! `onbeat modes`: what is in which mode of a model.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::{files, ExitStatus};
-use onbeat_model::presence::{presence, Part, Presence};
-use onbeat_model::schema::Run;
-use onbeat_model::text::duration;
-use onbeat_model::Model;
+use onbeat_document::presence::{presence, Part, Presence};
+use onbeat_document::schema::Run;
+use onbeat_document::text::duration;
+use onbeat_document::Model;
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};

@@ -1,15 +1,15 @@
 //! `onbeat record`: the command line of the recorder.
 
-use crate::error::CliError;
 use crate::limits::LimitArgs;
-use crate::live::LiveLine;
-use crate::units::{parse_duration, parse_size};
-use crate::{date, ExitStatus};
 use onbeat_record::recorder::DEFAULT_BUFFER_BYTES;
 use onbeat_record::{
     Control, FileOptions, Observer, PlacementPolicy, Progress, RecordError, RecordOptions, Target,
     Way,
 };
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::units::{parse_duration, parse_size};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{date, ExitStatus};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Observer for Shown {
     }
 
     fn refused(&mut self, why: &RecordError) {
-        let why = crate::term::one_line(&why.to_string());
+        let why = onbeat_terminal::term::one_line(&why.to_string());
         let _ = writeln!(io::stderr(), "note: recording as with --preload: {why}");
     }
 }
@@ -141,12 +141,12 @@ pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
         e if e.is_usage() => CliError::Usage(e.to_string()),
-        e => CliError::Record(e.to_string()),
+        e => CliError::failed(e),
     })?;
     let mut err = io::stderr();
     let _ = writeln!(err, "{}  ->  {}", line(&summary.progress), output.display());
     for note in &summary.notes {
-        let _ = writeln!(err, "note: {}", crate::term::one_line(note));
+        let _ = writeln!(err, "note: {}", onbeat_terminal::term::one_line(note));
     }
     match summary.command_status {
         Some(code) if code != 0 => {

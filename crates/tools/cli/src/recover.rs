@@ -1,9 +1,9 @@
 //! `onbeat recover`: puts back what a killed `onbeat shape` has left.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::ExitStatus;
 use onbeat_shape::{FoundLedger, GroupStanding, Recovery, Standing};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use serde_json::{json, Value};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         wait_for_guard: GUARD,
     };
     let found = onbeat_shape::recover_in(&dir, how).map_err(|e| {
-        CliError::Record(format!(
+        CliError::Failed(format!(
             "cannot read {}: {e}: it must belong to root, and nobody else may write to it",
             dir.display()
         ))
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let failed: usize = found.iter().map(|l| failures(l).len()).sum();
     if failed > 0 {
-        return Err(CliError::Record(format!(
+        return Err(CliError::Failed(format!(
             "{failed} changes could not be put back (see above); `onbeat recover` may be repeated"
         )));
     }

@@ -1,8 +1,8 @@
 //! `onbeat redact`: a model without the names and the structure that its owner keeps.
 
-use crate::error::CliError;
-use crate::{files, term, ExitStatus};
 use onbeat_redact::{Key, Policy, Redacted};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, term, ExitStatus};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat redact`")?;
     let policy = read_policy(&args.policy)?;
     let key = key(args.key.as_deref())?;
-    let redacted = onbeat_redact::redact(&model, &policy, &key)
-        .map_err(|e| CliError::Redact(e.to_string()))?;
+    let redacted = onbeat_redact::redact(&model, &policy, &key).map_err(CliError::failed)?;
     for name in &redacted.unknown {
         let line = format!(
             "{}: nothing in the model is called '{name}'",
@@ -72,10 +71,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 /// Reads a policy.
 pub fn read_policy(path: &Path) -> Result<Policy, CliError> {
     let bytes = files::read_at_most(path, onbeat_redact::MAX_BYTES)?;
-    onbeat_redact::read(&bytes).map_err(|e| CliError::Requirements {
-        path: path.into(),
-        what: e.to_string(),
-    })
+    onbeat_redact::read(&bytes).map_err(CliError::in_file(path))
 }
 
 fn key(path: Option<&Path>) -> Result<Key, CliError> {
@@ -92,17 +88,14 @@ fn key(path: Option<&Path>) -> Result<Key, CliError> {
             (path, bytes)
         }
     };
-    let fault = |what: String| CliError::Requirements {
-        path: path.into(),
-        what,
-    };
     if bytes.len() > MOST_KEY {
-        return Err(fault(format!("a key has at most {MOST_KEY} bytes")));
+        let why = format!("a key has at most {MOST_KEY} bytes");
+        return Err(CliError::in_file(path)(why));
     }
-    Key::new(&bytes).map_err(|e| fault(e.to_string()))
+    Key::new(&bytes).map_err(CliError::in_file(path))
 }
 
-fn said(args: &Args, model: &onbeat_model::Model, redacted: &Redacted) -> String {
+fn said(args: &Args, model: &onbeat_document::Model, redacted: &Redacted) -> String {
     let name = |path: &Path| term::one_line(&path.display().to_string());
     let mut said = format!(
         "{}: {} of {} callbacks hidden, {} left; {} of {} chains left\n",

@@ -1,8 +1,8 @@
 //! `onbeat report`: a model as one HTML page.
 
-use crate::error::CliError;
-use crate::{files, ExitStatus};
-use onbeat_model::report::{ProcessNames, Recordings};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
+use onbeat_views::report::{ProcessNames, Recordings};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut recordings = Vec::new();
     for path in &args.trace {
         let reader = files::open_trace(path, "--trace", "")?;
-        crate::traces::warn(path, reader.warnings());
+        onbeat_terminal::traces::warn(path, reader.warnings());
         recordings.push(reader.manifest().clone());
     }
     let process_names = if args.command_lines {
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         manifests: &recordings,
         process_names,
     };
-    let page = onbeat_model::report::html(&model, &title, recordings);
+    let page = onbeat_views::report::html(&model, &title, recordings);
     files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
     if args.output.as_os_str() != "-" {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());

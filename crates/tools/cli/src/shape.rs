@@ -12,14 +12,14 @@ mod status;
 
 pub use args::Args;
 
-use crate::error::CliError;
-use crate::live::LiveLine;
 use crate::notify::Notifier;
-use crate::{term, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_record::User;
 use onbeat_shape::status::Board;
 use onbeat_shape::{Live, ShapeError, ShapeOptions, Summary};
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{term, ExitStatus};
 use service::write_as;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -89,8 +89,7 @@ fn status(args: &Args) -> Result<ExitStatus, CliError> {
 fn remap(plan: &Plan) -> Result<ExitStatus, CliError> {
     let command = [String::from("-")];
     let moves = onbeat_shape::launch::moves(plan);
-    let words = onbeat_ros::remap::remap_command(&command, &moves)
-        .map_err(|e| CliError::Record(e.to_string()))?;
+    let words = onbeat_ros::remap::remap_command(&command, &moves).map_err(CliError::failed)?;
     writeln!(io::stdout(), "{}", words[1..].join(" "))
         .map(|()| ExitStatus::Success)
         .map_err(CliError::Stdout)
@@ -137,7 +136,7 @@ fn session(
         e if e.is_refusal() => CliError::Refused(e.to_string()),
         ShapeError::Adapt(_) => CliError::Usage(e.to_string()),
         ShapeError::Record(record) if record.is_usage() => CliError::Usage(record.to_string()),
-        e => CliError::Record(e.to_string()),
+        e => CliError::failed(e),
     })?;
     Ok((summary, printed))
 }

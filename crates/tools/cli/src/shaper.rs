@@ -1,12 +1,12 @@
 //! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it; the help does not
 //! list it.
 
-use crate::error::CliError;
-use crate::ExitStatus;
 use onbeat_ros::config::Config;
 use onbeat_ros::shaper::Ended;
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Hold topics back until their slots (started by onbeat itself).
 #[derive(clap::Args)]
@@ -28,6 +28,11 @@ pub struct Args {
     pub config: PathBuf,
 }
 
+/// Makes an error of what is wrong with a configuration.
+pub fn wrong_config(path: &Path) -> impl FnOnce(serde_json::Error) -> CliError + '_ {
+    |e| CliError::in_file(path)(format!("{e}: give what `onbeat shaper --help` shows"))
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let read = |source| CliError::Read {
@@ -40,11 +45,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     } else {
         text = std::fs::read_to_string(&args.config).map_err(read)?;
     }
-    let config: Config = serde_json::from_str(&text).map_err(|e| CliError::ShaperConfig {
-        path: args.config.clone(),
-        reason: e.to_string(),
-    })?;
-    match onbeat_ros::shaper::run(&config)? {
+    let config: Config = serde_json::from_str(&text).map_err(wrong_config(&args.config))?;
+    match onbeat_ros::shaper::run(&config).map_err(CliError::failed)? {
         Ended::Asked | Ended::Orphaned => Ok(ExitStatus::Success),
     }
 }

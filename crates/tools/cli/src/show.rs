@@ -1,13 +1,14 @@
 //! `onbeat show`: a model's callbacks, edges and junctions as tables.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::{files, mode, ExitStatus};
-use onbeat_model::schema::{
+use crate::mode;
+use onbeat_document::schema::{
     Action, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Identity, JunctionKind,
     Model, ThreadUse,
 };
-use onbeat_model::text::{duration, percent, period};
+use onbeat_document::text::{duration, percent, period};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ fn end(model: &Model, id: &str) -> String {
         Some(c) => format!(
             "{}:{}",
             c.node,
-            onbeat_model::export::svg::type_name(c.kind)
+            onbeat_views::export::svg::type_name(c.kind)
         ),
         None => id.to_string(),
     }

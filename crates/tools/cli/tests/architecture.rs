@@ -86,3 +86,68 @@ fn dependencies_point_down_the_table() {
         }
     }
 }
+
+/// Libraries that read strangers' formats, speak TLS or keep databases, in any version.
+const NOT_AS_ROOT: [&str; 17] = [
+    "arrow",
+    "etherparse",
+    "idna",
+    "libsqlite3-sys",
+    "lz4",
+    "lz4-sys",
+    "mcap",
+    "openssl",
+    "parquet",
+    "pcap-parser",
+    "ring",
+    "rusqlite",
+    "rustls",
+    "rusty-s3",
+    "snow",
+    "ureq",
+    "url",
+];
+
+/// The crates of a package's program: name, and name with version and features.
+fn linked(package: &str) -> BTreeSet<String> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "-e", "normal", "--prefix", "none"])
+        .args(["-f", "{p} {f}", "-p", package])
+        .current_dir(root())
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines = text.lines().map(|l| l.trim_end_matches(" (*)").to_string());
+    lines.filter(|l| !l.is_empty()).collect()
+}
+
+#[test]
+fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
+    let crates = linked("onbeat");
+    assert!(crates.len() > 50, "{crates:?}");
+    let name = |line: &String| line.split(' ').next().unwrap_or_default().to_string();
+    let wrong: Vec<String> = crates.iter().map(name).collect();
+    let wrong: Vec<&String> = wrong
+        .iter()
+        .filter(|n| NOT_AS_ROOT.contains(&n.as_str()) || n.starts_with("icu_"))
+        .collect();
+    assert!(wrong.is_empty(), "onbeat links {wrong:?}");
+    // The list means what it says: the other programs have these crates.
+    let others: BTreeSet<String> = ["onbeat-replay-cli", "onbeat-store-cli", "onbeat-link-cli"]
+        .iter()
+        .flat_map(|package| linked(package))
+        .map(|line| name(&line))
+        .collect();
+    for known in [
+        "rusqlite",
+        "mcap",
+        "pcap-parser",
+        "rustls",
+        "url",
+        "parquet",
+        "snow",
+    ] {
+        assert!(others.contains(known), "no program has {known}");
+    }
+}

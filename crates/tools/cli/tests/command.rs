@@ -1,5 +1,5 @@
 //! The command as a person uses it: on example models, on damaged files, in a terminal's width.
-#[path = "../../../observe/model/examples/models/generate.rs"]
+#[path = "../../../observe/document/examples/models/generate.rs"]
 mod generate;
 
 use std::collections::BTreeSet;
@@ -130,7 +130,7 @@ fn modes_are_kept_apart() {
     model.runs[1].mode = "highway".into();
     for c in &mut model.callbacks {
         let mut urban = c.figures.clone();
-        urban.exec_ns = onbeat_model::Dist::new();
+        urban.exec_ns = onbeat_document::Dist::new();
         urban.exec_ns.record(123_000_000_000);
         c.modes.insert("urban".into(), urban);
         c.modes.insert("highway".into(), c.figures.clone());
@@ -374,7 +374,7 @@ fn traces_become_timelines() {
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let events = value["traceEvents"].as_array().unwrap();
     let model = fs::read(here.join("model.json")).unwrap();
-    let model = onbeat_model::file::read(&model).unwrap();
+    let model = onbeat_document::file::read(&model).unwrap();
     let of = |phase: &str, category: &str| -> Vec<&serde_json::Value> {
         events
             .iter()
@@ -448,7 +448,7 @@ fn executions_add_up_to_the_models_figures() {
     );
     good(here, &["model", trace], 0);
     let model = fs::read(here.join("model.json")).unwrap();
-    let model = onbeat_model::file::read(&model).unwrap();
+    let model = onbeat_document::file::read(&model).unwrap();
     let table = good(here, &["export", trace, "--to", "executions"], 0);
     let mut times: std::collections::BTreeMap<&str, Vec<u64>> = Default::default();
     for line in table.lines().skip(1) {

@@ -27,7 +27,7 @@ fn runs(number: usize) -> TempDir {
         &["model", trace.to_str().unwrap(), "-o", "recorded.json"],
     );
     let text = fs::read_to_string(dir.path().join("recorded.json")).unwrap();
-    let model = onbeat_model::file::read(text.as_bytes()).unwrap();
+    let model = onbeat_document::file::read(text.as_bytes()).unwrap();
     let id = &model.runs[0].id;
     for n in 0..number {
         let path = dir.path().join(format!("{n}.json"));
@@ -76,7 +76,7 @@ fn a_model_that_does_not_fit_is_named_and_nothing_is_written() {
     let dir = runs(2);
     let here = dir.path();
     let text = fs::read_to_string(here.join("1.json")).unwrap();
-    let model = onbeat_model::file::read(text.as_bytes()).unwrap();
+    let model = onbeat_document::file::read(text.as_bytes()).unwrap();
     let host = format!("\"host\": \"{}\"", model.runs[0].host);
     assert!(text.contains(&host));
     let other = text.replace(&host, "\"host\": \"another\"");

@@ -126,7 +126,7 @@ fn main() -> ExitCode {
         Err(e) => {
             eprintln!(
                 "onbeat-lab: {}",
-                onbeat_model::text::visible(&e.to_string())
+                onbeat_document::text::visible(&e.to_string())
             );
             ExitCode::from(e.exit_code())
         }

@@ -2,7 +2,7 @@
 
 use crate::bands::Samples;
 use crate::profile::Profile;
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use std::collections::VecDeque;
 
 /// When the outputs of the last executions were ready, ns from the start of their cycles.

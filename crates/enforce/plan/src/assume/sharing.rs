@@ -5,7 +5,7 @@ use crate::executors::{room_ns, Group};
 use crate::request::{Request, Strategy};
 use crate::schema::{Ms, Plan, Server};
 use crate::scope::Scope;
-use onbeat_model::schema::Callback;
+use onbeat_document::schema::Callback;
 use std::collections::BTreeSet;
 
 /// What else the threads of each server run, and how long the chain waits for it.

@@ -11,7 +11,7 @@ use crate::schema::{
 };
 use crate::scope::{seen, Part, Publication};
 use crate::sources::INPUTS;
-use onbeat_model::schema::{Callback, CallbackType, Chain};
+use onbeat_document::schema::{Callback, CallbackType, Chain};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the server of the callbacks that join the chain from elsewhere.

@@ -16,7 +16,7 @@ use crate::fault::{PlanFault, MAX_CYCLE_NS};
 use crate::request::{Request, Strategy};
 use crate::schema::{Ms, Plan, Promises, Server, Slot, MAX_PRIORITY};
 use crate::scope::{Publication, Scope};
-use onbeat_model::Model;
+use onbeat_document::Model;
 use std::collections::BTreeSet;
 
 /// Slots and their bounds are whole tenths of a millisecond where we choose them.

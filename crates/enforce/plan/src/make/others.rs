@@ -7,7 +7,7 @@ use crate::executors::{room_ns, Group, Other};
 use crate::request::Strategy;
 use crate::schema::{CallbackRule, Ms, Server};
 use crate::scope::{Part, Scope};
-use onbeat_model::schema::Callback;
+use onbeat_document::schema::Callback;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The time by which executions of the chain can be longer than measured.

@@ -6,7 +6,7 @@ use crate::error::PlanError;
 use crate::executors::Group;
 use crate::schema::{Ms, Promises, Server, Slot};
 use crate::scope::Part;
-use onbeat_model::schema::Chain;
+use onbeat_document::schema::Chain;
 use std::collections::BTreeMap;
 
 /// Start and end of a callback's slot in the cycle, ns.

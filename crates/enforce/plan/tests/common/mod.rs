@@ -1,11 +1,11 @@
 //! Small models by hand.
 #![allow(dead_code)]
 
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
     Executor, Junction, JunctionKind, JunctionState, Matching, Model, Run, ThreadUse, SCHEMA,
 };
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
 /// Milliseconds in nanoseconds.

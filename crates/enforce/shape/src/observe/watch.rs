@@ -1,9 +1,9 @@
 //! Turns events into observations of a plan's callbacks: which thread runs which one, and when an
 //! execution of a chain publishes its output. Pure.
 
-use onbeat_model::synth::observe::Observation;
-use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_plan::Plan;
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -140,7 +140,7 @@ impl Watcher {
             .map(Iterator::collect)
             .filter(|chain: &Vec<usize>| !chain.is_empty())
             .collect();
-        let mut options = SynthOptions::new(onbeat_model::schema::Run {
+        let mut options = SynthOptions::new(onbeat_document::schema::Run {
             host: String::new(),
             boot: String::new(),
             id: String::new(),

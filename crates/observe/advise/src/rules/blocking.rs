@@ -3,7 +3,7 @@
 use super::{mean, number, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
-use onbeat_model::text::duration;
+use onbeat_document::text::duration;
 
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;

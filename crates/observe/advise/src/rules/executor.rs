@@ -3,7 +3,7 @@
 use super::{mean, number, some, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
-use onbeat_model::text::duration;
+use onbeat_document::text::duration;
 
 /// An item waits in a thread's queue while the thread runs others. A single-threaded executor runs what
 /// is ready one after another and without preemption, so the longest of the others is what may come

@@ -3,8 +3,8 @@
 use super::{mean, number, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
-use onbeat_model::schema::{Edge, Helper};
-use onbeat_model::text::duration;
+use onbeat_document::schema::{Edge, Helper};
+use onbeat_document::text::duration;
 
 /// Kernel priorities below this one are real-time.
 const NORMAL: u8 = 100;

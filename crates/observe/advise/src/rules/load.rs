@@ -3,8 +3,8 @@
 use super::{number, some};
 use crate::view::{cpus, View};
 use crate::{Advice, Options, Rule};
-use onbeat_model::schema::Callback;
-use onbeat_model::text::percent;
+use onbeat_document::schema::Callback;
+use onbeat_document::text::percent;
 use std::collections::BTreeMap;
 
 pub(super) fn find(view: &View<'_>, options: &Options) -> Vec<Advice> {

@@ -11,7 +11,7 @@ mod synchroniser;
 
 use crate::view::View;
 use crate::{Advice, Evidence, Options};
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 
 /// A kind of cost, and of remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ pub(crate) struct OnChain<'a, 'm> {
     pub(crate) view: &'a View<'m>,
     pub(crate) options: &'a Options,
     pub(crate) place: usize,
-    pub(crate) chain: &'m onbeat_model::schema::Chain,
+    pub(crate) chain: &'m onbeat_document::schema::Chain,
     pub(crate) latency_ns: f64,
 }
 

@@ -3,8 +3,8 @@
 use super::{mean, number, some, OnChain};
 use crate::view::{cpus, real_time, Step};
 use crate::{Advice, Rule};
-use onbeat_model::schema::Callback;
-use onbeat_model::text::{duration, percent};
+use onbeat_document::schema::Callback;
+use onbeat_document::text::{duration, percent};
 
 /// A thread of a more important chain should have the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021,
 /// section 4).

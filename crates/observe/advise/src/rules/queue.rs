@@ -3,7 +3,7 @@
 use super::{number, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
-use onbeat_model::text::{duration, percent};
+use onbeat_document::text::{duration, percent};
 
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, _) = step.from?;

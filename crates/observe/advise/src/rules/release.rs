@@ -4,8 +4,8 @@ use super::priority::gives_way;
 use super::{mean, number, some, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
-use onbeat_model::schema::CallbackType;
-use onbeat_model::text::{duration, percent};
+use onbeat_document::schema::CallbackType;
+use onbeat_document::text::{duration, percent};
 
 /// Part of the period that a start may be late by, 99 times of 100.
 const MAX_LATE: f64 = 0.1;

@@ -3,8 +3,8 @@
 use super::{number, OnChain};
 use crate::view::{part_ns, Part};
 use crate::{Advice, Rule};
-use onbeat_model::schema::CallbackType;
-use onbeat_model::text::duration;
+use onbeat_document::schema::CallbackType;
+use onbeat_document::text::duration;
 
 /// What a chain waits for at its synchronisers. Their edges have no queue: an item is there, and waits until
 /// the last of its partners is.

@@ -1,9 +1,9 @@
 //! Parts of small models.
 
-use onbeat_model::schema::{
+use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Executor, Share, ThreadUse,
 };
-use onbeat_model::Dist;
+use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
 pub const MS: u64 = 1_000_000;

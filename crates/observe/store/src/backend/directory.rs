@@ -21,7 +21,7 @@ impl Local {
     pub(crate) fn new(root: &Path) -> Local {
         Local {
             root: root.into(),
-            place: onbeat_model::text::visible(&root.display().to_string()),
+            place: onbeat_document::text::visible(&root.display().to_string()),
         }
     }
 

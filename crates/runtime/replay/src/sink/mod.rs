@@ -3,6 +3,7 @@
 mod can;
 mod ethernet;
 mod interface;
+pub mod ros;
 mod udp;
 
 pub use can::Can;

@@ -3,9 +3,9 @@
 mod request;
 pub(crate) mod show;
 
-use crate::error::CliError;
-use crate::{files, ExitStatus};
-use onbeat_plan::{compare, file, plan, Plan, PlanError, Request, Strategy};
+use onbeat_plan::{compare, file, plan, Plan, Request, Strategy};
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
 use request::RequestArgs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -60,10 +60,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         let _ = writeln!(io::stderr(), "onbeat: warning: {outdated}");
     }
     let model = files::load_model(&args.model, "`onbeat plan`")?;
-    let refused = |source: PlanError| CliError::Plan {
-        path: args.model.clone(),
-        source,
-    };
     if args.compare {
         // An error in the request itself is reported once, not for each strategy.
         let mut fifo = Request {
@@ -71,15 +67,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             ..request.clone()
         };
         fifo.outputs.miss = None;
-        plan(&model, &fifo).map_err(refused)?;
+        plan(&model, &fifo).map_err(CliError::in_file(&args.model))?;
         show::comparison(&mut out, &compare(&model, &request), args.json)?;
         return Ok(ExitStatus::Success);
     }
-    let plan = plan(&model, &request).map_err(refused)?;
-    let text = file::write(&plan).map_err(|source| CliError::PlanFile {
-        path: args.output.clone(),
-        source,
-    })?;
+    let plan = plan(&model, &request).map_err(CliError::in_file(&args.model))?;
+    let text = file::write(&plan).map_err(CliError::in_file(&args.output))?;
     files::write_whole(&args.output, |out| out.write_all(text.as_bytes()))?;
     if args.output == Path::new("-") {
         return Ok(ExitStatus::Success);
@@ -87,7 +80,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     show::plan(&mut out, &plan, args.json)?;
     if !args.json {
         let written = format!("written to {}", args.output.display());
-        writeln!(out, "{}", crate::term::one_line(&written)).map_err(CliError::Stdout)?;
+        writeln!(out, "{}", onbeat_terminal::term::one_line(&written)).map_err(CliError::Stdout)?;
     }
     out.flush().map_err(CliError::Stdout)?;
     Ok(ExitStatus::Success)
@@ -96,8 +89,5 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 /// Reads a plan file.
 pub fn load(path: &Path) -> Result<Plan, CliError> {
     let bytes = files::read_at_most(path, file::MAX_BYTES)?;
-    file::read(&bytes).map_err(|source| CliError::PlanFile {
-        path: path.into(),
-        source,
-    })
+    file::read(&bytes).map_err(CliError::in_file(path))
 }

@@ -1,11 +1,11 @@
 //! The options that describe the wanted plan, and the planner's request from them.
 
-use crate::error::CliError;
 use onbeat_plan::request::{
     CpuRequest, Ends, InputRequest, OutputRequest, ThrottleRequest, DEFAULT_PRIORITY,
 };
 use onbeat_plan::schema::{Hold, Overshoot};
 use onbeat_plan::{priority_beside, Request, Strategy};
+use onbeat_terminal::CliError;
 use std::path::PathBuf;
 
 /// What the plan is for.

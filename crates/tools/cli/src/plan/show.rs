@@ -1,10 +1,10 @@
 //! Prints plans and comparisons of strategies.
 
-use crate::error::CliError;
-use crate::term::{self, fit, Align, Screen, Table};
-use onbeat_model::text::percent;
+use onbeat_document::text::percent;
 use onbeat_plan::schema::{Miss, Ms, Promises, Server, Slot};
 use onbeat_plan::{Plan, PlanError};
+use onbeat_terminal::term::{self, fit, Align, Screen, Table};
+use onbeat_terminal::CliError;
 use serde_json::json;
 use std::io::Write;
 

@@ -1,12 +1,12 @@
 //! The options of `onbeat shape`, and what the shaper is asked for from them.
 
-use crate::error::CliError;
 use crate::limits::LimitArgs;
-use crate::units::parse_duration;
 use onbeat_record::User;
 use onbeat_shape::{
     AdaptOptions, ApplicationOptions, Choice, EnforcementOptions, GateKind, ShapeOptions,
 };
+use onbeat_terminal::units::parse_duration;
+use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
 

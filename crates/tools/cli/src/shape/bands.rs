@@ -1,9 +1,9 @@
 //! Bands that followed the load, as JSON and as a file.
 
-use crate::error::CliError;
-use crate::files;
 use onbeat_plan::schema::{Ms, Slot};
 use onbeat_shape::Adapted;
+use onbeat_terminal::files;
+use onbeat_terminal::CliError;
 use serde_json::{json, Value};
 use std::path::Path;
 

@@ -1,11 +1,11 @@
 //! `onbeat shape --dry-run`: prints what a session would do.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::ExitStatus;
 use onbeat_plan::Plan;
 use onbeat_shape::preflight::{Grade, Line};
 use onbeat_shape::{Destination, DryRun, ShapeError, ShapeOptions};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use serde_json::{json, Value};
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub fn run(plan: &Plan, options: &ShapeOptions, as_json: bool) -> Result<ExitSta
         e @ ShapeError::Record(onbeat_record::RecordError::NoProcess(_)) => {
             CliError::Usage(e.to_string())
         }
-        e => CliError::Record(e.to_string()),
+        e => CliError::failed(e),
     })?;
     match as_json {
         true => print_json(plan, &found)?,

@@ -1,12 +1,12 @@
 //! The result of `onbeat shape` for programs: as JSON, and each execution as CSV.
 
 use super::bands;
-use crate::error::CliError;
-use crate::files;
 use onbeat_plan::Plan;
 use onbeat_shape::judge::{Figure, Verdict};
 use onbeat_shape::observe::Fate;
 use onbeat_shape::Summary;
+use onbeat_terminal::files;
+use onbeat_terminal::CliError;
 use serde_json::{json, Value};
 use std::io::{self, Write};
 use std::path::Path;

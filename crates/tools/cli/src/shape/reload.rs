@@ -1,11 +1,11 @@
 //! `onbeat shape --reload`: sessions read their plan's file again, and say what came of it.
 
 use super::status;
-use crate::error::CliError;
-use crate::{term, ExitStatus};
 use onbeat_plan::{file, Plan};
 use onbeat_record::User;
 use onbeat_shape::status::LoadPlan;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{term, ExitStatus};
 use serde_json::{json, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus
     let (mut found, mut not_taken) = (Vec::new(), Vec::new());
     for (pid, text) in &answers {
         let mut answer: Value = serde_json::from_str(text)
-            .map_err(|e| CliError::Record(format!("session {pid} answered no JSON: {e}")))?;
+            .map_err(|e| CliError::Failed(format!("session {pid} answered no JSON: {e}")))?;
         let said = answer["said"].as_str().or(answer["error"].as_str());
         let said = format!("session {pid}: {}", said.unwrap_or("it said nothing"));
         match answer["outcome"].as_str() {
@@ -38,7 +38,7 @@ pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus
         writeln!(out, "No session runs.").map_err(CliError::Stdout)?;
     }
     match (not_taken.is_empty(), answers.is_empty()) {
-        (false, _) => Err(CliError::Record(not_taken.join("; "))),
+        (false, _) => Err(CliError::Failed(not_taken.join("; "))),
         (true, true) => Ok(ExitStatus::NothingFound),
         (true, false) => Ok(ExitStatus::Success),
     }

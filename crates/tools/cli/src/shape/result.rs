@@ -1,10 +1,10 @@
 //! What `onbeat shape` says at its end: promises beside measurements, and who was placed where.
 
 use super::line::ms;
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
 use onbeat_shape::judge::Figure;
 use onbeat_shape::{PlacedThread, Summary};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 

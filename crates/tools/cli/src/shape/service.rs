@@ -1,10 +1,10 @@
 //! What `onbeat shape` offers while it runs: the status socket, another plan, the file of figures.
 
 use super::reload;
-use crate::error::CliError;
-use crate::term;
 use onbeat_record::User;
 use onbeat_shape::status::{Board, Duties, Service, WriteFigures};
+use onbeat_terminal::term;
+use onbeat_terminal::CliError;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

@@ -1,9 +1,9 @@
 //! `onbeat shape --status`: asks the sessions of this machine.
 
-use crate::error::CliError;
-use crate::term::{self, Align, Screen, Table};
-use crate::ExitStatus;
 use onbeat_shape::status::{ask, Answer};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
 use serde_json::{json, Value};
 use std::io::{self, Write};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
             continue;
         }
         let value: Value = serde_json::from_str(text)
-            .map_err(|e| CliError::Record(format!("session {pid} answered no JSON: {e}")))?;
+            .map_err(|e| CliError::Failed(format!("session {pid} answered no JSON: {e}")))?;
         match form {
             Form::Json => found.push(value),
             _ => print(&value, &mut out)?,
@@ -66,14 +66,14 @@ pub fn answers(
         return Err(CliError::Refused(how.into()));
     }
     let asked = ask(dir, only, request, PATIENCE).map_err(|e| {
-        CliError::Record(format!(
+        CliError::Failed(format!(
             "cannot read {}: {e}: it must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;
     let text = |answer: Answer| match answer.text {
         Ok(text) => Ok((answer.pid, text)),
-        Err(e) => Err(CliError::Record(format!(
+        Err(e) => Err(CliError::Failed(format!(
             "session {} does not answer: {e}: is it stopped?",
             answer.pid
         ))),

@@ -5,7 +5,7 @@ use crate::frame::children::Guarded;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Experiment, LabError};
 use crate::plot::{lines, Axes, Line};
-use onbeat_model::schema::{Callback, Model};
+use onbeat_document::schema::{Callback, Model};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -416,21 +416,21 @@ fn evolution(callback: &Callback) -> Vec<[f64; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onbeat_model::schema::RunExtremes;
+    use onbeat_document::schema::RunExtremes;
 
     fn model() -> Model {
         let callback = |id: &str, node: &str, input: &str| {
             serde_json::json!({
                 "id": id, "node": node, "type": "subscription", "input": input, "period_ns": null, "outputs": [],
                 "bracket": "exact", "threads": [], "per_run": {},
-                "exec_ns": onbeat_model::Dist::new(), "response_ns": onbeat_model::Dist::new(),
-                "interarrival_ns": onbeat_model::Dist::new(), "release_jitter_ns": onbeat_model::Dist::new(),
-                "preempted_ns": onbeat_model::Dist::new(), "blocked_ns": onbeat_model::Dist::new(),
+                "exec_ns": onbeat_document::Dist::new(), "response_ns": onbeat_document::Dist::new(),
+                "interarrival_ns": onbeat_document::Dist::new(), "release_jitter_ns": onbeat_document::Dist::new(),
+                "preempted_ns": onbeat_document::Dist::new(), "blocked_ns": onbeat_document::Dist::new(),
                 "preemptions": 0, "blockings": 0, "load": 0.0, "observed_ns": 0,
             })
         };
         let mut model: Model = serde_json::from_value(serde_json::json!({
-            "schema": onbeat_model::schema::SCHEMA, "runs": [], "edges": [], "junctions": [], "chains": [],
+            "schema": onbeat_document::schema::SCHEMA, "runs": [], "edges": [], "junctions": [], "chains": [],
             "callbacks": [
                 callback("a", "/point_cloud_fusion", "/lidar_front/points_filtered"),
                 callback("b", "/point_cloud_fusion", "/lidar_rear/points_filtered"),

@@ -157,7 +157,7 @@ fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
     let bytes = std::fs::read(&path).map_err(LabError::file("reading", &path))?;
     let _ = std::fs::remove_file(&path);
     let model =
-        onbeat_model::file::read(&bytes).map_err(|e| LabError::unexpected("the model", e))?;
+        onbeat_document::file::read(&bytes).map_err(|e| LabError::unexpected("the model", e))?;
     let longest = model
         .chains
         .iter()

@@ -2,8 +2,10 @@
 
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
-use onbeat_model::schema::Run;
-use onbeat_model::{Model, Synth, SynthOptions};
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
+use onbeat_synth::Synth;
+use onbeat_synth::SynthOptions;
 use onbeat_trace::{Event, Reader};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};

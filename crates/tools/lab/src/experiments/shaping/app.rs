@@ -1,8 +1,8 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
 use crate::frame::{cache_dir, Context, LabError};
-use onbeat_model::schema::Chain;
-use onbeat_model::Model;
+use onbeat_document::schema::Chain;
+use onbeat_document::Model;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

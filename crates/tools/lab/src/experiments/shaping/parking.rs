@@ -351,7 +351,7 @@ fn same_executions(report: &mut Report, measured: &Measured) {
     report.tables.push(table);
 }
 
-fn worst_cases(report: &mut Report, model: &onbeat_model::Model) {
+fn worst_cases(report: &mut Report, model: &onbeat_document::Model) {
     let mut table = Table::new(
         "Measured worst-case execution times in the parking chain, ms (thesis, Table 4.2)",
         &["node", "mWCET", "thesis"],

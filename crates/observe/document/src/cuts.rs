@@ -1,0 +1,295 @@
+//! Cuts: parts of chains, from a callback to a publication, whose own latency is measured. A user
+//! names both ends by a callback, a node or a topic.
+
+mod error;
+mod names;
+
+pub use error::CutError;
+
+use crate::schema::{Callback, CallbackType, Chain, Model};
+use names::Point;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Where chains are cut beside their own ends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cut {
+    /// Id of the callback with which a part begins; none: where chains begin.
+    pub from: Option<String>,
+    /// Topic with whose publication a part ends; none: where chains end.
+    pub to: Option<String>,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |end: &Option<String>| end.clone().unwrap_or_default();
+        write!(f, "{} -> {}", text(&self.from), text(&self.to))
+    }
+}
+
+impl Cut {
+    /// Reads what [`Display`](fmt::Display) wrote; none if it did not.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (from, to) = text.split_once(" -> ")?;
+        let end = |text: &str| (!text.is_empty()).then(|| text.to_string());
+        Some(Cut {
+            from: end(from),
+            to: end(to),
+        })
+    }
+}
+
+/// The ends of a part of a chain as the user names them: a callback by its id, a node, or a topic;
+/// each in full, or from after one of its slashes on. `node:` and `topic:` before a name say which
+/// is meant; else a callback goes before a node, and a node before a topic of the same name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// The part begins with this callback, with the first callback of this node, or with the
+    /// callback that takes this topic.
+    pub from: Option<String>,
+    /// It ends with the publication of this callback, with the last of this node, or of this
+    /// topic.
+    pub to: Option<String>,
+    /// It passes all of these.
+    pub through: Vec<String>,
+}
+
+impl Ends {
+    /// Whether nothing is named.
+    pub fn is_empty(&self) -> bool {
+        *self == Ends::default()
+    }
+}
+
+/// A part of a chain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    /// Ids of callbacks.
+    pub callbacks: Vec<String>,
+    /// Topics between them, then the one that it ends with, where it publishes.
+    pub topics: Vec<String>,
+}
+
+impl Way {
+    /// What has to be measured for it: the `cuts` of `onbeat-synth`.
+    pub fn cut(&self, ends: &Ends) -> Cut {
+        let output = self.topics.get(self.callbacks.len() - 1);
+        Cut {
+            from: ends.from.as_ref().map(|_| self.callbacks[0].clone()),
+            to: ends.to.as_ref().and(output).cloned(),
+        }
+    }
+
+    /// Whether it is this chain.
+    pub fn is(&self, chain: &Chain) -> bool {
+        self.callbacks == chain.callbacks && self.topics == chain.topics
+    }
+}
+
+/// The different parts of the model's chains between these ends, in order of their callbacks.
+///
+/// # Errors
+/// A name that is none, or that fits several; and ends between which no chain leads. Each says
+/// what is near.
+pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
+    let point = |option, name: &Option<String>| {
+        let named = name.as_ref().map(|n| names::point(model, option, n));
+        named.transpose()
+    };
+    let (from, to) = (point("--from", &ends.from)?, point("--to", &ends.to)?);
+    let through = ends.through.iter();
+    let through: Result<Vec<Point>, _> = through
+        .map(|name| names::point(model, "--through", name))
+        .collect();
+    let through = through?;
+    let lines = Lines::of(model);
+    let whole = || model.chains.iter().filter(|c| !c.cut);
+    let between = |c: &Chain| lines.between(c, from.as_ref(), to.as_ref());
+    let found: Vec<Way> = whole().filter_map(between).collect();
+    if found.is_empty() {
+        return Err(lines.nothing_between(whole(), ends, (from.as_ref(), to.as_ref())));
+    }
+    let passes = |way: &Way| through.iter().all(|p| lines.passes(way, p));
+    let passing: BTreeSet<Way> = found.iter().filter(|w| passes(w)).cloned().collect();
+    if passing.is_empty() {
+        let nodes = found.iter().flat_map(|w| lines.nodes(&w.callbacks));
+        return Err(CutError::NotThrough {
+            through: ends.through.clone(),
+            near: nodes.collect::<BTreeSet<_>>().into_iter().collect(),
+        });
+    }
+    Ok(passing.into_iter().collect())
+}
+
+/// A model's callbacks, to follow its chains.
+struct Lines<'m>(BTreeMap<&'m str, &'m Callback>);
+
+impl<'m> Lines<'m> {
+    fn of(model: &'m Model) -> Self {
+        Lines(model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect())
+    }
+
+    fn kind(&self, id: &str) -> Option<CallbackType> {
+        self.0.get(id).map(|c| c.kind)
+    }
+
+    fn node(&self, id: &str) -> Option<&'m str> {
+        self.0.get(id).map(|c| c.node.as_str())
+    }
+
+    /// The nodes of callbacks, without repetitions side by side.
+    fn nodes(&self, callbacks: &[String]) -> Vec<String> {
+        let nodes = callbacks.iter().filter_map(|id| self.node(id));
+        let mut nodes: Vec<String> = nodes.map(String::from).collect();
+        nodes.dedup();
+        nodes
+    }
+
+    /// The part of a chain between two points.
+    fn between(&self, chain: &Chain, from: Option<&Point>, to: Option<&Point>) -> Option<Way> {
+        let last = chain.callbacks.len().checked_sub(1)?;
+        let first = match from {
+            Some(from) => (0..=last).find(|&i| self.begins(chain, i, from))?,
+            None => 0,
+        };
+        let last = match to {
+            Some(to) => (first..=last).rev().find(|&i| self.ends(chain, i, to))?,
+            None => last,
+        };
+        let until = chain.topics.len().min(last + 1);
+        Some(Way {
+            callbacks: chain.callbacks[first..=last].to_vec(),
+            topics: chain.topics[first..until].to_vec(),
+        })
+    }
+
+    /// Whether a part can begin with a chain's callback at this place.
+    fn begins(&self, chain: &Chain, at: usize, point: &Point) -> bool {
+        let id = chain.callbacks[at].as_str();
+        let Some(callback) = self.0.get(id).filter(|c| c.kind != CallbackType::Sync) else {
+            return false;
+        };
+        match point {
+            Point::Callback(asked) => asked == id,
+            Point::Node(node) => *node == callback.node,
+            Point::Topic(topic) => match at.checked_sub(1) {
+                Some(before) => chain.topics.get(before) == Some(topic),
+                None => *topic == callback.input,
+            },
+        }
+    }
+
+    /// Whether a part can end with the publication of a chain's callback at this place.
+    fn ends(&self, chain: &Chain, at: usize, point: &Point) -> bool {
+        let next = chain.callbacks.get(at + 1).and_then(|id| self.kind(id));
+        let within = matches!(next, Some(CallbackType::Sync | CallbackType::Thread));
+        let (id, Some(output)) = (&chain.callbacks[at], chain.topics.get(at)) else {
+            return false;
+        };
+        if within {
+            // Handed over within the node.
+            return false;
+        }
+        match point {
+            Point::Callback(asked) if asked == id => true,
+            // A synchroniser publishes for the callback that feeds it.
+            Point::Callback(asked) => {
+                let sync = self.kind(id) == Some(CallbackType::Sync);
+                sync && at > 0 && chain.callbacks[at - 1] == *asked
+            }
+            Point::Node(node) => self.node(id) == Some(node),
+            Point::Topic(topic) => topic == output,
+        }
+    }
+
+    fn passes(&self, way: &Way, point: &Point) -> bool {
+        let mut callbacks = way.callbacks.iter();
+        match point {
+            Point::Callback(asked) => callbacks.any(|id| id == asked),
+            Point::Node(node) => callbacks.any(|id| self.node(id) == Some(node)),
+            Point::Topic(topic) => way.topics.contains(topic),
+        }
+    }
+
+    /// Whether a chain passes these points one after the other.
+    fn passes_in_order(&self, chain: &Chain, points: &[Point]) -> bool {
+        // What the first callback takes, then each callback with the topic behind it.
+        let first = chain
+            .callbacks
+            .first()
+            .and_then(|id| self.0.get(id.as_str()));
+        let mut elements = vec![(None, first.map(|c| c.input.as_str()))];
+        for (i, id) in chain.callbacks.iter().enumerate() {
+            elements.push((Some(id.as_str()), None));
+            elements.push((None, chain.topics.get(i).map(String::as_str)));
+        }
+        let mut rest = elements.into_iter();
+        points.iter().all(|point| {
+            rest.any(|(callback, topic)| match point {
+                Point::Callback(asked) => callback == Some(asked),
+                Point::Node(node) => callback.is_some_and(|id| self.node(id) == Some(node)),
+                Point::Topic(asked) => topic == Some(asked),
+            })
+        })
+    }
+
+    /// Why no chain leads from one point to another: the nodes that chains pass after the first,
+    /// and before the second.
+    fn nothing_between<'c>(
+        &self,
+        chains: impl Iterator<Item = &'c Chain>,
+        ends: &Ends,
+        (from, to): (Option<&Point>, Option<&Point>),
+    ) -> CutError {
+        let (mut after, mut before) = (BTreeSet::new(), BTreeSet::new());
+        for chain in chains {
+            let way = from.and_then(|from| self.between(chain, Some(from), None));
+            after.extend(way.map(|w| self.nodes(&w.callbacks)).unwrap_or_default());
+            let way = to.and_then(|to| self.between(chain, None, Some(to)));
+            before.extend(way.map(|w| self.nodes(&w.callbacks)).unwrap_or_default());
+        }
+        CutError::NoWay {
+            from: ends.from.clone(),
+            to: ends.to.clone(),
+            after: after.into_iter().collect(),
+            before: before.into_iter().collect(),
+        }
+    }
+}
+
+/// The model's chains that pass all of these, in this order: callbacks, nodes and topics, named as ends are.
+///
+/// # Errors
+/// A name that is none, or that fits several.
+pub fn passing<'m>(model: &'m Model, names: &[String]) -> Result<Vec<&'m Chain>, CutError> {
+    let points = names.iter().map(|n| names::point(model, "path", n));
+    let points = points.collect::<Result<Vec<Point>, _>>()?;
+    let lines = Lines::of(model);
+    let whole = model.chains.iter().filter(|c| !c.cut);
+    Ok(whole
+        .filter(|c| lines.passes_in_order(c, &points))
+        .collect())
+}
+
+/// The callbacks that take what a chain publishes at its end.
+pub fn readers<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
+    let ends = (
+        chain.callbacks.last(),
+        chain.topics.get(chain.callbacks.len().max(1) - 1),
+    );
+    let (Some(last), Some(output)) = ends else {
+        return Vec::new();
+    };
+    let takes = model
+        .edges
+        .iter()
+        .filter(|e| e.from == *last && e.topic == *output);
+    takes.map(|e| e.to.as_str()).collect()
+}
+
+/// The callbacks whose data the first callback of a chain takes.
+pub fn sources<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
+    let first = chain.callbacks.first();
+    let gives = model.edges.iter().filter(|e| Some(&e.to) == first);
+    gives.map(|e| e.from.as_str()).collect()
+}

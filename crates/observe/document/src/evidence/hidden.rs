@@ -1,0 +1,98 @@
+//! The field `evidence` of `model.json`: evidence that a model does not show, but that a later
+//! conclusion from more runs may need.
+
+use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
+use crate::dist::Dist;
+use crate::schema::{Callback, Edge};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Evidence that the visible part of a model does not show.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hidden {
+    pub callbacks: Vec<Callback>,
+    pub edges: Vec<Edge>,
+    pub paths: Vec<HiddenPath>,
+    /// Last outputs of the visible chains, by their id.
+    pub outputs: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Ids of the visible chains whose figures are those of several paths, or of a path that leads
+    /// past a sync vertex: the paths are kept here.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub derived: BTreeSet<String>,
+    pub lost: Vec<CountedOnPath>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<CountedOnPath>,
+    pub syncs: BTreeMap<String, SyncEvidence>,
+    pub sourced: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub together: BTreeMap<String, Vec<Together>>,
+    pub unknown_periods: BTreeSet<String>,
+    pub notes: Vec<CountedNote>,
+}
+
+/// A path that is no chain of the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HiddenPath {
+    pub callbacks: Vec<String>,
+    pub topics: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<usize>,
+    pub outputs: BTreeMap<String, u64>,
+    pub modes: BTreeMap<String, PathFigures>,
+    /// Left out where there is one run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub per_run: BTreeMap<String, Dist>,
+}
+
+impl HiddenPath {
+    /// The path as it is written.
+    pub fn new(key: PathKey, path: PathEvidence) -> Self {
+        HiddenPath {
+            callbacks: key.callbacks,
+            topics: key.topics,
+            own: key.own,
+            outputs: path.outputs,
+            modes: path.modes,
+            per_run: path.per_run,
+        }
+    }
+}
+
+/// Items lost on the way to a path's last callback, or lineages dropped there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CountedOnPath {
+    pub callbacks: Vec<String>,
+    pub topics: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<usize>,
+    pub modes: BTreeMap<String, u64>,
+}
+
+/// A note, and how often it applies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CountedNote {
+    #[serde(flatten)]
+    pub note: Note,
+    pub count: u64,
+}
+
+impl Hidden {
+    /// Takes over the part of the evidence that no model shows.
+    pub fn keep(&mut self, evidence: Evidence) {
+        let counted = |(key, modes): (PathKey, _)| CountedOnPath {
+            callbacks: key.callbacks,
+            topics: key.topics,
+            own: key.own,
+            modes,
+        };
+        self.lost = evidence.lost.into_iter().map(counted).collect();
+        self.dropped = evidence.dropped.into_iter().map(counted).collect();
+        self.syncs = evidence.syncs;
+        self.sourced = evidence.sourced;
+        self.together = evidence.together;
+        self.unknown_periods = evidence.unknown_periods;
+        let counted = |(note, count)| CountedNote { note, count };
+        self.notes = evidence.notes.into_iter().map(counted).collect();
+    }
+}

@@ -1,0 +1,345 @@
+//! Notes: assumptions of a model, and limits of its recordings.
+
+use serde::{Deserialize, Serialize};
+
+/// A note on a model. `V` identifies a vertex and `N` a name: by index while events pass, by id and
+/// text afterwards.
+///
+/// In `model.json` a note is `kind` and `subject`; the subject is empty for those that have none.
+/// Kinds are in alphabetical order, which is the order in the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "subject", rename_all = "snake_case")]
+pub enum Note<V = String, N = String> {
+    /// An execution of this vertex had no end.
+    Aborted(V),
+    /// A sentence that somebody else added to the assumptions.
+    Assumed(String),
+    /// The caller of this service was guessed.
+    CallerGuess(N),
+    /// The caller of this service was not recorded.
+    CallerUnknown(N),
+    /// Lineages were dropped at this vertex because there were too many.
+    Capped(V),
+    /// The machine's clock was set.
+    #[serde(with = "no_subject")]
+    ClockStep,
+    /// The user cuts chains here.
+    Cut(String),
+    /// An execution of this vertex was cut off by the end of its process.
+    CutOff(V),
+    /// An item of the link of this name was received more than once at one end.
+    Doubled(N),
+    /// A message of this topic came from outside of the recording.
+    Foreign(N),
+    /// Threads that run no callbacks and publish nothing used CPU time; counted in ns.
+    #[serde(with = "no_subject")]
+    HelperTime,
+    /// This topic makes no chains; counted in items taken.
+    Ignored(N),
+    /// Chains begin with this topic: the user named it as an input.
+    Input(N),
+    /// The user states this junction.
+    Junction(String),
+    /// This link was not followed.
+    Link(String),
+    /// A scheduler event of a thread was missing.
+    #[serde(with = "no_subject")]
+    LostSwitch,
+    /// This mode, whose beginning the user stated, did not begin.
+    ModeUnseen(String),
+    /// The user states this rule for node names.
+    NameRule(String),
+    /// The user named this topic as an input, but no callback took anything from it.
+    NoInput(N),
+    /// This node is named after its process.
+    NodeName(String),
+    /// An event was older than the one before it.
+    #[serde(with = "no_subject")]
+    OutOfOrder,
+    /// This topic was published outside of callbacks.
+    Outside(N),
+    /// A callback took a newer item of this topic itself before it used an older one.
+    Overtaken(N),
+    /// The period of this timer was changed.
+    PeriodChanged(V),
+    /// This name of a node was made of others; counted in these.
+    Renamed(N),
+    /// Which subscription of its process reads a ring buffer was told by the buffer's topic.
+    RingFound(V),
+    /// This subscription is named after the ring buffer that it reads.
+    RingName(V),
+    /// A sentence that somebody else added to the coverage.
+    Said(String),
+    /// An execution of this vertex shared its time with others of its action.
+    Shared(V),
+    /// This timer ran on simulated time.
+    Simulated(V),
+    /// This subscription took no item; counted in items published for it.
+    Starved(V),
+    /// The hypervisor took CPU time from observed threads; counted in ns.
+    #[serde(with = "no_subject")]
+    Stolen,
+    /// The topics that this timer publishes showed its node.
+    TimerNode(V),
+    /// A response answered a request from before the recording.
+    #[serde(with = "no_subject")]
+    Unasked,
+    /// What a thread ran when the recorder came is not known.
+    #[serde(with = "no_subject")]
+    Unbegun,
+    /// An item of the link of this name was received where no callback ran.
+    Unclaimed(N),
+    /// The callback or caller of an event was not decided in time.
+    #[serde(with = "no_subject")]
+    Undecided,
+    /// A callback ran whose timer or endpoint is not known.
+    #[serde(with = "no_subject")]
+    UnknownCallback,
+    /// Which goal of this action a task executed could not be told.
+    UnknownGoal(N),
+    /// A handle was used whose endpoint is not known.
+    #[serde(with = "no_subject")]
+    UnknownHandle,
+    /// A lifecycle node whose name is not known changed its state.
+    #[serde(with = "no_subject")]
+    UnknownMachine,
+    /// Which of several clients' waiting code published under this name could not be told.
+    UnknownWaiter(N),
+    /// This vertex ran on threads without scheduler events.
+    Unscheduled(V),
+    /// This subscription's callback ran on an input that was not seen.
+    Unseen(V),
+    /// CPU time of what executors ran without events of its own; counted in ns.
+    #[serde(with = "no_subject")]
+    UnseenTime,
+    /// An executor ran something without events of its own.
+    #[serde(with = "no_subject")]
+    UnseenWork,
+    /// An execution of this vertex ran where no event shows it.
+    Unshown(V),
+}
+
+impl Note {
+    /// What it is about, where the same can be said of others.
+    pub fn subject(&self) -> Option<&str> {
+        use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
+        use Note::{Doubled, RingName, Unclaimed, Unscheduled};
+        use Note::{Outside, PeriodChanged, RingFound, Shared, Simulated, Starved, TimerNode};
+        match self {
+            Aborted(s) | CallerGuess(s) | CallerUnknown(s) | Capped(s) | CutOff(s) | Foreign(s)
+            | Doubled(s) | Ignored(s) | Outside(s) | PeriodChanged(s) | RingFound(s)
+            | RingName(s) | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s) | Unclaimed(s)
+            | Unscheduled(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The same note about something else, if it is about anything.
+    pub fn about(&self, subject: String) -> Option<Note> {
+        self.subject()?;
+        self.clone()
+            .named(|_| Some(subject.clone()), |_| subject.clone())
+    }
+}
+
+impl<V, N> Note<V, N> {
+    /// The same note with ids and texts. None where `vertex` gives no id.
+    pub fn named(
+        self,
+        vertex: impl FnOnce(V) -> Option<String>,
+        name: impl FnOnce(N) -> String,
+    ) -> Option<Note> {
+        Some(match self {
+            Note::Aborted(v) => Note::Aborted(vertex(v)?),
+            Note::Assumed(sentence) => Note::Assumed(sentence),
+            Note::CallerGuess(n) => Note::CallerGuess(name(n)),
+            Note::CallerUnknown(n) => Note::CallerUnknown(name(n)),
+            Note::Capped(v) => Note::Capped(vertex(v)?),
+            Note::ClockStep => Note::ClockStep,
+            Note::Cut(cut) => Note::Cut(cut),
+            Note::CutOff(v) => Note::CutOff(vertex(v)?),
+            Note::Doubled(n) => Note::Doubled(name(n)),
+            Note::Foreign(n) => Note::Foreign(name(n)),
+            Note::HelperTime => Note::HelperTime,
+            Note::Ignored(n) => Note::Ignored(name(n)),
+            Note::Input(n) => Note::Input(name(n)),
+            Note::Junction(stated) => Note::Junction(stated),
+            Note::Link(link) => Note::Link(link),
+            Note::LostSwitch => Note::LostSwitch,
+            Note::ModeUnseen(mode) => Note::ModeUnseen(mode),
+            Note::NameRule(rule) => Note::NameRule(rule),
+            Note::NoInput(n) => Note::NoInput(name(n)),
+            Note::NodeName(node) => Note::NodeName(node),
+            Note::OutOfOrder => Note::OutOfOrder,
+            Note::Outside(n) => Note::Outside(name(n)),
+            Note::Overtaken(n) => Note::Overtaken(name(n)),
+            Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
+            Note::Renamed(n) => Note::Renamed(name(n)),
+            Note::RingFound(v) => Note::RingFound(vertex(v)?),
+            Note::RingName(v) => Note::RingName(vertex(v)?),
+            Note::Said(sentence) => Note::Said(sentence),
+            Note::Shared(v) => Note::Shared(vertex(v)?),
+            Note::Simulated(v) => Note::Simulated(vertex(v)?),
+            Note::Starved(v) => Note::Starved(vertex(v)?),
+            Note::Stolen => Note::Stolen,
+            Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
+            Note::Unasked => Note::Unasked,
+            Note::Unbegun => Note::Unbegun,
+            Note::Unclaimed(n) => Note::Unclaimed(name(n)),
+            Note::Undecided => Note::Undecided,
+            Note::UnknownCallback => Note::UnknownCallback,
+            Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
+            Note::UnknownHandle => Note::UnknownHandle,
+            Note::UnknownMachine => Note::UnknownMachine,
+            Note::UnknownWaiter(n) => Note::UnknownWaiter(name(n)),
+            Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
+            Note::Unseen(v) => Note::Unseen(vertex(v)?),
+            Note::UnseenTime => Note::UnseenTime,
+            Note::UnseenWork => Note::UnseenWork,
+            Note::Unshown(v) => Note::Unshown(vertex(v)?),
+        })
+    }
+}
+
+/// A note without a subject has an empty one in the file.
+mod no_subject {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str("")
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<(), D::Error> {
+        match String::deserialize(d)?.as_str() {
+            "" => Ok(()),
+            other => Err(serde::de::Error::custom(format_args!(
+                "a note of this kind has no subject, and not '{other}'"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::hidden::CountedNote;
+
+    /// One note of each kind.
+    fn all() -> Vec<Note> {
+        let s = || "x".to_string();
+        vec![
+            Note::Aborted(s()),
+            Note::Assumed(s()),
+            Note::CallerGuess(s()),
+            Note::CallerUnknown(s()),
+            Note::Capped(s()),
+            Note::ClockStep,
+            Note::Cut(s()),
+            Note::CutOff(s()),
+            Note::Doubled(s()),
+            Note::Foreign(s()),
+            Note::HelperTime,
+            Note::Ignored(s()),
+            Note::Input(s()),
+            Note::Junction(s()),
+            Note::Link(s()),
+            Note::LostSwitch,
+            Note::ModeUnseen(s()),
+            Note::NameRule(s()),
+            Note::NoInput(s()),
+            Note::NodeName(s()),
+            Note::OutOfOrder,
+            Note::Outside(s()),
+            Note::Overtaken(s()),
+            Note::PeriodChanged(s()),
+            Note::Renamed(s()),
+            Note::Said(s()),
+            Note::Shared(s()),
+            Note::Simulated(s()),
+            Note::Starved(s()),
+            Note::Stolen,
+            Note::TimerNode(s()),
+            Note::Unasked,
+            Note::Unbegun,
+            Note::Unclaimed(s()),
+            Note::Undecided,
+            Note::UnknownCallback,
+            Note::UnknownGoal(s()),
+            Note::UnknownHandle,
+            Note::UnknownMachine,
+            Note::UnknownWaiter(s()),
+            Note::Unscheduled(s()),
+            Note::Unseen(s()),
+            Note::UnseenTime,
+            Note::UnseenWork,
+            Note::Unshown(s()),
+        ]
+    }
+
+    #[test]
+    fn every_note_survives_being_written() {
+        for note in all() {
+            let counted = CountedNote { note, count: 3 };
+            let text = serde_json::to_string(&counted).unwrap();
+            assert_eq!(serde_json::from_str::<CountedNote>(&text).unwrap(), counted);
+        }
+    }
+
+    #[test]
+    fn a_note_is_written_as_kind_subject_and_count() {
+        let text = |note| serde_json::to_string(&CountedNote { note, count: 2 }).unwrap();
+        assert_eq!(
+            text(Note::CutOff("/a:timer(1ms)".into())),
+            r#"{"kind":"cut_off","subject":"/a:timer(1ms)","count":2}"#
+        );
+        assert_eq!(
+            text(Note::LostSwitch),
+            r#"{"kind":"lost_switch","subject":"","count":2}"#
+        );
+    }
+
+    #[test]
+    fn notes_are_ordered_as_their_text_is() {
+        let kind = |note: &Note| {
+            let value = serde_json::to_value(note).unwrap();
+            value["kind"].as_str().unwrap().to_string()
+        };
+        let (mut by_note, mut by_kind) = (all(), all());
+        by_note.sort();
+        by_kind.sort_by_key(kind);
+        assert_eq!(by_note, by_kind);
+        let mut names: Vec<String> = by_kind.iter().map(kind).collect();
+        names.dedup();
+        assert_eq!(names.len(), all().len());
+    }
+
+    #[test]
+    fn an_unknown_kind_is_an_error_that_names_it() {
+        let read = |text| {
+            serde_json::from_str::<CountedNote>(text)
+                .unwrap_err()
+                .to_string()
+        };
+        let error = read(r#"{"kind":"sunspots","subject":"","count":1}"#);
+        assert!(error.contains("`sunspots`"), "{error}");
+        let error = read(r#"{"kind":"lost_switch","subject":"/a","count":1}"#);
+        assert!(error.contains("'/a'"), "{error}");
+        let error = read(r#"{"kind":"outside","count":1}"#);
+        assert!(error.contains("subject"), "{error}");
+    }
+
+    #[test]
+    fn a_note_of_a_vertex_without_an_id_is_none() {
+        let ids = [Some("/a".to_string()), None];
+        let named = |note: Note<usize, u32>| note.named(|v| ids[v].clone(), |n| n.to_string());
+        assert_eq!(
+            named(Note::Aborted(0)),
+            Some(Note::Aborted("/a".to_string()))
+        );
+        assert_eq!(named(Note::Aborted(1)), None);
+        assert_eq!(
+            named(Note::Outside(7)),
+            Some(Note::Outside("7".to_string()))
+        );
+    }
+}

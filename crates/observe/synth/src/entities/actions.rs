@@ -1,0 +1,87 @@
+//! Actions: which endpoints belong to one, by the names that rcl_action gives them.
+
+use super::{Entities, EntityKind, HandleKind, NewEntity};
+use crate::ids::EntityId;
+use crate::index::NameId;
+
+/// What an endpoint is to its action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum ActionPart {
+    Goal,
+    Cancel,
+    Result,
+    Feedback,
+    Status,
+}
+
+/// An action's endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OfAction {
+    /// The action's name.
+    pub(crate) action: NameId,
+    pub(crate) part: ActionPart,
+}
+
+impl Entities {
+    /// The task of a process in which the server of an action executes its goals: `status` is its
+    /// publisher of them.
+    pub(crate) fn goal_task(&mut self, status: EntityId, action: NameId) -> EntityId {
+        let p = self.get(status).process;
+        let key = (HandleKind::Task, action.index() as u64 + 1);
+        if let Some(task) = self.handle(p, key.0, key.1) {
+            return task;
+        }
+        let node = self.get(status).node();
+        let node = node.unwrap_or_else(|| self.stand_in(p));
+        self.get_mut(status).looks.node = Some(node);
+        let name = self.names.get(action).to_string();
+        let new = NewEntity {
+            kind: EntityKind::Task,
+            handles: [key, (HandleKind::Task, 0)],
+            node: Some(node),
+            name: &name,
+            depth: 0,
+            period_ns: None,
+        };
+        self.create(p, new)
+    }
+}
+
+/// The action's name, and what the endpoint of this kind and name is to it.
+pub(super) fn of_name(kind: EntityKind, name: &str) -> Option<(&str, ActionPart)> {
+    let (action, last) = name.rsplit_once("/_action/")?;
+    let service = matches!(kind, EntityKind::Service | EntityKind::Client);
+    let topic = matches!(kind, EntityKind::Subscription | EntityKind::Publisher);
+    let part = match last {
+        "send_goal" if service => ActionPart::Goal,
+        "cancel_goal" if service => ActionPart::Cancel,
+        "get_result" if service => ActionPart::Result,
+        "feedback" if topic => ActionPart::Feedback,
+        "status" if topic => ActionPart::Status,
+        _ => return None,
+    };
+    Some((action, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoints_of_an_action_are_known_by_kind_and_name() {
+        let of = |kind, name| of_name(kind, name);
+        let goal = Some(("/arm/move", ActionPart::Goal));
+        assert_eq!(of(EntityKind::Service, "/arm/move/_action/send_goal"), goal);
+        assert_eq!(of(EntityKind::Client, "/arm/move/_action/send_goal"), goal);
+        assert_eq!(
+            of(EntityKind::Publisher, "/arm/move/_action/send_goal"),
+            None
+        );
+        assert_eq!(
+            of(EntityKind::Subscription, "/a/_action/feedback"),
+            Some(("/a", ActionPart::Feedback))
+        );
+        assert_eq!(of(EntityKind::Subscription, "/a/_action/other"), None);
+        assert_eq!(of(EntityKind::Subscription, "/a/feedback"), None);
+    }
+}

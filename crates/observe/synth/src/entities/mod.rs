@@ -1,0 +1,374 @@
+//! What was created: processes, nodes, endpoints and timers, and which handle stands for which.
+
+mod actions;
+mod creation;
+mod entity;
+mod names;
+mod nodes;
+mod process;
+mod rings;
+mod timers;
+
+pub(crate) use actions::{ActionPart, OfAction};
+pub(crate) use creation::Creation;
+pub(crate) use entity::{ClientGid, Entity, EntityKind, Nests, Role, ServiceNames};
+pub(crate) use entity::{Slot, Timer};
+pub(crate) use names::Names;
+pub(crate) use nodes::Nodes;
+pub(crate) use process::{HandleKind, Process, Processes};
+
+use super::ids::{EntityId, NodeId, ProcessIndex};
+use crate::index::NameId;
+use crate::naming::NameRules;
+use entity::{is_infrastructure, Looks};
+use onbeat_document::schema::Qos;
+use process::Tie;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The live endpoints of a topic or service.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Endpoints {
+    pub(crate) publishers: Vec<EntityId>,
+    pub(crate) subscriptions: Vec<EntityId>,
+    pub(crate) services: Vec<EntityId>,
+    pub(crate) clients: Vec<EntityId>,
+}
+
+impl Endpoints {
+    fn of_kind(&mut self, kind: EntityKind) -> Option<&mut Vec<EntityId>> {
+        match kind {
+            EntityKind::Timer | EntityKind::Task => None,
+            EntityKind::Publisher => Some(&mut self.publishers),
+            EntityKind::Subscription => Some(&mut self.subscriptions),
+            EntityKind::Service => Some(&mut self.services),
+            EntityKind::Client => Some(&mut self.clients),
+        }
+    }
+}
+
+/// The places of entities that ended.
+#[derive(Debug, Clone, Default)]
+struct Ended {
+    /// Oldest first; their places are used again much later.
+    dead: VecDeque<EntityId>,
+    free: Vec<EntityId>,
+    /// Places that have just become free, for [`Entities::take_freed`].
+    freed: Vec<EntityId>,
+    /// Ended since the last [`Entities::take_gone`].
+    gone: Vec<EntityId>,
+}
+
+/// Everything that was created.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entities {
+    pub(crate) names: Names,
+    pub(crate) nodes: Nodes,
+    pub(crate) processes: Processes,
+    list: Vec<Entity>,
+    /// By name.
+    endpoints: Vec<Endpoints>,
+    ended: Ended,
+    pub(crate) name_rules: NameRules,
+    /// Names of nodes that a rule made of others.
+    pub(crate) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
+    /// QoS settings of endpoints.
+    pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
+    /// Infrastructure is part of the model.
+    pub(crate) keep_infrastructure: bool,
+}
+
+/// How many dead entities keep their place, so that items of theirs can still be taken.
+const KEEP_DEAD: usize = 4096;
+
+/// What is known of an entity when it is created.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewEntity<'n> {
+    pub(crate) kind: EntityKind,
+    /// Addresses that stand for it; 0 where there is none.
+    pub(crate) handles: [(HandleKind, u64); 2],
+    pub(crate) node: Option<super::ids::NodeId>,
+    /// Topic or service; empty for timers.
+    pub(crate) name: &'n str,
+    pub(crate) depth: u64,
+    pub(crate) period_ns: Option<u64>,
+}
+
+impl Entities {
+    pub(crate) fn get(&self, e: EntityId) -> &Entity {
+        &self.list[e.index()]
+    }
+
+    pub(crate) fn get_mut(&mut self, e: EntityId) -> &mut Entity {
+        &mut self.list[e.index()]
+    }
+
+    /// How many entities there are, dead ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn process(&self, p: ProcessIndex) -> &Process {
+        &self.processes.list[p.index()]
+    }
+
+    pub(crate) fn process_mut(&mut self, p: ProcessIndex) -> &mut Process {
+        &mut self.processes.list[p.index()]
+    }
+
+    /// Whether the model leaves an entity out.
+    pub(crate) fn is_hidden(&self, e: EntityId) -> bool {
+        self.get(e).infrastructure && !self.keep_infrastructure
+    }
+
+    /// Whether a subscription of its topic gets a publisher's items: ends of links of one name may
+    /// belong to several links.
+    pub(crate) fn hears(&self, subscription: EntityId, publisher: EntityId) -> bool {
+        self.get(subscription).link == self.get(publisher).link
+    }
+
+    /// The live endpoints of a topic or service.
+    pub(crate) fn endpoints(&self, name: Option<NameId>) -> &Endpoints {
+        const NOBODY: &Endpoints = &Endpoints {
+            publishers: Vec::new(),
+            subscriptions: Vec::new(),
+            services: Vec::new(),
+            clients: Vec::new(),
+        };
+        let endpoints = name.and_then(|n| self.endpoints.get(n.index()));
+        endpoints.unwrap_or(NOBODY)
+    }
+
+    // ---- handles
+
+    /// The entity that a handle of a process stands for.
+    pub(crate) fn handle(
+        &self,
+        p: ProcessIndex,
+        kind: HandleKind,
+        address: u64,
+    ) -> Option<EntityId> {
+        self.process(p).handles.get(&(kind, address)).copied()
+    }
+
+    /// Lets a handle of a process stand for an entity.
+    pub(crate) fn set_handle(
+        &mut self,
+        p: ProcessIndex,
+        kind: HandleKind,
+        address: u64,
+        e: EntityId,
+    ) {
+        self.process_mut(p).handles.insert((kind, address), e);
+    }
+
+    /// The entity whose callback has this address, following rclcpp's objects.
+    pub(crate) fn callback(&mut self, p: ProcessIndex, callback: u64) -> Option<EntityId> {
+        let process = self.process_mut(p);
+        if let Some(&e) = process.handles.get(&(HandleKind::Callback, callback)) {
+            return Some(e);
+        }
+        let object = *process.ties.get(&(Tie::CallbackObject, callback))?;
+        let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
+        let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
+        process.handles.insert((HandleKind::Callback, callback), e);
+        Some(e)
+    }
+
+    // ---- life times
+
+    /// A new entity; one that was there at the same address is gone. If that one was the same by
+    /// all that an id shows, the new one continues its callback.
+    pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
+        let mut entity = self.new_entity(p, new);
+        let handles = new.handles.into_iter().filter(|h| h.1 != 0);
+        let process = self.process(p);
+        let old = handles.clone().find_map(|h| process.handles.get(&h));
+        let old = old.copied();
+        let mut place = None;
+        if let Some(old) = old {
+            let o = self.get(old);
+            if o.looks == entity.looks {
+                entity.vertex = o.vertex;
+                entity.callers = o.callers.clone();
+            }
+            if new.kind == EntityKind::Timer && o.kind() == new.kind && o.process == p {
+                // rclpy makes a timer for each wait with a time-out: use the place again.
+                place = Some(old);
+            } else {
+                self.process_mut(p).entities.retain(|&x| x != old);
+                self.end_entity(old);
+            }
+        }
+        entity.slot = self.free_slot(p, &entity.looks, old);
+        let name = entity.looks.name;
+        let known = place.is_some();
+        let e = match place.or_else(|| self.ended.free.pop()) {
+            Some(e) => {
+                self.list[e.index()] = entity;
+                e
+            }
+            None => {
+                self.list.push(entity);
+                EntityId::new(self.list.len() - 1)
+            }
+        };
+        let process = self.process_mut(p);
+        if !known {
+            process.entities.push(e);
+        }
+        process.handles.extend(handles.map(|h| (h, e)));
+        if let Some(name) = name {
+            if self.endpoints.len() <= name.index() {
+                self.endpoints
+                    .resize_with(name.index() + 1, Endpoints::default);
+            }
+            if let Some(list) = self.endpoints[name.index()].of_kind(new.kind) {
+                list.push(e);
+            }
+        }
+        e
+    }
+
+    fn new_entity(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> Entity {
+        let timer = new.kind == EntityKind::Timer;
+        let name = (!timer).then(|| self.names.intern(new.name));
+        let role = match new.kind {
+            EntityKind::Timer => Role::Timer(Timer::default()),
+            EntityKind::Subscription | EntityKind::Publisher => Role::Topic { depth: new.depth },
+            EntityKind::Service => Role::Service(self.service_names(new.name)),
+            EntityKind::Client => Role::Client {
+                names: self.service_names(new.name),
+                gid: None,
+                asked_from: None,
+            },
+            EntityKind::Task => Role::Task,
+        };
+        let action = actions::of_name(new.kind, new.name).map(|(action, part)| OfAction {
+            action: self.names.intern(action),
+            part,
+        });
+        Entity {
+            looks: Looks {
+                kind: new.kind,
+                node: new.node,
+                name,
+                period_ns: new.period_ns,
+            },
+            process: p,
+            role,
+            action,
+            link: None,
+            infrastructure: is_infrastructure(new.kind, new.name),
+            exact: false,
+            nests: Nests::default(),
+            live: true,
+            slot: Slot::default(),
+            symbol: None,
+            vertex: None,
+            callers: Vec::new(),
+        }
+    }
+
+    fn service_names(&mut self, name: &str) -> ServiceNames {
+        ServiceNames {
+            request: self.names.intern(&format!("{name}/request")),
+            response: self.names.intern(&format!("{name}/response")),
+        }
+    }
+
+    /// Forgets everything that a process had.
+    pub(crate) fn end_process(&mut self, pid: u32) {
+        let Some(process) = self.processes.remove(pid) else {
+            return;
+        };
+        for node in process.nodes.into_iter().chain(process.fallback) {
+            self.nodes.set_dead(node);
+        }
+        for e in process.entities {
+            self.end_entity(e);
+        }
+    }
+
+    /// The object with this rcl handle ends; what it did last may still come.
+    pub(crate) fn fini(&mut self, p: ProcessIndex, handle: u64) {
+        let process = self.process_mut(p);
+        // A later node of its name is the same one.
+        process.node_handles.remove(&handle);
+        let ended = [
+            HandleKind::RclPublisher,
+            HandleKind::RclSubscription,
+            HandleKind::RclService,
+            HandleKind::RclClient,
+        ]
+        .map(|kind| process.handles.get(&(kind, handle)).copied());
+        // A timer's address says nothing of the next one there.
+        let timer = process.handles.remove(&(HandleKind::Timer, handle));
+        for e in ended.into_iter().flatten().chain(timer) {
+            self.process_mut(p).entities.retain(|&x| x != e);
+            self.end_entity(e);
+        }
+    }
+
+    fn end_entity(&mut self, e: EntityId) {
+        let entity = &mut self.list[e.index()];
+        if !std::mem::take(&mut entity.live) {
+            return;
+        }
+        let kind = entity.kind();
+        let name = entity.name().map(NameId::index);
+        if let Some(ends) = name.and_then(|n| self.endpoints.get_mut(n)) {
+            if let Some(list) = ends.of_kind(kind) {
+                list.retain(|&x| x != e);
+            }
+        }
+        if matches!(&entity.role, Role::Timer(timer) if !timer.ran) {
+            // rclpy makes one for each wait with a time-out: nothing of it is in flight.
+            self.ended.free.push(e);
+            return;
+        }
+        self.ended.gone.push(e);
+        self.ended.dead.push_back(e);
+        if self.ended.dead.len() > KEEP_DEAD {
+            if let Some(old) = self.ended.dead.pop_front() {
+                self.ended.freed.push(old);
+                self.ended.free.push(old);
+            }
+        }
+    }
+
+    /// Whether anything ended that others keep state for.
+    pub(crate) fn some_ended(&self) -> bool {
+        !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
+    }
+
+    /// An entity whose place may be used again: whoever keeps state for it drops it.
+    pub(crate) fn take_freed(&mut self) -> Option<EntityId> {
+        self.ended.freed.pop()
+    }
+
+    /// An entity that ended.
+    pub(crate) fn take_gone(&mut self) -> Option<EntityId> {
+        self.ended.gone.pop()
+    }
+
+    /// The lowest number that none of the entities of a process has that look so, but for `but`.
+    /// What takes the place of another has its number, in every run.
+    fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
+        let entities = self.process(p).entities.iter();
+        let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));
+        let taken = alike.filter(|o| o.looks == *looks && !o.is_spent());
+        let mut taken: Vec<u32> = taken.map(|o| o.slot.number).collect();
+        taken.sort_unstable();
+        let mut free = 0;
+        for slot in taken {
+            if slot > free {
+                break;
+            }
+            free = slot + 1;
+        }
+        Slot {
+            number: free,
+            sure: looks.are_known(),
+        }
+    }
+}

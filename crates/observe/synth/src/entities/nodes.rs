@@ -1,0 +1,291 @@
+//! Nodes, by name and by handle, and a stand-in where none is known.
+
+use super::Entities;
+use crate::ids::{EntityId, NodeId, ProcessIndex};
+use crate::index::NameId;
+use rustc_hash::FxHashMap;
+
+/// A node; kept when its process ends, so that a restarted one continues it.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) name: NameId,
+    /// The program that made it, as far as known: tells nodes of equal name apart.
+    program: Option<NameId>,
+    pub(crate) live: bool,
+    pub(crate) identity: Identity,
+}
+
+/// How a node is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// By its own name.
+    Known,
+    /// Not at all: it stands for whatever nodes its process has, and is named after the process.
+    Guessed,
+    /// It stood in for this one, which is known by now, or for its process's guessed one.
+    Same(NodeId),
+}
+
+/// All nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Nodes {
+    list: Vec<Node>,
+    of_name: FxHashMap<NameId, Vec<NodeId>>,
+}
+
+impl Nodes {
+    pub(crate) fn get(&self, node: NodeId) -> &Node {
+        &self.list[node.index()]
+    }
+
+    /// The node that a stand-in turned out to be, or stands in for as long as nobody knows.
+    pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
+        while let Identity::Same(other) = self.list[node.index()].identity {
+            node = other;
+        }
+        node
+    }
+
+    /// Whether nobody knows which node this is.
+    pub(crate) fn is_guessed(&self, node: NodeId) -> bool {
+        self.get(self.settled(node)).identity == Identity::Guessed
+    }
+
+    pub(super) fn set_identity(&mut self, node: NodeId, identity: Identity) {
+        self.list[node.index()].identity = identity;
+    }
+
+    pub(super) fn set_dead(&mut self, node: NodeId) {
+        self.list[node.index()].live = false;
+    }
+
+    /// A dead node of this name and program, alive again, or a new one.
+    fn revive_or_insert(
+        &mut self,
+        name: NameId,
+        program: Option<NameId>,
+        identity: Identity,
+    ) -> NodeId {
+        let same = self.of_name.entry(name).or_default();
+        // A guess of a process that ended may have been for another node.
+        let known = identity == Identity::Known;
+        let dead = |n: &&NodeId| {
+            let it = &self.list[n.index()];
+            let other = it.program.is_some() && program.is_some() && it.program != program;
+            known && !it.live && !other
+        };
+        if let Some(&node) = same.iter().find(dead) {
+            let it = &mut self.list[node.index()];
+            (it.live, it.program) = (true, it.program.or(program));
+            return node;
+        }
+        let node = NodeId::new(self.list.len());
+        same.push(node);
+        self.list.push(Node {
+            name,
+            program,
+            live: true,
+            identity,
+        });
+        node
+    }
+
+    /// Stands in for the node of one endpoint, until that is known.
+    fn insert_stand_in(&mut self, of: NodeId) -> NodeId {
+        let node = NodeId::new(self.list.len());
+        self.list.push(Node {
+            identity: Identity::Same(of),
+            ..self.list[of.index()].clone()
+        });
+        node
+    }
+}
+
+impl Entities {
+    /// A node of a process: the one that had this handle and name, a dead one of this name, or a
+    /// new one.
+    pub(crate) fn node(&mut self, p: ProcessIndex, handle: u64, full_name: &str) -> NodeId {
+        let name = self.normal_name(p, full_name);
+        if handle != 0 {
+            if let Some(node) = self.node_of_handle(p, handle) {
+                if self.nodes.get(node).name == name {
+                    return node;
+                }
+                self.nodes.set_dead(node);
+                self.process_mut(p).nodes.retain(|&n| n != node);
+            }
+        }
+        let known = self.known_node(p, handle, name);
+        let node = known.unwrap_or_else(|| {
+            let program = self.program(p);
+            self.nodes.revive_or_insert(name, program, Identity::Known)
+        });
+        let process = self.process_mut(p);
+        if handle != 0 {
+            process.node_handles.insert(handle, node);
+        }
+        if known.is_none() {
+            process.nodes.push(node);
+        }
+        self.settle_guess(p);
+        node
+    }
+
+    /// A node's full name as the model calls it.
+    fn normal_name(&mut self, p: ProcessIndex, full_name: &str) -> NameId {
+        let pid = self.process(p).pid;
+        let normal = self.name_rules.apply(full_name, pid);
+        let name = self.names.intern(&normal);
+        if *normal != *full_name {
+            let from = self.names.intern(full_name);
+            self.renamed.entry(name).or_default().insert(from);
+        }
+        name
+    }
+
+    /// The program that a process runs, as far as known.
+    fn program(&mut self, p: ProcessIndex) -> Option<NameId> {
+        let name = program_name(self.names.text(self.process(p).command));
+        (!name.is_empty()).then(|| self.names.intern(&name))
+    }
+
+    /// What was given to a process's guessed node belongs to its only known one; where a second
+    /// one turns up, to nobody knows whom.
+    fn settle_guess(&mut self, p: ProcessIndex) {
+        let process = self.process(p);
+        let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
+            return;
+        };
+        let identity = match nodes {
+            [only] => Identity::Same(*only),
+            _ => Identity::Guessed,
+        };
+        self.nodes.set_identity(guess, identity);
+    }
+
+    /// A process's guessed node, if it has one.
+    pub(crate) fn guessed_node(&self, p: ProcessIndex) -> Option<NodeId> {
+        self.process(p).fallback
+    }
+
+    /// A process's node of this name. A node found by its name alone and one whose handle is
+    /// known are the same; two handles are two nodes.
+    fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
+        let process = self.process(p);
+        let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);
+        let mut nodes = process.nodes.iter().copied();
+        nodes.find(|&n| self.nodes.get(n).name == name && !(handle != 0 && has_handle(n)))
+    }
+
+    /// The node of a handle, if it is known.
+    pub(crate) fn node_of_handle(&self, p: ProcessIndex, handle: u64) -> Option<NodeId> {
+        self.process(p).node_handles.get(&handle).copied()
+    }
+
+    /// The node that stands in where a process's own is not known, named after the process.
+    pub(crate) fn fallback_node(&mut self, p: ProcessIndex) -> NodeId {
+        let process = self.process(p);
+        if let Some(node) = process.fallback {
+            return node;
+        }
+        let name = unknown_name(self.names.text(process.command));
+        let name = self.names.intern(&name);
+        let program = self.program(p);
+        let node = self
+            .nodes
+            .revive_or_insert(name, program, Identity::Guessed);
+        self.process_mut(p).fallback = Some(node);
+        self.settle_guess(p);
+        node
+    }
+
+    /// A node for something of a process whose own node is not known: the only one that a process
+    /// made under our eyes, else one that can still turn out to be any.
+    pub(crate) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
+        let process = self.process(p);
+        if let ([only], false) = (&process.nodes[..], process.found) {
+            return *only;
+        }
+        let fallback = self.fallback_node(p);
+        self.nodes.insert_stand_in(fallback)
+    }
+
+    /// The node of an entity, as far as known by now.
+    pub(crate) fn node_of_entity(&self, e: EntityId) -> Option<NodeId> {
+        self.get(e).node().map(|node| self.nodes.settled(node))
+    }
+
+    /// How ids call a node: by its name. Nodes of equal name that lived at the same time are told
+    /// apart by their programs, and those of one program by the order in which they appeared.
+    pub(crate) fn node_id(&self, node: NodeId) -> String {
+        let node = self.nodes.settled(node);
+        let name = self.names.get(self.nodes.get(node).name);
+        let alike = self.nodes.of_name.get(&self.nodes.get(node).name);
+        let Some(alike) = alike.filter(|alike| alike.len() > 1) else {
+            return name.into();
+        };
+        let program = |n: NodeId| self.nodes.get(n).program;
+        let mine = program(node);
+        let mut id = name.to_string();
+        if let Some(mine) = mine.filter(|_| alike.iter().any(|&n| program(n) != mine)) {
+            id += "#";
+            id += self.names.get(mine);
+        }
+        let before = alike.iter().take_while(|&&n| n != node);
+        match before.filter(|&&n| program(n) == mine).count() {
+            0 => id,
+            n => format!("{id}#{}", n + 1),
+        }
+    }
+}
+
+/// Joins a namespace and a node's name.
+pub(crate) fn full_name(namespace: &str, name: &str) -> String {
+    let namespace = namespace.trim_end_matches('/');
+    let slash = if namespace.is_empty() || namespace.starts_with('/') {
+        ""
+    } else {
+        "/"
+    };
+    format!("{slash}{namespace}/{}", name.trim_start_matches('/'))
+}
+
+/// A name for the node of a process of which only the command is known.
+fn unknown_name(command: &str) -> String {
+    match program_name(command).as_str() {
+        "" => "/unknown".into(),
+        program => format!("/unknown-{program}"),
+    }
+}
+
+/// The program of a command, or the script that an interpreter runs; empty for none.
+fn program_name(command: &str) -> String {
+    let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_string();
+    let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());
+    let first = words.next().map(base).unwrap_or_default();
+    let mut name = first.clone();
+    if first.starts_with("python") {
+        if let Some(script) = words.find(|w| !w.starts_with('-')) {
+            name = base(script).trim_end_matches(".py").to_string();
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_nodes() {
+        assert_eq!(full_name("/", "a"), "/a");
+        assert_eq!(full_name("/ns", "a"), "/ns/a");
+        assert_eq!(full_name("ns/", "a"), "/ns/a");
+        assert_eq!(
+            unknown_name("/usr/bin/python3 -u /opt/talker.py --x"),
+            "/unknown-talker"
+        );
+        assert_eq!(unknown_name("/opt/ros/lib/demo/talker"), "/unknown-talker");
+        assert_eq!(unknown_name(""), "/unknown");
+    }
+}

@@ -1,0 +1,90 @@
+//! Ring buffers of intra-process subscriptions, and which subscription reads each.
+
+use super::process::Tie;
+use super::{Entities, EntityKind, HandleKind, NewEntity};
+use crate::ids::{EntityId, ProcessIndex};
+use crate::index::NameId;
+
+impl Entities {
+    /// The subscription that reads a ring buffer.
+    pub(crate) fn ring_buffer(&mut self, p: ProcessIndex, buffer: u64) -> Option<EntityId> {
+        let process = self.process_mut(p);
+        if let Some(&e) = process.handles.get(&(HandleKind::RingBuffer, buffer)) {
+            return Some(e);
+        }
+        let ipb = *process.ties.get(&(Tie::RingIntra, buffer))?;
+        let object = *process.ties.get(&(Tie::IntraObject, ipb))?;
+        let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
+        let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
+        process.handles.insert((HandleKind::RingBuffer, buffer), e);
+        Some(e)
+    }
+
+    /// Late attach: the subscription that reads a ring buffer into which something of a topic is
+    /// put. It is the process's only one of that topic without a ring buffer, else one of which
+    /// nothing more is known.
+    pub(crate) fn ring_found(
+        &mut self,
+        p: ProcessIndex,
+        buffer: u64,
+        topic: Option<NameId>,
+    ) -> EntityId {
+        let only = topic.and_then(|topic| self.only_without_ring(p, topic));
+        let e = only.unwrap_or_else(|| self.of_ring(p, topic));
+        self.set_handle(p, HandleKind::RingBuffer, buffer, e);
+        e
+    }
+
+    /// A process's only subscription of a topic of which no ring buffer is known.
+    fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
+        let handles = &self.process(p).handles;
+        let rings = handles
+            .iter()
+            .filter(|(k, _)| k.0 == HandleKind::RingBuffer);
+        let with_ring: Vec<EntityId> = rings.map(|(_, &e)| e).collect();
+        let of_topic = self.endpoints(Some(topic)).subscriptions.iter().copied();
+        let mut free = of_topic.filter(|e| self.get(*e).process == p && !with_ring.contains(e));
+        let first = free.next()?;
+        free.next().is_none().then_some(first)
+    }
+
+    /// A subscription of which only the ring buffer is known, and perhaps the topic. Without one,
+    /// a name stands in that no topic of the process has.
+    fn of_ring(&mut self, p: ProcessIndex, topic: Option<NameId>) -> EntityId {
+        let name = match topic {
+            Some(topic) => self.names.get(topic).to_string(),
+            None => {
+                let node = self.fallback_node(p);
+                let node = self.names.get(self.nodes.get(node).name);
+                let n = self.process(p).by_ring.len() + 1;
+                format!("{node}/ring_buffer_{n}")
+            }
+        };
+        let e = self.create(
+            p,
+            NewEntity {
+                kind: EntityKind::Subscription,
+                handles: [(HandleKind::RclSubscription, 0); 2],
+                node: None,
+                name: &name,
+                depth: 0,
+                period_ns: None,
+            },
+        );
+        self.process_mut(p).by_ring.push(e);
+        e
+    }
+
+    /// Late attach: the only subscription of this topic of which but the ring buffer was known.
+    pub(super) fn take_by_ring(&mut self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
+        let found = self.process(p).by_ring.iter().copied();
+        let found: Vec<EntityId> = found
+            .filter(|&e| self.get(e).name() == Some(topic))
+            .collect();
+        let [only] = found[..] else {
+            return None;
+        };
+        self.process_mut(p).by_ring.retain(|&e| e != only);
+        Some(only)
+    }
+}

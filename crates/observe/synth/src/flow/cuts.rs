@@ -1,0 +1,90 @@
+//! Cuts: chains begin with callbacks, and end with topics, in the middle of the data's way, because
+//! the user says so. Whole chains are followed all the same.
+
+use super::lineage::Lineage;
+use super::naming::Ids;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::index::{NameId, StepId, VertexId};
+use crate::notes::Note;
+use crate::Context;
+use onbeat_document::cuts::Cut;
+
+/// Where chains are cut.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cuts {
+    /// Ids of callbacks.
+    from: Vec<String>,
+    /// Topics.
+    to: Vec<NameId>,
+}
+
+impl Cuts {
+    /// Whether chains end where this is published.
+    pub(super) fn end_at(&self, name: NameId) -> bool {
+        self.to.contains(&name)
+    }
+}
+
+impl Lineage {
+    /// An execution publishes where chains end. Its lineages may be those of the callback and
+    /// those through a synchroniser: which of them are chains is decided later.
+    pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
+        for &step in all.into_iter().flatten() {
+            self.paths.finish_cut(&self.steps, step, time, name);
+        }
+    }
+}
+
+impl Flow {
+    /// The user cuts chains here. Before the first event.
+    pub(crate) fn cut(&mut self, cx: &mut Context, cuts: &[Cut]) {
+        let from = cuts.iter().filter_map(|c| c.from.clone());
+        let to = cuts.iter().filter_map(|c| c.to.as_ref());
+        self.cuts = Cuts {
+            from: from.collect(),
+            to: to.map(|t| cx.entities.names.intern(t)).collect(),
+        };
+    }
+
+    /// Finds whether chains begin at a new vertex.
+    pub(super) fn tie_cuts(&mut self, cx: &Context, v: VertexId) {
+        if self.cuts.from.is_empty() {
+            return;
+        }
+        let ids = Ids {
+            entities: &cx.entities,
+            vertices: &self.graph.vertices,
+        };
+        let is_one = match self.ways.links.known_id(v) {
+            Some(id) => self.cuts.from.iter().any(|f| f == id),
+            None => self.cuts.from.contains(&ids.provisional(v)),
+        };
+        self.graph.vertex_mut(v).links.cut = is_one;
+    }
+
+    /// A callback starts with which chains begin: beside the lineages of what it took there is one
+    /// that begins with it, behind them.
+    pub(super) fn begin_cut(
+        &mut self,
+        cx: &mut Context,
+        vertex: VertexId,
+        start: u64,
+        lineages: &mut Lineages,
+    ) {
+        let Lineage { paths, steps, .. } = &mut self.lineage;
+        let Some(root) = paths.root(vertex) else {
+            cx.notes.count(Note::Capped(vertex), 1);
+            return;
+        };
+        if lineages.as_slice().iter().any(|&s| steps.path(s) == root) {
+            return;
+        }
+        let step = steps.root(root, start);
+        if !lineages.push(step) {
+            paths.drop_at(root, start);
+            steps.release(step);
+            cx.notes.count(Note::Capped(vertex), 1);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Events that wait until something is decided: whether code after rclpy's last trigger still
+//! belongs to the callback, or which client sent a request. Later events that depend on a waiting
+//! one wait too.
+
+use super::Flow;
+use crate::entities::Entities;
+use crate::events::SpanEvent;
+use crate::events::{Enqueue, Input, MadeBy, OwnInput, Owner, Publication, Request};
+use crate::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
+use crate::index::NameId;
+use crate::notes::Note;
+use crate::Context;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Longest time that an event is deferred.
+const MAX_DEFER_NS: u64 = 1_000_000_000;
+
+/// How often time alone makes the deferred events be looked at again.
+const RETRY_NS: u64 = 2_000_000;
+
+/// Most events that are deferred.
+const MAX_DEFERRED: usize = 200_000;
+
+/// What deferred events are about.
+#[derive(Debug, Clone, Default)]
+struct Subjects {
+    instances: FxHashSet<InstanceId>,
+    /// Entities whose next instances must wait: they keep their order.
+    entities: FxHashSet<EntityId>,
+    /// Their names: a response to a deferred request must wait.
+    names: FxHashSet<Option<NameId>>,
+    publishers: FxHashSet<EntityId>,
+    /// Items by topic and time stamp; without one, all of the topic.
+    items: FxHashSet<(Option<NameId>, Option<i64>)>,
+    /// Subscriptions with a ring buffer that an event is deferred for.
+    rings: FxHashSet<EntityId>,
+    works: FxHashSet<HandedId>,
+    /// What a deferred event hands on.
+    hands: FxHashSet<HandId>,
+}
+
+/// Deferred events in order, and what they are about.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deferred {
+    events: Vec<SpanEvent>,
+    subjects: Subjects,
+    /// Decisions that deferred events refer to.
+    decided: FxHashMap<DecisionId, Owner>,
+    /// When to look at the deferred events again.
+    next_retry: u64,
+}
+
+impl Subjects {
+    fn clear(&mut self) {
+        self.instances.clear();
+        self.entities.clear();
+        self.names.clear();
+        self.publishers.clear();
+        self.items.clear();
+        self.rings.clear();
+        self.works.clear();
+        self.hands.clear();
+    }
+
+    /// Adds what an event is about.
+    fn add(&mut self, event: &SpanEvent, entities: &Entities) {
+        if let Some(Owner::Instance(instance)) = event.owner() {
+            // It may not end, or publish anything else, before.
+            self.instances.insert(instance);
+        }
+        match event {
+            SpanEvent::Begin(begin) => {
+                self.instances.insert(begin.instance);
+                self.entities.insert(begin.entity);
+                self.names.insert(entities.get(begin.entity).name());
+            }
+            SpanEvent::Publish(publication) => {
+                let name = entities.get(publication.publisher).name();
+                self.publishers.insert(publication.publisher);
+                self.items.insert((name, publication.source_ns));
+            }
+            SpanEvent::Enqueue(enqueue) => {
+                self.rings.insert(enqueue.subscription);
+            }
+            SpanEvent::HandOver { work, .. } => {
+                self.works.insert(*work);
+            }
+            SpanEvent::OwnInput(input) => {
+                // What it publishes next carries this.
+                self.instances.insert(input.instance);
+                self.entities.insert(input.entity);
+            }
+            SpanEvent::Hand { hand, .. } => {
+                self.hands.insert(*hand);
+            }
+            _ => {}
+        }
+    }
+
+    fn has_owner(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::Instance(i) if self.instances.contains(&i))
+    }
+
+    fn has_item(&self, subscription: EntityId, source_ns: i64, entities: &Entities) -> bool {
+        let topic = entities.get(subscription).name();
+        self.items.contains(&(topic, Some(source_ns))) || self.items.contains(&(topic, None))
+    }
+
+    fn has_input(&self, entity: EntityId, input: Input, entities: &Entities) -> bool {
+        match input {
+            Input::Message { source_ns } => self.has_item(entity, source_ns, entities),
+            Input::Ring { .. } => self.rings.contains(&entity),
+            Input::Response { .. } => {
+                let name = entities.get(entity).name();
+                self.names.contains(&name)
+            }
+            Input::Handed { work } => self.works.contains(&work),
+            Input::Made { hand } => self.hands.contains(&hand),
+            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => false,
+        }
+    }
+
+    /// Whether an event depends on one of those.
+    fn concern(&self, event: &SpanEvent, entities: &Entities) -> bool {
+        match event {
+            SpanEvent::Begin(begin) => {
+                self.entities.contains(&begin.entity)
+                    || self.has_input(begin.entity, begin.input, entities)
+            }
+            SpanEvent::End(end) => self.instances.contains(&end.instance),
+            SpanEvent::OwnInput(OwnInput {
+                instance,
+                entity,
+                input,
+                ..
+            }) => {
+                self.instances.contains(instance)
+                    || self.entities.contains(entity)
+                    || self.has_input(*entity, *input, entities)
+            }
+            SpanEvent::Continue {
+                instance, client, ..
+            } => self.instances.contains(instance) || self.instances.contains(client),
+            SpanEvent::Synchronise { instance, .. }
+            | SpanEvent::InputDone { instance, .. }
+            | SpanEvent::HandOver { instance, .. }
+            | SpanEvent::Hand { instance, .. } => self.instances.contains(instance),
+            SpanEvent::Publish(Publication {
+                owner, publisher, ..
+            }) => self.has_owner(*owner) || self.publishers.contains(publisher),
+            SpanEvent::PublishReturned { publisher, .. } => self.publishers.contains(publisher),
+            SpanEvent::Enqueue(Enqueue {
+                owner,
+                subscription,
+                ..
+            }) => self.has_owner(*owner) || self.rings.contains(subscription),
+            SpanEvent::Clear { subscription } => self.rings.contains(subscription),
+            SpanEvent::Request(Request { owner, .. }) => self.has_owner(*owner),
+            // Its request may be among the deferred ones.
+            SpanEvent::Response(response) => {
+                let deferred = |hand| self.hands.contains(&hand);
+                self.entities.contains(&response.service)
+                    || matches!(response.made_by, MadeBy::Handed(hand) if deferred(hand))
+            }
+            SpanEvent::ReadOnly {
+                subscription,
+                source_ns,
+            } => self.has_item(*subscription, *source_ns, entities),
+            SpanEvent::NotHanded { work } => self.works.contains(work),
+            SpanEvent::Decided { .. } => false,
+        }
+    }
+}
+
+impl Deferred {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Takes all deferred events, to be looked at again.
+    fn take(&mut self) -> Vec<SpanEvent> {
+        self.subjects.clear();
+        std::mem::take(&mut self.events)
+    }
+}
+
+impl Flow {
+    /// Takes in an event, in order: applies it, or defers it.
+    pub(crate) fn receive(&mut self, cx: &mut Context, event: &SpanEvent) {
+        if let SpanEvent::Decided { decision, owner } = *event {
+            if !self.deferred.is_empty() {
+                self.deferred.decided.insert(decision, owner);
+                self.drain(cx, false);
+            }
+        } else if self.deferred.is_empty() {
+            if self.is_ready(cx, event) {
+                self.apply(cx, event);
+            } else {
+                self.defer(cx, *event);
+            }
+        } else {
+            if self.must_wait(cx, event) {
+                self.defer(cx, *event);
+            } else {
+                self.apply(cx, event);
+            }
+            let settles = matches!(event, SpanEvent::Request(_) | SpanEvent::Response(_));
+            if settles || self.now >= self.deferred.next_retry {
+                self.drain(cx, false);
+            }
+        }
+    }
+
+    /// Time goes on to `now`: looks at what is deferred again now and then.
+    pub(crate) fn advance(&mut self, cx: &mut Context, now: u64) {
+        self.now = now;
+        if !self.deferred.is_empty() && now >= self.deferred.next_retry {
+            self.drain(cx, false);
+        }
+    }
+
+    fn defer(&mut self, cx: &Context, mut event: SpanEvent) {
+        // A decided owner is set now, before its instance ends.
+        if let Some(Owner::Undecided(decision)) = event.owner() {
+            if let Some(&owner) = self.deferred.decided.get(&decision) {
+                event.set_owner(owner);
+            }
+        }
+        if self.deferred.is_empty() {
+            self.deferred.next_retry = self.now + RETRY_NS;
+        }
+        self.deferred.subjects.add(&event, &cx.entities);
+        self.deferred.events.push(event);
+    }
+
+    /// Whether an event must wait: for itself, or for one that is deferred.
+    fn must_wait(&self, cx: &Context, event: &SpanEvent) -> bool {
+        !self.is_ready(cx, event) || self.deferred.subjects.concern(event, &cx.entities)
+    }
+
+    /// Whether everything that an event itself needs is decided.
+    fn is_ready(&self, cx: &Context, event: &SpanEvent) -> bool {
+        match event {
+            SpanEvent::Begin(begin) => match begin.input {
+                Input::Request { gid, sequence, at } => {
+                    self.caller_ready(cx, begin.entity, gid, sequence, at)
+                }
+                Input::Response { sequence, .. } => {
+                    self.ways.services.response_known(begin.entity, sequence)
+                }
+                _ => true,
+            },
+            SpanEvent::OwnInput(OwnInput {
+                entity,
+                input: Input::Response { sequence, .. },
+                ..
+            }) => self.ways.services.response_known(*entity, *sequence),
+            _ => match event.owner() {
+                Some(Owner::Undecided(d)) => self.deferred.decided.contains_key(&d),
+                _ => true,
+            },
+        }
+    }
+
+    /// Looks at the deferred events again. With `force`, none stays deferred.
+    pub(super) fn drain(&mut self, cx: &mut Context, force: bool) {
+        self.deferred.next_retry = self.now + RETRY_NS;
+        let force = force || self.deferred.events.len() >= MAX_DEFERRED;
+        let mut again = true;
+        while again && !self.deferred.is_empty() {
+            again = false;
+            for event in self.deferred.take() {
+                let since = event.since();
+                let late = since.is_some_and(|t| self.now.saturating_sub(t) > MAX_DEFER_NS);
+                // What is late itself goes; what only depends on an event goes with that one.
+                let overdue = late && !self.is_ready(cx, &event);
+                if !force && !overdue && self.must_wait(cx, &event) {
+                    self.defer(cx, event);
+                    continue;
+                }
+                if late {
+                    cx.notes.count(Note::Undecided, 1);
+                }
+                self.apply(cx, &event);
+                again = true;
+            }
+        }
+        if self.deferred.is_empty() {
+            // Nothing refers to a decision any more.
+            self.deferred.decided.clear();
+        }
+    }
+
+    /// An owner, as far as decided by now; nobody where it is not.
+    pub(super) fn resolve(&self, owner: Owner) -> Owner {
+        match owner {
+            Owner::Undecided(decision) => {
+                let decided = self.deferred.decided.get(&decision);
+                decided.copied().unwrap_or(Owner::Outside)
+            }
+            known => known,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Harness;
+
+    /// Process 10: rclpy's `/py` publishes `/t`; process 20: `/ear` takes it.
+    const TRACE: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
+1ms cpu0 10/10 clock_init clock=0x7
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=ear
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/t
+11000us cpu0 10/10 timer_call timer=0x50
+11100us cpu0 10/10 guard_trigger guard=0x9
+11300us cpu0 10/10 guard_trigger guard=0x9
+11600us cpu0 10/10 publish rmw=0x1010 source_ns=1us
+11700us cpu1 20/20 take rmw=0x1020 source_ns=1us
+11800us cpu1 20/20 wait_set_init
+";
+
+    #[test]
+    fn a_take_waits_until_the_publication_has_its_owner() {
+        let mut harness = Harness::new(TRACE);
+        assert!(harness.edges().is_empty());
+        harness.push("11900us cpu0 10/10 guard_trigger guard=0x9");
+        assert_eq!(
+            harness.edges(),
+            ["/py:timer(10ms) -> /ear:subscription(/t): 1/1/0/0"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_decided_in_time_is_nobodys() {
+        let mut harness = Harness::new(TRACE);
+        harness.push("1100ms cpu1 20/20 wait");
+        assert!(harness.edges().is_empty());
+        assert!(
+            harness.notes().contains(&"Undecided 1".to_string()),
+            "{:?}",
+            harness.notes()
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Work that a callback hands to a thread of the application's own: by waking it up, or making it.
+//!
+//! A wake-up is no message. An execution that begins with one continues the callback's lineages,
+//! and begins a lineage of its own as well: whether the thread's work always comes from that
+//! callback shows over the run, and `conclude` keeps the one or the other.
+
+use super::graph::{Hop, Route};
+use super::lineage::Incoming;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::ids::{HandedId, InstanceId};
+use crate::index::VertexId;
+use rustc_hash::FxHashMap;
+
+/// What a thread was woken up with.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    from: VertexId,
+    time: u64,
+    lineages: Lineages,
+}
+
+/// Wake-ups by callbacks with which an execution may begin.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
+
+/// Most that are kept: a few for each thread that lives.
+const MAX_KEPT: usize = 4096;
+
+impl Flow {
+    /// A callback's instance wakes up a thread.
+    pub(super) fn hand_work(&mut self, work: HandedId, instance: InstanceId, time: u64) {
+        let Some(&it) = self.instances.get(instance) else {
+            return;
+        };
+        if self.ways.handed.0.len() < MAX_KEPT {
+            let kept = Work {
+                from: it.vertex,
+                time,
+                lineages: self.lineage.steps.share(&it.lineages),
+            };
+            self.ways.handed.0.insert(work, kept);
+        }
+    }
+
+    /// No execution begins with a wake-up.
+    pub(super) fn drop_work(&mut self, work: HandedId) {
+        if let Some(mut kept) = self.ways.handed.0.remove(&work) {
+            self.lineage.steps.release_all(&mut kept.lineages);
+        }
+    }
+
+    /// An execution of `to` begins with a wake-up.
+    pub(super) fn take_work(&mut self, work: HandedId, to: VertexId) -> Option<Incoming> {
+        let kept = self.ways.handed.0.remove(&work)?;
+        let Hop { name, route, .. } = self.ways.links.hop(to, Route::HandedOver);
+        let hop = Hop { to, name, route };
+        self.graph.count_published(kept.from, hop, kept.time);
+        self.graph.count_taken(kept.from, hop, kept.time);
+        Some(Incoming {
+            untold: false,
+            vertex: Some(kept.from),
+            time: kept.time,
+            name,
+            route,
+            lineages: kept.lineages,
+        })
+    }
+}

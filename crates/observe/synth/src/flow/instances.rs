@@ -1,0 +1,335 @@
+//! Callback instances: from their beginning, with what they took, to their end.
+
+use super::graph::{Measured, Use, THREADS_MAX};
+use super::lineage::Incoming;
+use super::services::CallKey;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::entities::EntityKind;
+use crate::events::{Begin, End, Ending, Input, Owner};
+use crate::ids::{EntityId, InstanceId, NodeId};
+use crate::index::{NameId, VertexId};
+use crate::notes::Note;
+use crate::values::{Idle, Release, ThreadId};
+use crate::Context;
+use onbeat_document::schema::CallbackType;
+
+/// A running instance of a callback.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Instance {
+    pub(super) entity: EntityId,
+    pub(crate) vertex: VertexId,
+    pub(crate) thread: ThreadId,
+    pub(crate) start: u64,
+    /// Since when its input waited for it; none where no time of the recording says so.
+    ready: Option<u64>,
+    pub(super) lineages: Lineages,
+    /// Its input was not seen, and it has received nothing from a link since.
+    pub(super) unseen: bool,
+    /// Last publication: time and name.
+    pub(super) output: Option<(u64, NameId)>,
+    /// When the input went to a synchroniser, and to which.
+    pub(super) synchronised: Option<(u64, u64)>,
+    /// Key of the request that a service serves.
+    pub(super) call: Option<CallKey>,
+    /// A node, and the number of its input among those of that node's subscription.
+    pub(super) entry: Option<(NodeId, u64)>,
+}
+
+/// The running instances whose beginning has been processed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Instances {
+    running: Vec<Option<Instance>>,
+    /// Those whose end was processed.
+    ended: Vec<InstanceId>,
+}
+
+/// An input that an instance took.
+struct Taken {
+    /// The vertex that runs on it.
+    vertex: VertexId,
+    incoming: Option<Incoming>,
+    /// Of a request: its client, if known, and its key.
+    call: Option<(Option<EntityId>, CallKey)>,
+}
+
+impl Instances {
+    pub(super) fn get(&self, i: InstanceId) -> Option<&Instance> {
+        self.running.get(i.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, i: InstanceId) -> Option<&mut Instance> {
+        self.running.get_mut(i.index())?.as_mut()
+    }
+
+    fn insert(&mut self, i: InstanceId, instance: Instance) {
+        if self.running.len() <= i.index() {
+            self.running.resize(i.index() + 1, None);
+        }
+        self.running[i.index()] = Some(instance);
+    }
+
+    fn end(&mut self, i: InstanceId) {
+        if let Some(instance) = self.running.get_mut(i.index()) {
+            *instance = None;
+        }
+        self.ended.push(i);
+    }
+
+    /// An instance whose end was processed, once each.
+    pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
+        self.ended.pop()
+    }
+}
+
+impl Flow {
+    /// The vertex and lineages of an owner; the lineages are the instance's own.
+    pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
+        let instance = match owner {
+            Owner::Instance(i) => self.instances.get(i),
+            _ => None,
+        };
+        match instance {
+            Some(it) => (Some(it.vertex), it.lineages),
+            None => (None, Lineages::default()),
+        }
+    }
+
+    /// An instance begins.
+    pub(super) fn begin(&mut self, cx: &mut Context, begin: &Begin) {
+        let (entity, start) = (begin.entity, begin.start);
+        let Taken {
+            vertex,
+            incoming,
+            call,
+        } = self.take_input(cx, entity, begin.input);
+        let ready = match (&incoming, begin.release) {
+            (Some(from), ..) => {
+                let thread = begin.thread;
+                self.observer.taken(thread, from.name, from.time, start);
+                Some(self.arrival(vertex, from, start, begin.idle))
+            }
+            (None, Release::At(due)) => Some(due),
+            (None, Release::Unknown) => Some(begin.idle.map_or(start, |idle| idle.woken)),
+            (None, Release::Simulated) => {
+                cx.notes.count(Note::Simulated(vertex), 1);
+                None
+            }
+        };
+        let kind = self.graph.vertex(vertex).kind();
+        let unseen = begin.input == Input::Unknown && kind == CallbackType::Subscription;
+        let mode = self.graph.switches.at(start);
+        let runs = &mut self.graph.vertex_mut(vertex).runs;
+        let measured = runs.measured.of(mode);
+        if runs.count > 0 {
+            let interval = start.saturating_sub(runs.last_start);
+            measured.figures.interarrival_ns.record(interval);
+            measured.courses.interarrival.record(interval);
+        }
+        runs.count += 1;
+        runs.last_start = start;
+        if let Release::At(due) = begin.release {
+            measured
+                .figures
+                .release_jitter_ns
+                .record(start.abs_diff(due));
+        }
+        let mut lineages = Lineages::default();
+        if begin.input == Input::Untold {
+            // It comes from somewhere: no chain begins here.
+            self.take_links(cx, vertex, start, &mut lineages);
+        } else {
+            lineages = self.lineages_of(cx, vertex, start, incoming);
+        }
+        let instance = Instance {
+            entity,
+            vertex,
+            thread: begin.thread,
+            start,
+            ready: ready.map(|ready| ready.min(start)),
+            lineages,
+            unseen,
+            output: None,
+            synchronised: None,
+            call: None,
+            entry: None,
+        };
+        self.instances.insert(begin.instance, instance);
+        self.action_begin(cx, begin);
+        if let Some((client, key)) = call {
+            self.open_call(cx, begin.instance, vertex, client, key);
+        }
+        let looks = &self.graph.vertex(vertex).looks;
+        let waits = looks.name.is_none_or(|name| !self.lineage.ignores(name));
+        if self.graph.vertex(vertex).kind() == CallbackType::Subscription && waits {
+            self.enter_node(cx, begin.instance);
+        }
+    }
+
+    /// An entity takes an input: settles which vertex runs on it.
+    fn take_input(&mut self, cx: &mut Context, entity: EntityId, input: Input) -> Taken {
+        let it = cx.entities.get(entity);
+        let (kind, name) = (it.kind(), it.name());
+        if let (Input::Request { gid, sequence, .. }, Some(name)) = (input, name) {
+            let client = self.caller(cx, entity, gid, sequence);
+            let (vertex, incoming) = self.take_request(cx, entity, client, sequence);
+            return Taken {
+                vertex,
+                incoming,
+                call: Some((client, (name, gid, sequence))),
+            };
+        }
+        let vertex = if kind == EntityKind::Service {
+            self.service_vertex(cx, entity, None)
+        } else {
+            self.end_poll(cx, entity);
+            self.vertex(cx, entity)
+        };
+        let incoming = match input {
+            Input::Message { source_ns } => {
+                let incoming = self.take(cx, entity, source_ns, true);
+                if let (None, Some(name)) = (&incoming, name) {
+                    cx.notes.count(Note::Foreign(name), 1);
+                }
+                incoming
+            }
+            Input::Ring { index } => self.take_ring(cx, entity, index),
+            Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
+            Input::Handed { work } => self.take_work(work, vertex),
+            Input::Made { hand } => self.take_made(hand, vertex),
+            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => None,
+        };
+        Taken {
+            vertex,
+            incoming,
+            call: None,
+        }
+    }
+
+    /// Records an edge's latency; returns when the item had arrived.
+    fn arrival(
+        &mut self,
+        vertex: VertexId,
+        from: &Incoming,
+        start: u64,
+        idle: Option<Idle>,
+    ) -> u64 {
+        let latency = start.saturating_sub(from.time);
+        let asleep = idle.filter(|i| i.contains(from.time) && i.woken <= start);
+        let Some(publisher) = from.vertex else {
+            return asleep.map_or(from.time.min(start), |i| i.woken);
+        };
+        let hop = super::graph::Hop {
+            to: vertex,
+            name: from.name,
+            route: from.route,
+        };
+        let mode = self.graph.switches.at(from.time);
+        let edge = self.graph.edge(publisher, hop);
+        let figures = edge.figures.of(mode);
+        let transport = match asleep {
+            Some(idle) => {
+                let transport = idle.woken - from.time;
+                figures.transport_ns.record(transport);
+                edge.usual_transport.add(transport);
+                transport
+            }
+            None => edge.usual_transport.median().min(latency),
+        };
+        figures.latency_ns.record(latency);
+        figures.waiting_ns.record(latency - transport);
+        (from.time + transport).min(start)
+    }
+
+    /// An instance ends.
+    pub(super) fn end(&mut self, cx: &mut Context, end: &End) {
+        let Some(it) = self.instances.get(end.instance).copied() else {
+            return;
+        };
+        match end.how {
+            Ending::Aborted => cx.notes.count(Note::Aborted(it.vertex), 1),
+            Ending::CutOff => cx.notes.count(Note::CutOff(it.vertex), 1),
+            Ending::Shared => cx.notes.count(Note::Shared(it.vertex), 1),
+            Ending::Unshown => cx.notes.count(Note::Unshown(it.vertex), 1),
+            _ => {}
+        }
+        if it.unseen {
+            cx.notes.count(Note::Unseen(it.vertex), 1);
+        }
+        if !end.scheduled {
+            cx.notes.count(Note::Unscheduled(it.vertex), 1);
+        }
+        let start = end.how.is_timed().then_some(it.start);
+        let mode = self.graph.switches.at(it.start);
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        cx.causes
+            .add(end.instance, start, &mut runs.measured.of(mode).waits);
+        self.count_end(&it, end);
+        self.leave_node(end.instance, end.time);
+        self.carry(&it, end.time);
+        let output = match it.output {
+            Some((time, name)) => (time, Some(name)),
+            None => (end.time, None),
+        };
+        self.end_lineages(&it, end.how.is_whole(), output);
+        self.observer.execution(&it, end.time, end.spent.exec_ns);
+        self.instances.end(end.instance);
+        self.ways.polls.end(end.instance);
+        self.action_end(end.instance);
+    }
+
+    /// Adds an execution's times to its vertex.
+    fn count_end(&mut self, it: &Instance, end: &End) {
+        let mode = self.graph.switches.at(it.start);
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        if end.how.is_timed() {
+            let Measured {
+                figures, courses, ..
+            } = runs.measured.of(mode);
+            figures.exec_ns.record(end.spent.exec_ns);
+            courses.exec.record(end.spent.exec_ns);
+            if let Some(ready) = it.ready {
+                let response = end.time.saturating_sub(ready);
+                figures.response_ns.record(response);
+                courses.response.record(response);
+            }
+            figures.preempted_ns.record(end.spent.preempted_ns);
+            figures.blocked_ns.record(end.spent.blocked_ns);
+            figures.preemptions += u64::from(end.spent.preemptions);
+            figures.blockings += u64::from(end.spent.blockings);
+            runs.inferred |= end.how == Ending::Inferred;
+        }
+        if !runs.threads.contains(&it.thread) && runs.threads.len() < THREADS_MAX {
+            runs.threads.push(it.thread);
+        }
+        let known = !runs.uses.is_empty();
+        match runs.uses.iter_mut().find(|u| u.profile == end.profile) {
+            Some(u) => u.cpus.unite(&end.cpus),
+            // Its thread may be what it became at the recording's end, not what it ran as.
+            None if !end.how.is_whole() && known => {}
+            None => runs.uses.push(Use {
+                profile: end.profile,
+                cpus: end.cpus,
+            }),
+        }
+    }
+
+    /// Ends the lineages of an instance with its last output, or with its end; those of a service
+    /// that has not responded yet go on.
+    fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
+        let mut lineages = it.lineages;
+        if let Some(key) = it.call {
+            if self.end_call(key, whole, (time, output), lineages) {
+                return;
+            }
+        }
+        if whole {
+            if output.is_none() {
+                let steps = lineages.as_slice();
+                self.observer.left(&self.lineage, steps, (None, time, None));
+            }
+            self.lineage.finish(&lineages, time, output);
+        }
+        self.lineage.steps.release_all(&mut lineages);
+    }
+}

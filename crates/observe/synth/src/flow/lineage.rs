@@ -1,0 +1,235 @@
+//! Lineages: where data came from, and the paths that it took. Counts them on vertices and edges.
+
+use super::graph::{Hop, Route};
+use super::Flow;
+use crate::chains::{Lineages, Next, Paths, Steps, Via};
+use crate::ids::NodeId;
+use crate::index::{NameId, PathId, VertexId};
+use crate::notes::{Note, Notes};
+use crate::Context;
+use onbeat_document::schema::CallbackType;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Paths and steps.
+#[derive(Debug, Clone)]
+pub(crate) struct Lineage {
+    pub(crate) paths: Paths,
+    pub(crate) steps: Steps,
+    pub(super) inputs: Inputs,
+    /// Topics that make no chains.
+    pub(super) ignored: Vec<NameId>,
+}
+
+/// Items that an instance took: their publisher, time and origin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Incoming {
+    /// None: no callback published it.
+    pub(super) vertex: Option<VertexId>,
+    /// When it was published.
+    pub(super) time: u64,
+    pub(super) name: NameId,
+    pub(super) route: Route,
+    /// Shared by the receiver of this.
+    pub(super) lineages: Lineages,
+    /// A callback published it, and which cannot be told.
+    pub(super) untold: bool,
+}
+
+/// Topics at which chains begin, and how often something was taken there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inputs(Vec<(NameId, u64)>);
+
+impl Inputs {
+    /// How often something was taken from each, in the order of creation.
+    pub(super) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(|i| i.1)
+    }
+
+    /// Whether chains begin with what is taken under this name; counts it.
+    fn count(&mut self, name: NameId) -> bool {
+        let input = self.0.iter_mut().find(|i| i.0 == name);
+        input.map(|(_, taken)| *taken += 1).is_some()
+    }
+}
+
+impl Lineage {
+    /// Starts with the topics at which chains begin.
+    pub(super) fn new(inputs: impl Iterator<Item = NameId>) -> Self {
+        Lineage {
+            paths: Paths::default(),
+            steps: Steps::default(),
+            inputs: Inputs(inputs.map(|name| (name, 0)).collect()),
+            ignored: Vec::new(),
+        }
+    }
+
+    /// Whether a topic makes no chains.
+    pub(super) fn ignores(&self, topic: NameId) -> bool {
+        self.ignored.contains(&topic)
+    }
+
+    /// Ends lineages with an output at `time`; none: nothing was published.
+    pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
+        for &step in lineages.as_slice() {
+            self.paths.finish(&self.steps, step, time, output);
+        }
+    }
+
+    /// Appends to `to` every lineage of `from`, which was published at `via` under `name`,
+    /// continued by `vertex` at `start`.
+    pub(super) fn extend(
+        &mut self,
+        notes: &mut Notes,
+        to: &mut Lineages,
+        data: (&Lineages, NameId, u64),
+        next: (VertexId, u64),
+    ) {
+        self.extend_by(notes, to, data, next, Route::Topic);
+    }
+
+    /// The same, on a route.
+    fn extend_by(
+        &mut self,
+        notes: &mut Notes,
+        to: &mut Lineages,
+        (from, name, via): (&Lineages, NameId, u64),
+        (vertex, start): (VertexId, u64),
+        route: Route,
+    ) {
+        for &step in from.as_slice() {
+            let parent = self.steps.path(step);
+            let path = match self.paths.child(parent, Via::Item(name), vertex) {
+                Next::Path(path) => path,
+                Next::Cycle => continue,
+                Next::Full => {
+                    self.paths.drop_at(parent, self.steps.origin(step));
+                    notes.count(Note::Capped(vertex), 1);
+                    continue;
+                }
+            };
+            // Where it is not sure yet that it goes on, it may end here as well.
+            if route != Route::HandedOver {
+                self.paths.set_extended(parent);
+            }
+            let next = self.steps.extend(step, path, via, start);
+            if !to.push(next) {
+                self.paths.drop_at(path, self.steps.origin(next));
+                self.steps.release(next);
+                notes.count(Note::Capped(vertex), 1);
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// By subscription of a node: the node's subscriptions from which its inputs descend, itself
+    /// where it takes what came of its own.
+    pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
+        let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
+        for (&node, group) in &self.groups {
+            groups.extend(group.members.iter().map(|m| (m.vertex, node)));
+        }
+        let paths = &self.lineage.paths;
+        let mut descents: BTreeMap<VertexId, BTreeSet<VertexId>> = BTreeMap::new();
+        let mut add = |vertex, before: Option<PathId>| {
+            let (Some(node), Some(before)) = (groups.get(&vertex), before) else {
+                return;
+            };
+            let is_sync = |v| self.graph.vertex(v).kind() == CallbackType::Sync;
+            for ancestor in paths.certain(before, is_sync) {
+                if groups.get(&ancestor) == Some(node) {
+                    descents.entry(vertex).or_default().insert(ancestor);
+                }
+            }
+        };
+        for node in paths.nodes() {
+            add(node.vertex, node.parent.map(|p| p.0));
+        }
+        for (path, vertex) in paths.cycles() {
+            add(vertex, Some(path));
+        }
+        descents
+    }
+
+    /// An item of `from` was lost on its way, or overwritten (`n` 1), or turned up after all (-1).
+    pub(super) fn lose(
+        &mut self,
+        (from, lineages, time): (Option<VertexId>, Lineages, u64),
+        hop: Hop,
+        n: i64,
+        overwritten: bool,
+    ) {
+        let Some(from) = from else {
+            return;
+        };
+        let figures = self.graph.sent(from, hop, time);
+        if overwritten {
+            // Its queue keeps the last ones: nothing went wrong.
+            figures.overwritten = figures.overwritten.saturating_add_signed(n);
+            return;
+        }
+        figures.lost = figures.lost.saturating_add_signed(n);
+        let Lineage { paths, steps, .. } = &mut self.lineage;
+        for &step in lineages.as_slice() {
+            paths.lose(steps, step, (hop.name, hop.to), n);
+        }
+    }
+
+    /// An execution's lineages: those of what it took, or a new one.
+    pub(super) fn lineages_of(
+        &mut self,
+        cx: &mut Context,
+        vertex: VertexId,
+        start: u64,
+        incoming: Option<Incoming>,
+    ) -> Lineages {
+        let mut lineages = Lineages::default();
+        let begins = incoming.is_some_and(|from| self.lineage.inputs.count(from.name));
+        match incoming {
+            Some(mut from) if self.lineage.ignores(from.name) => {
+                self.lineage.steps.release_all(&mut from.lineages);
+                cx.notes.count(Note::Ignored(from.name), 1);
+            }
+            Some(mut from) if from.vertex.is_some() && !begins => {
+                if from.route == Route::HandedOver {
+                    // Perhaps its work comes from elsewhere, too.
+                    let root = self.lineage.paths.root(vertex);
+                    let root = root.map(|path| self.lineage.steps.root(path, start));
+                    let _ = root.is_none_or(|step| lineages.push(step));
+                }
+                let data = (&from.lineages, from.name, from.time);
+                let next = (vertex, start);
+                self.lineage
+                    .extend_by(&mut cx.notes, &mut lineages, data, next, from.route);
+                self.lineage.steps.release_all(&mut from.lineages);
+            }
+            Some(mut from) if from.untold && !begins => {
+                // It comes from somewhere: no chain begins here.
+                self.lineage.steps.release_all(&mut from.lineages);
+            }
+            other => {
+                // From an input on, the transport to the first callback counts.
+                let mut begin = start;
+                if let Some(mut from) = other {
+                    self.lineage.steps.release_all(&mut from.lineages);
+                    if begins {
+                        begin = from.time.min(start);
+                    }
+                }
+                self.graph.vertex_mut(vertex).runs.sourced += 1;
+                match self.lineage.paths.root(vertex) {
+                    Some(path) => {
+                        lineages.push(self.lineage.steps.root(path, begin));
+                    }
+                    None => cx.notes.count(Note::Capped(vertex), 1),
+                }
+            }
+        }
+        self.take_links(cx, vertex, start, &mut lineages);
+        if self.graph.vertex(vertex).links.cut {
+            self.begin_cut(cx, vertex, start, &mut lineages);
+        }
+        lineages
+    }
+}

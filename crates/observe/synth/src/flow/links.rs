@@ -1,0 +1,183 @@
+//! Links: data that goes from one callback to another through a node's memory, as the user
+//! states.
+
+use super::graph::{Hop, Route};
+use super::instances::Instance;
+use super::naming::Ids;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::index::{NameId, VertexId};
+use crate::links::Link;
+use crate::Context;
+
+/// Lineages on their way through a node's memory.
+#[derive(Debug, Clone)]
+struct Carried {
+    time: u64,
+    from: VertexId,
+    /// Counted as published: the callback that takes it was known.
+    counted: bool,
+    /// It was read before, and stays.
+    read: bool,
+    lineages: Lineages,
+}
+
+/// The stated links, and what is on its way along them.
+#[derive(Debug, Clone)]
+pub(super) struct Links {
+    links: Vec<Link>,
+    /// Ids of vertices as another pass over the same events found them.
+    ids: Vec<Option<String>>,
+    /// By link.
+    carried: Vec<Option<Carried>>,
+    /// Name of the edges that links make.
+    memory: NameId,
+}
+
+impl Links {
+    pub(super) fn new(links: Vec<Link>, ids: Vec<Option<String>>, memory: NameId) -> Self {
+        Links {
+            carried: vec![None; links.len()],
+            links,
+            ids,
+            memory,
+        }
+    }
+
+    /// The id that another pass found for a vertex.
+    pub(super) fn known_id(&self, v: VertexId) -> Option<&str> {
+        self.ids.get(v.index())?.as_deref()
+    }
+
+    /// The way through a node's memory to a callback: as stated, or because it waited.
+    pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
+        Hop {
+            to,
+            name: self.memory,
+            route,
+        }
+    }
+}
+
+impl Flow {
+    /// Finds the links that a new vertex is part of.
+    pub(super) fn tie_links(&mut self, cx: &Context, v: VertexId) {
+        if self.ways.links.links.is_empty() {
+            return;
+        }
+        let ids = Ids {
+            entities: &cx.entities,
+            vertices: &self.graph.vertices,
+        };
+        let id = match self.ways.links.known_id(v) {
+            Some(id) => id.to_string(),
+            None => ids.provisional(v),
+        };
+        let ends = &mut self.graph.vertex_mut(v).links;
+        for (i, link) in self.ways.links.links.iter().enumerate() {
+            if link.from == id {
+                ends.from.push(i);
+            }
+            if link.to == id {
+                ends.to.push(i);
+            }
+        }
+    }
+
+    /// A callback starts: reads what its links have brought, which stays until something newer is
+    /// brought. On the edge only the first time counts.
+    pub(super) fn take_links(
+        &mut self,
+        cx: &mut Context,
+        vertex: VertexId,
+        start: u64,
+        lineages: &mut Lineages,
+    ) {
+        for i in 0..self.graph.vertex(vertex).links.to.len() {
+            let link = self.graph.vertex(vertex).links.to[i];
+            let memory = self.ways.links.memory;
+            let Some(carried) = &mut self.ways.links.carried[link] else {
+                continue;
+            };
+            let again = std::mem::replace(&mut carried.read, true);
+            let carried = carried.clone();
+            let data = (&carried.lineages, memory, carried.time);
+            let before = lineages.as_slice().len();
+            self.lineage
+                .extend(&mut cx.notes, lineages, data, (vertex, start));
+            if again {
+                for &step in &lineages.as_slice()[before..] {
+                    self.lineage.steps.set_again(step);
+                }
+                continue;
+            }
+            let hop = self.ways.links.hop(vertex, Route::Link);
+            let figures = self.graph.sent(carried.from, hop, carried.time);
+            figures.published += u64::from(!carried.counted);
+            figures.taken += 1;
+            figures
+                .latency_ns
+                .record(start.saturating_sub(carried.time));
+        }
+    }
+
+    /// A callback ends: puts its lineages on the links that start there.
+    pub(super) fn carry(&mut self, it: &Instance, time: u64) {
+        for i in 0..self.graph.vertex(it.vertex).links.from.len() {
+            let link = self.graph.vertex(it.vertex).links.from[i];
+            let to = self.link_end(link);
+            let carried = Carried {
+                time,
+                from: it.vertex,
+                counted: to.is_some(),
+                read: false,
+                lineages: self.lineage.steps.share(&it.lineages),
+            };
+            let old = self.ways.links.carried[link].replace(carried);
+            if let Some(to) = to {
+                let hop = self.ways.links.hop(to, Route::Link);
+                self.graph.count_published(it.vertex, hop, time);
+                if let Some(old) = old.as_ref().filter(|o| o.counted && !o.read) {
+                    self.lose((Some(old.from), old.lineages, old.time), hop, 1, true);
+                }
+            }
+            if let Some(mut old) = old {
+                self.lineage.steps.release_all(&mut old.lineages);
+            }
+        }
+    }
+
+    /// The vertex that a link leads to, once it is known.
+    fn link_end(&self, link: usize) -> Option<VertexId> {
+        let mut vertices = self.graph.vertices.iter();
+        let end = vertices.position(|v| v.links.to.contains(&link))?;
+        Some(VertexId::new(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{listen, talk, Harness, PAIR};
+
+    #[test]
+    fn a_link_carries_the_last_execution_and_loses_those_before() {
+        let trace = [
+            PAIR,
+            &listen(10_500, 1),
+            &talk(11_000),
+            &listen(11_500, 11_000),
+            &talk(21_000),
+            &listen(21_300, 21_000),
+            &listen(21_500, 2),
+            &talk(31_000),
+        ];
+        let harness = Harness::with(&trace.concat(), |options| {
+            let link = "/listener:subscription(/t) -> /talker:timer(10ms)";
+            options.links = vec![link.parse().unwrap()];
+        });
+        let edges = harness.edges();
+        let link = "/listener:subscription(/t) -> /talker:timer(10ms)";
+        // The first was carried before the timer was known, and counts as published when taken.
+        assert!(edges.contains(&format!("{link}: 4/3/0/1")), "{edges:?}");
+    }
+}

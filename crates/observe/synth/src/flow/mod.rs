@@ -1,0 +1,203 @@
+//! What became of items: who takes whose data, and what that says about callbacks, edges and
+//! chains. Works on [`SpanEvent`]s in order; keeps what is in flight.
+
+mod actions;
+mod callers;
+mod cuts;
+mod deferred;
+mod graph;
+mod handed;
+mod instances;
+mod lineage;
+mod links;
+mod made;
+mod naming;
+mod polls;
+mod rings;
+mod services;
+mod synchronisers;
+mod topics;
+
+pub(crate) use graph::{EdgeData, Graph, Measured, Route, Use, Vertex};
+pub(crate) use instances::Instance;
+pub(crate) use lineage::Lineage;
+pub(crate) use naming::Ids;
+pub(crate) use synchronisers::{Group, Groups, Joined, Member, Output, Part};
+
+use super::events::SpanEvent;
+use super::ids::{EntityId, InstanceId};
+use super::observe::Observer;
+use super::Context;
+use crate::index::NameId;
+use crate::links::Link;
+use callers::Callers;
+use cuts::Cuts;
+use deferred::Deferred;
+use handed::HandedWork;
+use instances::Instances;
+use links::Links;
+use made::Made;
+use onbeat_document::stated::StatedJunction;
+use polls::Polls;
+use rings::Rings;
+use services::Services;
+use topics::Topics;
+
+/// Follows data from callback to callback.
+#[derive(Debug, Clone)]
+pub(crate) struct Flow {
+    pub(crate) graph: Graph,
+    pub(crate) lineage: Lineage,
+    instances: Instances,
+    pub(crate) ways: Ways,
+    callers: Callers,
+    pub(crate) groups: Groups,
+    /// Junctions that the user states.
+    junctions: Vec<StatedJunction>,
+    cuts: Cuts,
+    deferred: Deferred,
+    pub(crate) observer: Observer,
+    now: u64,
+}
+
+/// The ways along which data goes from callback to callback, each with what is on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Ways {
+    topics: Topics,
+    rings: Rings,
+    pub(crate) services: Services,
+    links: Links,
+    handed: HandedWork,
+    made: Made,
+    polls: Polls,
+}
+
+/// What has been waiting so long at the end of the recording is lost.
+const LONG_ENOUGH_NS: u64 = 1_000_000_000;
+
+impl Flow {
+    /// Starts with the stated links, the ids of vertices where another pass found them, the name
+    /// of the edges that links make, and the topics at which chains begin.
+    pub(crate) fn new(
+        links: Vec<Link>,
+        ids: Vec<Option<String>>,
+        memory: NameId,
+        inputs: impl Iterator<Item = NameId>,
+    ) -> Self {
+        Flow {
+            graph: Graph::default(),
+            lineage: Lineage::new(inputs),
+            instances: Instances::default(),
+            ways: Ways {
+                topics: Topics::default(),
+                rings: Rings::default(),
+                services: Services::default(),
+                links: Links::new(links, ids, memory),
+                handed: HandedWork::default(),
+                made: Made::default(),
+                polls: Polls::default(),
+            },
+            callers: Callers::default(),
+            groups: Groups::default(),
+            junctions: Vec::new(),
+            cuts: Cuts::default(),
+            deferred: Deferred::default(),
+            observer: Observer::default(),
+            now: 0,
+        }
+    }
+
+    /// These topics make no chains.
+    pub(crate) fn ignore(&mut self, topics: Vec<NameId>) {
+        self.lineage.ignored = topics;
+    }
+
+    /// The user states these junctions.
+    pub(crate) fn state_junctions(&mut self, junctions: Vec<StatedJunction>) {
+        self.junctions = junctions;
+    }
+
+    /// The difference of the clocks was sampled: CLOCK_REALTIME minus CLOCK_MONOTONIC.
+    /// Returns whether the machine's clock was set since the last sample.
+    pub(crate) fn set_offset(&mut self, offset: i64) -> bool {
+        self.ways.topics.set_offset(offset)
+    }
+
+    /// How often something was taken from each topic at which chains begin.
+    pub(crate) fn input_counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lineage.inputs.counts()
+    }
+
+    /// An instance whose end was processed, once each: its number may be used again.
+    pub(crate) fn take_ended(&mut self) -> Option<InstanceId> {
+        self.instances.take_ended()
+    }
+
+    /// Applies an event for which everything is decided.
+    fn apply(&mut self, cx: &mut Context, event: &SpanEvent) {
+        match event {
+            SpanEvent::Begin(begin) => self.begin(cx, begin),
+            SpanEvent::End(end) => self.end(cx, end),
+            SpanEvent::OwnInput(input) => self.own_input(cx, input),
+            SpanEvent::Continue {
+                instance,
+                client,
+                time,
+            } => self.continue_by(*instance, *client, *time),
+            SpanEvent::HandOver {
+                work,
+                instance,
+                time,
+            } => self.hand_work(*work, *instance, *time),
+            SpanEvent::NotHanded { work } => self.drop_work(*work),
+            SpanEvent::InputDone { instance, time } => self.input_done(*instance, *time),
+            SpanEvent::Decided { .. } => {}
+            SpanEvent::Publish(publication) => {
+                self.action_publish(cx, publication);
+                self.publish(cx, publication);
+            }
+            SpanEvent::PublishReturned { publisher, time } => {
+                self.ways.topics.returned(*publisher, *time);
+            }
+            SpanEvent::Hand {
+                instance,
+                hand,
+                time,
+            } => self.hand(*instance, *hand, *time),
+            SpanEvent::Enqueue(enqueue) => self.enqueue(cx, enqueue),
+            SpanEvent::Clear { subscription } => self.clear_ring(*subscription),
+            SpanEvent::Request(request) => self.request(cx, request),
+            SpanEvent::Response(response) => self.respond(cx, response),
+            SpanEvent::ReadOnly {
+                subscription,
+                source_ns,
+            } => {
+                self.take(cx, *subscription, *source_ns, false);
+            }
+            SpanEvent::Synchronise {
+                instance,
+                filter,
+                approximate,
+                time,
+            } => self.hand_over(*instance, (*filter, *approximate), *time),
+        }
+    }
+
+    /// Drops what is kept for an entity whose place may be used again.
+    pub(crate) fn forget(&mut self, cx: &Context, e: EntityId) {
+        self.free_topics(cx, e);
+    }
+
+    /// An entity ended.
+    pub(crate) fn gone(&mut self, e: EntityId) {
+        self.clear_ring(e);
+    }
+
+    /// The recording has ended: applies what is deferred, and lets go of everything in flight.
+    pub(crate) fn settle(&mut self, cx: &mut Context, now: u64) {
+        self.drain(cx, true);
+        let is_old = |time: u64| now.saturating_sub(time) > LONG_ENOUGH_NS;
+        self.settle_topics(cx, is_old);
+        self.settle_services(cx, is_old);
+    }
+}

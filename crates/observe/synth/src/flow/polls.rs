@@ -1,0 +1,184 @@
+//! Inputs that a running callback takes itself: items that it polls, responses that it waits for.
+
+use super::graph::{Hop, Route};
+use super::Flow;
+use crate::chains::Lineages;
+use crate::events::{Input, OwnInput};
+use crate::ids::{EntityId, InstanceId};
+use crate::index::{StepId, VertexId};
+use crate::notes::Note;
+use crate::Context;
+
+/// The last item that a running instance took itself from a subscription.
+#[derive(Debug, Clone, Copy)]
+struct Polled {
+    instance: InstanceId,
+    entity: EntityId,
+    time: u64,
+    /// The instance's own steps that continue it.
+    steps: Lineages,
+}
+
+/// What running instances took last from each subscription.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Polls(Vec<Polled>);
+
+impl Polls {
+    /// An instance ends.
+    pub(super) fn end(&mut self, instance: InstanceId) {
+        self.0.retain(|p| p.instance != instance);
+    }
+}
+
+impl Flow {
+    /// An instance takes an item after another one from the same subscription: it goes on with the
+    /// newer one alone.
+    fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
+        let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
+        let Some(at) = self.ways.polls.0.iter().position(same) else {
+            return;
+        };
+        let old = self.ways.polls.0.swap_remove(at);
+        let is_old = |step: &StepId| old.steps.as_slice().contains(step);
+        let mut kept = Lineages::default();
+        for step in lineages.as_slice() {
+            if is_old(step) {
+                self.lineage.steps.release(*step);
+            } else {
+                kept.push(*step);
+            }
+        }
+        *lineages = kept;
+        let output = self.instances.get(event.instance).and_then(|it| it.output);
+        let unused = output.is_none_or(|(time, _)| time < old.time);
+        if let (true, Some(name)) = (unused, cx.entities.get(event.entity).name()) {
+            cx.notes.count(Note::Overtaken(name), 1);
+        }
+    }
+
+    /// A running instance takes one more input: what it publishes from now on descends from that
+    /// too.
+    pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
+        let Some(it) = self.instances.get(event.instance).copied() else {
+            return;
+        };
+        let own = self.redirect(cx, event.entity, it.vertex);
+        let incoming = match event.input {
+            Input::Message { source_ns } => self.take(cx, event.entity, source_ns, true),
+            Input::Ring { index } => self.take_ring(cx, event.entity, index),
+            Input::Response { sequence, .. } => self.take_response(cx, event.entity, sequence),
+            Input::Handed { .. }
+            | Input::Made { .. }
+            | Input::Unknown
+            | Input::Untold
+            | Input::Timer
+            | Input::Request { .. } => None,
+        };
+        let Some(mut incoming) = incoming else {
+            if let (Input::Message { .. }, Some(name)) =
+                (event.input, cx.entities.get(event.entity).name())
+            {
+                cx.notes.count(Note::Foreign(name), 1);
+            }
+            return;
+        };
+        if let Some(publisher) = incoming.vertex {
+            let hop = Hop {
+                to: it.vertex,
+                name: incoming.name,
+                route: incoming.route,
+            };
+            let figures = self.graph.sent(publisher, hop, incoming.time);
+            if !own {
+                figures.published += 1;
+                figures.taken += 1;
+            }
+            let latency = event.time.saturating_sub(incoming.time);
+            figures.latency_ns.record(latency);
+            let mut lineages = it.lineages;
+            if it.unseen && cx.entities.get(event.entity).link.is_some() {
+                self.unroot(event.instance, &mut lineages);
+            }
+            if matches!(event.input, Input::Message { .. }) {
+                self.overtake(cx, event, &mut lineages);
+            }
+            let before = lineages.as_slice().len();
+            let data = (&incoming.lineages, incoming.name, incoming.time);
+            let at = (it.vertex, it.start.max(incoming.time));
+            self.lineage.extend(&mut cx.notes, &mut lineages, data, at);
+            if let Some(it) = self.instances.get_mut(event.instance) {
+                it.lineages = lineages;
+            }
+            let mut steps = Lineages::default();
+            for &step in &lineages.as_slice()[before..] {
+                steps.push(step);
+            }
+            self.ways.polls.0.push(Polled {
+                instance: event.instance,
+                entity: event.entity,
+                time: event.time,
+                steps,
+            });
+        }
+        self.lineage.steps.release_all(&mut incoming.lineages);
+    }
+
+    /// An instance on an input that was not seen receives an item of a link: that is its input, and
+    /// no chain begins here.
+    fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
+        let Some(it) = self.instances.get_mut(instance) else {
+            return;
+        };
+        it.unseen = false;
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        runs.sourced = runs.sourced.saturating_sub(1);
+        let root = self.lineage.paths.root(it.vertex);
+        let mut kept = Lineages::default();
+        for &step in lineages.as_slice() {
+            if Some(self.lineage.steps.path(step)) == root {
+                self.lineage.steps.release(step);
+            } else {
+                kept.push(step);
+            }
+        }
+        *lineages = kept;
+    }
+
+    /// Where the items of a subscription go that a callback polls: to that callback, unless the
+    /// subscription's own has run. True if they do.
+    fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
+        let own = self.vertex(cx, polled);
+        if own == to {
+            return true;
+        }
+        if cx.entities.get(polled).nests.polled || self.graph.vertex(own).runs.count > 0 {
+            return false;
+        }
+        let entity = cx.entities.get_mut(polled);
+        entity.nests.polled = true;
+        entity.vertex = Some(to);
+        self.graph.redirect(own, to);
+        true
+    }
+
+    /// A callback of an entity runs: its items go to itself, and no longer to who polled it.
+    pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
+        let entity = cx.entities.get_mut(e);
+        if std::mem::take(&mut entity.nests.polled) {
+            entity.vertex = None;
+        }
+    }
+
+    /// A client's instance ended within another one, which waited for the response and goes on.
+    pub(super) fn continue_by(&mut self, instance: InstanceId, client: InstanceId, time: u64) {
+        let vertex = |i| self.instances.get(i).map(|it| (it.vertex, it.start));
+        let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {
+            return;
+        };
+        let hop = self.ways.links.hop(to, Route::Waited);
+        let figures = self.graph.sent(from, hop, start);
+        figures.published += 1;
+        figures.taken += 1;
+        figures.latency_ns.record(time.saturating_sub(start));
+    }
+}

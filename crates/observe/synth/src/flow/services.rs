@@ -1,0 +1,432 @@
+//! Services: a request goes from a client to a service, the response back.
+
+use super::actions::Actions;
+use super::graph::{Hop, NodeBy, Route};
+use super::lineage::Incoming;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::events::{MadeBy, Owner, Request, Response};
+use crate::ids::{EntityId, InstanceId};
+use crate::index::{NameId, VertexId};
+use crate::notes::Note;
+use crate::values::Gid;
+use crate::Context;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// A request on its way to its service.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) client: EntityId,
+    time: u64,
+    pub(super) taken: bool,
+    vertex: Option<VertexId>,
+    /// The service's vertex for this client, as expected when it was sent.
+    to: Option<VertexId>,
+    lineages: Lineages,
+    /// A callback sent it, and which cannot be told.
+    untold: bool,
+}
+
+/// A request as its service sees it: the service's name, the client's identifier and its number.
+pub(super) type CallKey = (NameId, Gid, i64);
+
+/// A request that a service has taken.
+#[derive(Debug, Clone)]
+struct Call {
+    vertex: VertexId,
+    client: Option<EntityId>,
+    state: CallState,
+    responded: Option<u64>,
+    lineages: Lineages,
+}
+
+/// How far a service's callback is.
+#[derive(Debug, Clone, Copy)]
+enum CallState {
+    Running(InstanceId),
+    /// Ended without a response, with its last output or end.
+    Ended {
+        time: u64,
+        output: Option<NameId>,
+    },
+    /// Ended after its response, or cut off.
+    Done,
+    /// Answered with what one of several others has made.
+    Untold,
+}
+
+/// Requests and calls in flight.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Services {
+    pub(crate) actions: Actions,
+    sent: FxHashMap<(NameId, i64), Vec<Sent>>,
+    sent_order: VecDeque<(NameId, i64, EntityId)>,
+    calls: FxHashMap<CallKey, Call>,
+    call_order: VecDeque<CallKey>,
+    call_of: FxHashMap<(EntityId, i64), CallKey>,
+}
+
+/// Requests and calls in flight, at most.
+const MAX_CALLS: usize = 8192;
+
+impl Services {
+    /// The requests of a service (name) with this number.
+    pub(super) fn sent(&self, name: NameId, sequence: i64) -> &[Sent] {
+        let sent = self.sent.get(&(name, sequence));
+        sent.map_or(&[], Vec::as_slice)
+    }
+
+    /// True when the response to a client's request is known, or will never be.
+    pub(super) fn response_known(&self, client: EntityId, sequence: i64) -> bool {
+        let call = self.call_of.get(&(client, sequence));
+        let call = call.and_then(|key| self.calls.get(key));
+        call.is_none_or(|call| call.responded.is_some())
+    }
+}
+
+/// A hop through the middleware.
+fn hop(to: VertexId, name: NameId) -> Hop {
+    let route = Route::Topic;
+    Hop { to, name, route }
+}
+
+impl Flow {
+    /// A client sends a request.
+    pub(super) fn request(&mut self, cx: &mut Context, event: &Request) {
+        let client = event.client;
+        let it = cx.entities.get(client);
+        let (Some(name), Some(names)) = (it.name(), it.service_names()) else {
+            return;
+        };
+        let node = self.home_of(cx, client);
+        let owner = self.resolve(event.owner);
+        self.action_request(cx, event, owner);
+        let (vertex, own) = self.source(owner);
+        if vertex.is_none() && owner == Owner::Outside {
+            cx.notes.count(Note::Outside(names.request), 1);
+        }
+        if owner == Owner::Untold {
+            cx.notes.count(Note::UnknownWaiter(names.request), 1);
+        }
+        let by = (NodeBy::Request, node);
+        self.published_by(cx, owner, vertex, names.request, by, event.time);
+        let mut to = None;
+        if let Some(vertex) = vertex {
+            let services = &cx.entities.endpoints(Some(name)).services;
+            if let Some(&service) = services.first() {
+                let service = self.service_vertex(cx, service, Some(node));
+                self.graph
+                    .count_published(vertex, hop(service, names.request), event.time);
+                to = Some(service);
+            }
+        }
+        let sent = Sent {
+            client,
+            time: event.time,
+            taken: false,
+            vertex,
+            to,
+            lineages: self.lineage.steps.share(&own),
+            untold: owner == Owner::Untold,
+        };
+        let services = &mut self.ways.services;
+        let key = (name, event.sequence);
+        services.sent.entry(key).or_default().push(sent);
+        services
+            .sent_order
+            .push_back((name, event.sequence, client));
+        if services.sent_order.len() > MAX_CALLS {
+            if let Some((name, sequence, client)) = services.sent_order.pop_front() {
+                self.drop_sent(cx, name, sequence, client);
+            }
+        }
+    }
+
+    /// Forgets the oldest request of a client with this sequence number.
+    fn drop_sent(&mut self, cx: &Context, name: NameId, sequence: i64, client: EntityId) {
+        let Some(list) = self.ways.services.sent.get_mut(&(name, sequence)) else {
+            return;
+        };
+        let Some(i) = list.iter().position(|s| s.client == client) else {
+            return;
+        };
+        let mut sent = list.remove(i);
+        if list.is_empty() {
+            self.ways.services.sent.remove(&(name, sequence));
+        }
+        let names = cx.entities.get(client).service_names();
+        if let (false, Some(to), Some(names)) = (sent.taken, sent.to, names) {
+            let lost = (sent.vertex, sent.lineages, sent.time);
+            self.lose(lost, hop(to, names.request), 1, false);
+        }
+        self.lineage.steps.release_all(&mut sent.lineages);
+    }
+
+    /// A service takes a request whose client is known, or is known not to be.
+    pub(super) fn take_request(
+        &mut self,
+        cx: &mut Context,
+        service: EntityId,
+        client: Option<EntityId>,
+        sequence: i64,
+    ) -> (VertexId, Option<Incoming>) {
+        let Some(client) = client else {
+            return (self.service_vertex(cx, service, None), None);
+        };
+        let node = self.home_of(cx, client);
+        let to = self.service_vertex(cx, service, Some(node));
+        let name = cx.entities.get(service).name();
+        let names = cx.entities.get(client).service_names();
+        let (Some(name), Some(names)) = (name, names) else {
+            return (to, None);
+        };
+        let sent = self.ways.services.sent.get_mut(&(name, sequence));
+        let mut sent = sent.into_iter().flatten();
+        let Some(sent) = sent.find(|s| s.client == client && !s.taken) else {
+            return (to, None);
+        };
+        sent.taken = true;
+        let incoming = Incoming {
+            vertex: sent.vertex,
+            time: sent.time,
+            name: names.request,
+            route: Route::Topic,
+            lineages: self.lineage.steps.share(&sent.lineages),
+            untold: sent.untold,
+        };
+        let expected = sent.to;
+        if let Some(vertex) = incoming.vertex {
+            if expected != Some(to) {
+                // Of several servers another one took it.
+                let hop_to = hop(to, names.request);
+                self.graph.count_published(vertex, hop_to, incoming.time);
+                if let Some(expected) = expected {
+                    let hop = hop(expected, names.request);
+                    let figures = self.graph.sent(vertex, hop, incoming.time);
+                    figures.published = figures.published.saturating_sub(1);
+                }
+            }
+            let hop = hop(to, names.request);
+            self.graph.count_taken(vertex, hop, incoming.time);
+        }
+        (to, Some(incoming))
+    }
+
+    /// A service's callback starts on a request.
+    pub(super) fn open_call(
+        &mut self,
+        cx: &mut Context,
+        instance: InstanceId,
+        vertex: VertexId,
+        client: Option<EntityId>,
+        key: CallKey,
+    ) {
+        self.drop_call(cx, key, true);
+        if let Some(client) = client {
+            self.ways.services.call_of.insert((client, key.2), key);
+        }
+        let call = Call {
+            vertex,
+            client,
+            state: CallState::Running(instance),
+            responded: None,
+            lineages: Lineages::default(),
+        };
+        self.ways.services.calls.insert(key, call);
+        if let Some(it) = self.instances.get_mut(instance) {
+            it.call = Some(key);
+        }
+        self.ways.services.call_order.push_back(key);
+        if self.ways.services.call_order.len() > MAX_CALLS {
+            if let Some(old) = self.ways.services.call_order.pop_front() {
+                self.drop_call(cx, old, true);
+            }
+        }
+    }
+
+    /// A service's callback ends, with its last output or end at `time`. True if its output, the
+    /// response, comes later: then the call keeps the lineages.
+    pub(super) fn end_call(
+        &mut self,
+        key: CallKey,
+        whole: bool,
+        (time, output): (u64, Option<NameId>),
+        lineages: Lineages,
+    ) -> bool {
+        let Some(call) = self.ways.services.calls.get_mut(&key) else {
+            return false;
+        };
+        let waits = whole && call.responded.is_none();
+        if waits {
+            call.state = CallState::Ended { time, output };
+            call.lineages = lineages;
+        } else if !matches!(call.state, CallState::Untold) {
+            call.state = CallState::Done;
+        }
+        waits
+    }
+
+    /// A service sends a response.
+    pub(super) fn respond(&mut self, cx: &mut Context, event: &Response) {
+        let it = cx.entities.get(event.service);
+        let (Some(name), Some(names)) = (it.name(), it.service_names()) else {
+            return;
+        };
+        let (time, response) = (event.time, names.response);
+        let key = (name, event.gid, event.sequence);
+        let call = self.ways.services.calls.get(&key);
+        if call.is_none_or(|call| call.responded.is_some()) {
+            return;
+        }
+        let made = match event.made_by {
+            MadeBy::Handed(hand) => self.take_hand(hand),
+            MadeBy::Service | MadeBy::Unknown => None,
+        };
+        let Some(call) = self.ways.services.calls.get_mut(&key) else {
+            return;
+        };
+        call.responded = Some(time);
+        if event.made_by != MadeBy::Service {
+            // The service only asked for it: what it had ends there.
+            if let CallState::Ended { time, output } = call.state {
+                self.lineage.finish(&call.lineages, time, output);
+            }
+            self.lineage.steps.release_all(&mut call.lineages);
+            let Some(made) = made else {
+                call.state = CallState::Untold;
+                cx.notes.count(Note::UnknownGoal(name), 1);
+                return;
+            };
+            call.state = CallState::Done;
+            (call.vertex, call.lineages) = (made.from, made.lineages);
+        }
+        let (vertex, client) = (call.vertex, call.client);
+        self.graph.vertex_mut(vertex).add_output(response);
+        match call.state {
+            CallState::Running(instance) => {
+                if let Some(it) = self.instances.get_mut(instance) {
+                    self.observer.published(it.thread, response, time);
+                    it.output = Some((time, response));
+                    call.lineages = self.lineage.steps.share(&it.lineages);
+                }
+            }
+            CallState::Ended { .. } => {
+                self.lineage.finish(&call.lineages, time, Some(response));
+            }
+            CallState::Done | CallState::Untold => {}
+        }
+        if let Some(client) = client {
+            let to = self.vertex(cx, client);
+            self.graph.count_published(vertex, hop(to, response), time);
+        }
+    }
+
+    /// Forgets a call.
+    fn drop_call(&mut self, cx: &mut Context, key: CallKey, lost: bool) {
+        let Some(mut call) = self.ways.services.calls.remove(&key) else {
+            return;
+        };
+        if let Some(client) = call.client {
+            let of = (client, key.2);
+            if self.ways.services.call_of.get(&of) == Some(&key) {
+                self.ways.services.call_of.remove(&of);
+            }
+        }
+        if let CallState::Running(instance) = call.state {
+            if let Some(it) = self.instances.get_mut(instance) {
+                it.call = None;
+            }
+        }
+        match (call.responded, call.client, call.state) {
+            (_, _, CallState::Untold) => {}
+            (Some(responded), Some(client), _) if lost => {
+                let to = self.vertex(cx, client);
+                if let Some(names) = cx.entities.get(client).service_names() {
+                    let item = (Some(call.vertex), call.lineages, responded);
+                    self.lose(item, hop(to, names.response), 1, false);
+                }
+            }
+            (None, _, CallState::Ended { time, output }) => {
+                self.lineage.finish(&call.lineages, time, output);
+            }
+            _ => {}
+        }
+        self.lineage.steps.release_all(&mut call.lineages);
+    }
+
+    /// A client takes a response.
+    pub(super) fn take_response(
+        &mut self,
+        cx: &mut Context,
+        client: EntityId,
+        sequence: i64,
+    ) -> Option<Incoming> {
+        let key = *self.ways.services.call_of.get(&(client, sequence))?;
+        let call = self.ways.services.calls.get(&key)?;
+        let time = call.responded?;
+        let (vertex, own) = (call.vertex, call.lineages);
+        let told = !matches!(call.state, CallState::Untold);
+        let name = cx.entities.get(client).service_names()?.response;
+        let to = self.vertex(cx, client);
+        if told {
+            self.graph.count_taken(vertex, hop(to, name), time);
+        }
+        let lineages = self.lineage.steps.share(&own);
+        self.drop_call(cx, key, false);
+        Some(Incoming {
+            vertex: told.then_some(vertex),
+            time,
+            name,
+            route: Route::Topic,
+            lineages,
+            untold: !told,
+        })
+    }
+
+    /// The recording has ended: lets go of all requests and calls. What waited since before `old`
+    /// is lost.
+    pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
+        while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
+            let mut sent = self.ways.services.sent(name, sequence).iter();
+            if sent.any(|s| s.client == client && is_old(s.time)) {
+                self.drop_sent(cx, name, sequence, client);
+            }
+        }
+        while let Some(key) = self.ways.services.call_order.pop_front() {
+            let call = self.ways.services.calls.get(&key);
+            let old = call.is_some_and(|c| c.responded.is_some_and(&is_old));
+            self.drop_call(cx, key, old);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{talk, Harness, PAIR};
+
+    #[test]
+    fn a_request_and_its_response_are_two_edges() {
+        let trace = format!(
+            "{PAIR}
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
+{}
+21000us cpu0 10/10 timer_call timer=0x50
+21000us cpu0 10/10 callback_start callback=0x60
+21010us cpu0 10/10 request_send rmw=0x1040 sequence=3
+21020us cpu0 10/10 callback_end callback=0x60
+22000us cpu1 20/20 request_take rmw=0x1030 gid=01010101010101010101010101010101 sequence=3
+22500us cpu1 20/20 response_send rmw=0x1030 gid=01010101010101010101010101010101 sequence=3 source_ns=-
+22600us cpu1 20/20 wait_set_init
+23000us cpu0 10/10 execute_start execute=client
+23000us cpu0 10/10 response_take rmw=0x1040 sequence=3 source_ns=0
+23100us cpu0 10/10 execute_end execute=client",
+            talk(11_000)
+        );
+        let edges = Harness::new(&trace).edges();
+        let service = "/listener:service(/s)@/talker";
+        assert!(edges.contains(&format!("/talker:timer(10ms) -> {service}: 1/1/0/0")));
+        assert!(edges.contains(&format!("{service} -> /talker:client(/s): 1/1/0/0")));
+    }
+}

@@ -1,0 +1,688 @@
+//! Topics through the middleware: which subscription takes which publisher's item, and which
+//! items are lost. Topic and source time stamp identify an item.
+
+use super::graph::{Hop, NodeBy, Route};
+use super::lineage::Incoming;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::entities::Entities;
+use crate::events::{Owner, Publication};
+use crate::ids::{EntityId, NodeId};
+use crate::index::{NameId, VertexId};
+use crate::notes::Note;
+use crate::Context;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// A published item.
+#[derive(Debug, Clone)]
+struct Item {
+    time: u64,
+    /// The publishing call had returned by then.
+    until: u64,
+    source_ns: Option<i64>,
+    vertex: Option<VertexId>,
+    lineages: Lineages,
+    /// A callback published it, and which cannot be told.
+    untold: bool,
+}
+
+/// An item's place: its publisher and the number among that one's items.
+type Place = (EntityId, u64);
+
+/// A publisher's items in flight.
+#[derive(Debug, Clone, Default)]
+struct Published {
+    /// Sequence number of the first item kept.
+    base: u64,
+    items: VecDeque<Item>,
+    /// It publishes without time stamps (Humble).
+    unstamped: bool,
+}
+
+impl Published {
+    /// Sequence number of the next item.
+    fn next(&self) -> u64 {
+        self.base + self.items.len() as u64
+    }
+}
+
+/// How far a subscription has read a publisher's items.
+#[derive(Debug, Clone)]
+struct Cursor {
+    publisher: EntityId,
+    /// Sequence number after the last item taken or passed over.
+    next: u64,
+    /// First item that was published while the subscription existed.
+    join: u64,
+    taken_any: bool,
+    /// This pair communicates through the process's memory. rclcpp drops copies that also come by
+    /// the middleware; they count nowhere.
+    intra: bool,
+    /// Items passed over that may yet turn up (takes on several threads can be recorded out of
+    /// order), and whether they counted as overwritten.
+    passed: VecDeque<(u64, bool)>,
+}
+
+/// How a taken item relates to those taken before.
+struct Take {
+    /// Items passed over.
+    passed: std::ops::Range<u64>,
+    /// It was passed over before; whether it counted as overwritten.
+    again: Option<bool>,
+    /// It is not one of those that the subscription had to take.
+    latched: bool,
+    /// It was taken before.
+    doubled: bool,
+    /// The pair's first take.
+    first: bool,
+    intra: bool,
+}
+
+/// Items in flight, and how far subscriptions have read them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Topics {
+    /// By publisher.
+    published: Vec<Option<Box<Published>>>,
+    /// By subscription.
+    cursors: Vec<Vec<Cursor>>,
+    /// Items by topic and time stamp; older ones with the same are in `twins`.
+    stamped: FxHashMap<(NameId, i64), Place>,
+    twins: FxHashMap<(NameId, i64), Vec<Place>>,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC: the last one and the one before.
+    offsets: Vec<i64>,
+}
+
+/// Items kept of a publisher for late subscribers, at most.
+const MAX_LATCHED: u64 = 32;
+/// Items kept of a publisher, at most.
+const MAX_ITEMS: u64 = 2048;
+/// Queue depth taken for a subscription whose depth is unknown.
+const UNKNOWN_DEPTH: u64 = 1024;
+/// Items passed over that are kept per pair.
+const MAX_PASSED: usize = 32;
+/// How far a time stamp may lie outside of its publishing call (clock offsets are sampled).
+const STAMP_TOLERANCE_NS: u64 = 200_000;
+/// Items older than a stamp by so much are not searched for it.
+const STAMP_WINDOW_NS: u64 = 10_000_000_000;
+
+/// What two samples of the clocks' difference are apart by at least if the clock was set.
+const STEP_NS: u64 = 1_000_000;
+
+impl Topics {
+    /// The clocks' difference was sampled. Returns whether the machine's clock was set since.
+    pub(super) fn set_offset(&mut self, offset: i64) -> bool {
+        let before = self.offsets.first().copied();
+        if self.offsets.first() != Some(&offset) {
+            self.offsets.insert(0, offset);
+            self.offsets.truncate(2);
+        }
+        before.is_some_and(|before| before.abs_diff(offset) > STEP_NS)
+    }
+
+    fn published(&self, publisher: EntityId) -> Option<&Published> {
+        self.published.get(publisher.index())?.as_deref()
+    }
+
+    fn published_mut(&mut self, publisher: EntityId) -> Option<&mut Published> {
+        self.published.get_mut(publisher.index())?.as_deref_mut()
+    }
+
+    /// Sequence number of a publisher's next item.
+    fn next(&self, publisher: EntityId) -> u64 {
+        self.published(publisher).map_or(0, Published::next)
+    }
+
+    fn cursors(&self, subscription: EntityId) -> &[Cursor] {
+        let cursors = self.cursors.get(subscription.index());
+        cursors.map_or(&[], Vec::as_slice)
+    }
+
+    /// A subscription's cursor for a publisher, made when missing: it joins at `join`.
+    fn cursor(&mut self, subscription: EntityId, publisher: EntityId, join: u64) -> &mut Cursor {
+        let s = subscription.index();
+        if self.cursors.len() <= s {
+            self.cursors.resize_with(s + 1, Vec::new);
+        }
+        let cursors = &mut self.cursors[s];
+        let i = match cursors.iter().position(|c| c.publisher == publisher) {
+            Some(i) => i,
+            None => {
+                cursors.push(Cursor {
+                    publisher,
+                    next: join,
+                    join,
+                    taken_any: false,
+                    intra: false,
+                    passed: VecDeque::new(),
+                });
+                cursors.len() - 1
+            }
+        };
+        &mut cursors[i]
+    }
+
+    /// Notes that a pair communicates within its process.
+    pub(super) fn set_intra(&mut self, subscription: EntityId, publisher: EntityId) {
+        let next = self.next(publisher);
+        self.cursor(subscription, publisher, next).intra = true;
+    }
+
+    /// The publishing call of a publisher's last item had returned by `time`.
+    pub(super) fn returned(&mut self, publisher: EntityId, time: u64) {
+        let published = self.published_mut(publisher);
+        if let Some(item) = published.and_then(|p| p.items.back_mut()) {
+            item.until = item.until.min(time);
+        }
+    }
+
+    fn push(&mut self, publisher: EntityId, item: Item) -> u64 {
+        let p = publisher.index();
+        if self.published.len() <= p {
+            self.published.resize(p + 1, None);
+        }
+        let published = self.published[p].get_or_insert_with(Box::default);
+        let sequence = published.next();
+        published.unstamped |= item.source_ns.is_none();
+        published.items.push_back(item);
+        sequence
+    }
+
+    // ---- time stamps
+
+    fn stamp(&mut self, name: NameId, source_ns: i64, place: Place) {
+        let key = (name, source_ns);
+        if let Some(old) = self.stamped.insert(key, place) {
+            self.twins.entry(key).or_default().push(old);
+        }
+    }
+
+    fn unstamp(&mut self, name: NameId, source_ns: i64, place: Place) {
+        let key = (name, source_ns);
+        if self.stamped.get(&key) == Some(&place) {
+            self.stamped.remove(&key);
+        }
+        if self.twins.is_empty() {
+            return;
+        }
+        if let Some(twins) = self.twins.get_mut(&key) {
+            twins.retain(|&t| t != place);
+            if twins.is_empty() {
+                self.twins.remove(&key);
+            }
+        }
+    }
+
+    /// An item, if it is still kept.
+    fn item(&self, (publisher, sequence): Place) -> Option<&Item> {
+        let published = self.published(publisher)?;
+        let i = sequence.checked_sub(published.base)?;
+        published.items.get(usize::try_from(i).ok()?)
+    }
+
+    /// Finds the item with a time stamp that a subscription has not yet taken.
+    fn find_item(
+        &mut self,
+        entities: &Entities,
+        subscription: EntityId,
+        name: NameId,
+        source_ns: i64,
+    ) -> Option<Place> {
+        let key = (name, source_ns);
+        let Some(&last) = self.stamped.get(&key) else {
+            return self.find_unstamped(entities, name, source_ns);
+        };
+        let Some(twins) = self.twins.get(&key) else {
+            return Some(last);
+        };
+        // The oldest that is not yet taken.
+        let cursors = self.cursors(subscription);
+        let is_fresh = |&(publisher, sequence): &Place| {
+            let cursor = cursors.iter().find(|c| c.publisher == publisher);
+            cursor.is_none_or(|c| {
+                sequence >= c.next || sequence < c.join || c.passed.iter().any(|p| p.0 == sequence)
+            })
+        };
+        twins.iter().copied().chain([last]).find(is_fresh)
+    }
+
+    /// Humble: the time stamp lies within the call that published.
+    fn find_unstamped(
+        &mut self,
+        entities: &Entities,
+        name: NameId,
+        source_ns: i64,
+    ) -> Option<Place> {
+        let publishers = &entities.endpoints(Some(name)).publishers;
+        let mut best: Option<(u64, Place)> = None;
+        for &offset in &self.offsets {
+            let at = source_ns.checked_sub(offset);
+            let Some(at) = at.and_then(|t| u64::try_from(t).ok()) else {
+                continue;
+            };
+            for &p in publishers {
+                let published = self.published(p).filter(|p| p.unstamped);
+                if let Some((off, sequence)) = published.and_then(|p| nearest(p, at)) {
+                    if best.is_none_or(|b| off < b.0) {
+                        best = Some((off, (p, sequence)));
+                    }
+                }
+            }
+            if best.is_some() {
+                break;
+            }
+        }
+        let (_, (publisher, sequence)) = best?;
+        let published = self.published_mut(publisher)?;
+        let i = usize::try_from(sequence - published.base).ok()?;
+        published.items.get_mut(i)?.source_ns = Some(source_ns);
+        self.stamp(name, source_ns, (publisher, sequence));
+        Some((publisher, sequence))
+    }
+
+    /// Moves a subscription's cursor over an item that it takes.
+    fn advance(
+        &mut self,
+        subscription: EntityId,
+        live: bool,
+        (publisher, sequence): Place,
+    ) -> Take {
+        let next = self.next(publisher);
+        let c = self.cursor(subscription, publisher, next);
+        let mut take = Take {
+            passed: 0..0,
+            again: None,
+            latched: false,
+            doubled: false,
+            first: !c.taken_any,
+            intra: c.intra,
+        };
+        c.taken_any = true;
+        if !live {
+            // Already replaced: items are no longer counted for it as they are published.
+            take.latched = true;
+        } else if sequence >= c.next {
+            take.passed = c.next..sequence;
+            c.next = sequence + 1;
+        } else if let Some(i) = c.passed.iter().position(|p| p.0 == sequence) {
+            take.again = c.passed.remove(i).map(|p| p.1);
+        } else {
+            // From before it existed, or once more.
+            take.latched = true;
+            take.doubled = sequence >= c.join;
+        }
+        take
+    }
+
+    /// Whether an item may still be taken by a live subscription of its topic.
+    fn is_awaited(&self, entities: &Entities, name: NameId, (publisher, sequence): Place) -> bool {
+        let awaits = |c: &Cursor| c.publisher == publisher && c.next <= sequence;
+        let takers = &entities.endpoints(Some(name)).subscriptions;
+        let hears = |s| entities.hears(s, publisher);
+        takers
+            .iter()
+            .any(|&s| hears(s) && self.cursors(s).iter().any(awaits))
+    }
+}
+
+/// The item without a stamp that was published nearest to a time, and how far from it.
+fn nearest(published: &Published, at: u64) -> Option<(u64, u64)> {
+    let mut best: Option<(u64, u64)> = None;
+    for (i, item) in published.items.iter().enumerate().rev() {
+        if item.source_ns.is_some() {
+            continue;
+        }
+        let early = item.time.saturating_sub(at);
+        let late = at.saturating_sub(item.until);
+        let off = early.max(late);
+        if off <= STAMP_TOLERANCE_NS && best.is_none_or(|b| off < b.0) {
+            best = Some((off, published.base + i as u64));
+        }
+        if off == 0 || at.saturating_sub(item.time) > STAMP_WINDOW_NS {
+            break;
+        }
+    }
+    best
+}
+
+impl Flow {
+    // ---- publications
+
+    /// Common to all publications by a vertex: its outputs, the instance's last output, its node.
+    pub(super) fn published_by(
+        &mut self,
+        cx: &mut Context,
+        owner: Owner,
+        vertex: Option<VertexId>,
+        name: NameId,
+        (by, node): (NodeBy, NodeId),
+        time: u64,
+    ) {
+        let Some(vertex) = vertex else {
+            return;
+        };
+        let nodes = &cx.entities.nodes;
+        let v = self.graph.vertex_mut(vertex);
+        v.add_output(name);
+        v.sent_by(by, node, |a, b| nodes.settled(a) == nodes.settled(b));
+        if let Owner::Instance(i) = owner {
+            if let Some(it) = self.instances.get_mut(i) {
+                self.observer.published(it.thread, name, time);
+                if !self.lineage.ignores(name) {
+                    it.output = Some((time, name));
+                }
+            }
+        }
+    }
+
+    /// A message is published through the middleware.
+    pub(super) fn publish(&mut self, cx: &mut Context, event: &Publication) {
+        let (publisher, time) = (event.publisher, event.time);
+        let Some(name) = cx.entities.get(publisher).name() else {
+            return;
+        };
+        let node = self.node_of(cx, publisher);
+        let owner = self.resolve(event.owner);
+        let (vertex, own) = self.source(owner);
+        if vertex.is_none() && owner == Owner::Outside {
+            cx.notes.count(Note::Outside(name), 1);
+        }
+        if owner == Owner::Untold {
+            cx.notes.count(Note::UnknownWaiter(name), 1);
+        }
+        let home = self.home_of(cx, publisher);
+        self.published_by(cx, owner, vertex, name, (NodeBy::Topic, home), time);
+        let (mut lineages, mut beyond) = (Lineages::default(), Vec::new());
+        if !self.lineage.ignores(name) {
+            lineages = self.lineage.steps.share(&own);
+            let message = event.message;
+            beyond =
+                self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);
+        }
+        if self.cuts.end_at(name) {
+            let all = [own.as_slice(), lineages.as_slice(), &beyond];
+            self.lineage.end_cut(all, name, time);
+        }
+        let output = (Some(name), time, event.source_ns);
+        self.observer
+            .left(&self.lineage, lineages.as_slice(), output);
+        // They are followed no further, but came this far.
+        self.observer.left(&self.lineage, &beyond, output);
+        for step in beyond {
+            self.lineage.steps.release(step);
+        }
+        let item = Item {
+            time,
+            until: u64::MAX,
+            source_ns: event.source_ns,
+            vertex,
+            lineages,
+            untold: owner == Owner::Untold,
+        };
+        let sequence = self.ways.topics.push(publisher, item);
+        let deepest = self.await_item(cx, (vertex, time), name, (publisher, sequence));
+        if let Some(source_ns) = event.source_ns {
+            self.ways
+                .topics
+                .stamp(name, source_ns, (publisher, sequence));
+        }
+        self.let_go(cx, publisher, name, deepest);
+    }
+
+    /// Counts a published item for each subscription of its topic. Returns their greatest queue
+    /// depth.
+    fn await_item(
+        &mut self,
+        cx: &mut Context,
+        (vertex, time): (Option<VertexId>, u64),
+        name: NameId,
+        (publisher, sequence): Place,
+    ) -> u64 {
+        let mut deepest = 0;
+        let takers = cx.entities.endpoints(Some(name)).subscriptions.len();
+        for i in 0..takers {
+            let s = cx.entities.endpoints(Some(name)).subscriptions[i];
+            if !cx.entities.hears(s, publisher) {
+                continue;
+            }
+            deepest = deepest.max(match cx.entities.get(s).depth() {
+                0 => UNKNOWN_DEPTH,
+                depth => depth,
+            });
+            let intra = self.ways.topics.cursor(s, publisher, sequence).intra;
+            if let (Some(vertex), false) = (vertex, intra) {
+                let to = self.vertex(cx, s);
+                let route = Route::Topic;
+                let hop = Hop { to, name, route };
+                self.graph.count_published(vertex, hop, time);
+            }
+        }
+        deepest
+    }
+
+    /// Lets go of a publisher's items that all have taken, and that nobody can take any more.
+    fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
+        let depth = cx.entities.get(publisher).depth();
+        let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
+        let keep = (depth.clamp(1, MAX_LATCHED) as usize).min(most);
+        while let Some(published) = self.ways.topics.published(publisher) {
+            let (kept, first) = (published.items.len(), (publisher, published.base));
+            let full = kept > most;
+            if kept <= keep || !full && self.ways.topics.is_awaited(&cx.entities, name, first) {
+                return;
+            }
+            self.drop_item(cx, publisher, name, true);
+        }
+    }
+
+    /// Forgets a publisher's oldest item. With `count`, subscriptions that have not taken it have
+    /// lost it.
+    fn drop_item(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, count: bool) {
+        let Some(published) = self.ways.topics.published_mut(publisher) else {
+            return;
+        };
+        let Some(mut item) = published.items.pop_front() else {
+            return;
+        };
+        let sequence = published.base;
+        published.base += 1;
+        let takers = match count {
+            true => cx.entities.endpoints(Some(name)).subscriptions.len(),
+            false => 0,
+        };
+        for i in 0..takers {
+            let s = cx.entities.endpoints(Some(name)).subscriptions[i];
+            if !cx.entities.hears(s, publisher) {
+                continue;
+            }
+            let c = self.ways.topics.cursor(s, publisher, sequence + 1);
+            if c.next > sequence {
+                continue;
+            }
+            c.next = sequence + 1;
+            if !c.intra {
+                let to = self.vertex(cx, s);
+                let route = Route::Topic;
+                self.lose(
+                    (item.vertex, item.lineages, item.time),
+                    Hop { to, name, route },
+                    1,
+                    false,
+                );
+            }
+        }
+        self.lineage.steps.release_all(&mut item.lineages);
+        if let Some(stamp) = item.source_ns {
+            self.ways.topics.unstamp(name, stamp, (publisher, sequence));
+        }
+    }
+
+    // ---- takes
+
+    /// A subscription takes an item: settles what it passed over, and returns its publisher.
+    /// The lineages of the result are shared. Without `callback`, the item counts as taken, but
+    /// nothing ran on it.
+    pub(super) fn take(
+        &mut self,
+        cx: &mut Context,
+        subscription: EntityId,
+        source_ns: i64,
+        callback: bool,
+    ) -> Option<Incoming> {
+        let name = cx.entities.get(subscription).name()?;
+        let live = cx.entities.get(subscription).live;
+        let place = self
+            .ways
+            .topics
+            .find_item(&cx.entities, subscription, name, source_ns)?;
+        let item = self.ways.topics.item(place)?;
+        let (vertex, time, own) = (item.vertex, item.time, item.lineages);
+        let untold = item.untold;
+        let take = self.ways.topics.advance(subscription, live, place);
+        if take.intra {
+            return None;
+        }
+        let hop = Hop {
+            to: self.vertex(cx, subscription),
+            name,
+            route: Route::Topic,
+        };
+        if let Some(overwritten) = take.again {
+            self.lose((vertex, own, time), hop, -1, overwritten);
+        }
+        let depth = cx.entities.get(subscription).depth();
+        let published = self.ways.topics.next(place.0);
+        for sequence in take.passed {
+            // Before the first take the two may not have been connected yet.
+            let filled = depth > 0 && published - sequence > depth;
+            let overwritten = filled && !take.first;
+            self.pass_over(subscription, (place.0, sequence), hop, overwritten);
+        }
+        if take.doubled && cx.entities.get(subscription).link.is_some() {
+            // Over a link an item comes once.
+            cx.notes.count(Note::Doubled(name), 1);
+        } else if let Some(vertex) = vertex {
+            let figures = self.graph.sent(vertex, hop, time);
+            figures.published += u64::from(take.latched);
+            figures.taken += 1;
+        }
+        callback.then(|| Incoming {
+            vertex,
+            time,
+            name,
+            route: Route::Topic,
+            lineages: self.lineage.steps.share(&own),
+            untold,
+        })
+    }
+
+    /// A subscription has passed over an item, which counts as lost until it turns up.
+    fn pass_over(&mut self, subscription: EntityId, place: Place, hop: Hop, overwritten: bool) {
+        let Some(item) = self.ways.topics.item(place) else {
+            return;
+        };
+        let lost = (item.vertex, item.lineages, item.time);
+        self.lose(lost, hop, 1, overwritten);
+        let passed = &mut self.ways.topics.cursor(subscription, place.0, 0).passed;
+        if passed.len() >= MAX_PASSED {
+            passed.pop_front();
+        }
+        passed.push_back((place.1, overwritten));
+    }
+
+    // ---- clearing up
+
+    /// Drops what is kept for an entity whose place may be used again.
+    pub(super) fn free_topics(&mut self, cx: &Context, e: EntityId) {
+        if let Some(cursors) = self.ways.topics.cursors.get_mut(e.index()) {
+            cursors.clear();
+        }
+        let published = self.ways.topics.published.get_mut(e.index());
+        let Some(published) = published.and_then(Option::take) else {
+            return;
+        };
+        let name = cx.entities.get(e).name();
+        for (sequence, mut item) in (published.base..).zip(published.items) {
+            self.lineage.steps.release_all(&mut item.lineages);
+            if let (Some(name), Some(stamp)) = (name, item.source_ns) {
+                self.ways.topics.unstamp(name, stamp, (e, sequence));
+            }
+        }
+        for &s in &cx.entities.endpoints(name).subscriptions {
+            if let Some(cursors) = self.ways.topics.cursors.get_mut(s.index()) {
+                cursors.retain(|c| c.publisher != e);
+            }
+        }
+    }
+
+    /// The recording has ended: lets go of all items. Those from an old time are lost.
+    pub(super) fn settle_topics(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
+        for p in 0..self.ways.topics.published.len().min(cx.entities.len()) {
+            let p = EntityId::new(p);
+            let Some(name) = cx.entities.get(p).name() else {
+                continue;
+            };
+            while let Some(published) = self.ways.topics.published(p) {
+                let Some(item) = published.items.front() else {
+                    break;
+                };
+                let count = is_old(item.time);
+                self.drop_item(cx, p, name, count);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{listen, talk, Harness, PAIR};
+
+    const EDGE: &str = "/talker:timer(10ms) -> /listener:subscription(/t)";
+
+    #[test]
+    fn a_passed_over_item_is_lost_until_it_turns_up() {
+        let items = [11_000, 21_000, 31_000].map(talk).concat();
+        let takes = [listen(31_200, 11_000), listen(31_400, 31_000)].concat();
+        let mut harness = Harness::new(&[PAIR, &items, &takes].concat());
+        assert_eq!(harness.edges(), [format!("{EDGE}: 3/2/1/0")]);
+        harness.push(&listen(31_600, 21_000));
+        assert_eq!(harness.edges(), [format!("{EDGE}: 3/3/0/0")]);
+    }
+
+    #[test]
+    fn a_queue_that_keeps_the_last_overwrites_and_loses_nothing() {
+        let items = [11_000, 21_000, 31_000, 41_000, 51_000].map(talk).concat();
+        let takes = [listen(11_200, 11_000), listen(51_400, 51_000)].concat();
+        let edges = |depth: u64| {
+            let pair = PAIR.replace("depth=2", &format!("depth={depth}"));
+            Harness::new(&(pair + &items + &takes)).edges()
+        };
+        assert_eq!(edges(1), [format!("{EDGE}: 5/2/0/3")]);
+        // The last two were still in the queue, and did not come.
+        assert_eq!(edges(3), [format!("{EDGE}: 5/2/2/1")]);
+    }
+
+    #[test]
+    fn before_the_first_take_the_two_may_not_have_been_connected() {
+        let items = [11_000, 21_000].map(talk).concat();
+        let harness = Harness::new(&[PAIR, &items, &listen(21_200, 21_000)].concat());
+        assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/1/0")]);
+    }
+
+    #[test]
+    fn a_stamp_between_call_and_return_identifies_an_unstamped_item() {
+        let trace = format!(
+            "{PAIR}
+1ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=1000ms
+11000us cpu0 10/10 timer_call timer=0x50
+11000us cpu0 10/10 callback_start callback=0x60
+11000us cpu0 10/10 publish rmw=0x1010 source_ns=-
+11050us cpu0 10/10 callback_end callback=0x60
+{}",
+            listen(11_300, 1_011_020)
+        );
+        assert_eq!(Harness::new(&trace).edges(), [format!("{EDGE}: 1/1/0/0")]);
+        let foreign = trace.replace("source_ns=1011020us", "source_ns=1013000us");
+        assert_eq!(Harness::new(&foreign).edges(), [format!("{EDGE}: 1/0/0/0")]);
+    }
+}

@@ -1,0 +1,99 @@
+//! A run whose mode switched, as one run per mode.
+
+use super::Synth;
+use crate::mode_rules::ModeId;
+use onbeat_document::schema::Run;
+use std::collections::BTreeMap;
+
+/// The runs of a recording: one, or one per mode that was active.
+pub(super) struct Parts {
+    /// By name of the mode.
+    pub(super) runs: Vec<Run>,
+    /// By number of the mode: its run.
+    of_mode: Vec<usize>,
+}
+
+impl Parts {
+    /// The run of a mode.
+    pub(super) fn of(&self, mode: ModeId) -> &Run {
+        &self.runs[self.of_mode[mode.index()]]
+    }
+
+    /// The modes that were active, with the run of each.
+    pub(super) fn modes(&self) -> impl Iterator<Item = (Vec<ModeId>, &Run)> {
+        self.runs.iter().enumerate().map(|(i, run)| {
+            let modes = self.of_mode.iter().enumerate().filter(move |m| *m.1 == i);
+            (modes.map(|m| ModeId::new(m.0)).collect(), run)
+        })
+    }
+
+    /// The parts of a run.
+    pub(super) fn of_run(synth: &Synth, whole: Run) -> Self {
+        let recording = &synth.recording;
+        let first = recording.first.unwrap_or(recording.now);
+        let stretches = synth.flow.graph.switches.stretches(first, recording.now);
+        let names = &synth.modes.names;
+        // By name, which does not depend on the order of the rules: start and length.
+        let mut seen: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for &(mode, start, end) in &stretches {
+            let of = seen.entry(&names[mode.index()]).or_insert((start, 0));
+            of.1 += end - start;
+        }
+        if seen.len() > 1 {
+            seen.retain(|_, of| of.1 > 0);
+        }
+        let last = stretches.last().map_or("", |s| names[s.0.index()].as_str());
+        let of_name = |name: &String| seen.keys().position(|seen| seen == name);
+        // What came in no time at all goes to the first that lasted.
+        let of_mode = names.iter().map(|n| of_name(n).unwrap_or_default());
+        let mut parts = Parts {
+            of_mode: of_mode.collect(),
+            runs: Vec::new(),
+        };
+        if seen.len() == 1 {
+            let mode = seen
+                .keys()
+                .next()
+                .map_or_else(String::new, |m| m.to_string());
+            parts.runs.push(Run { mode, ..whole });
+            return parts;
+        }
+        for (i, (mode, &(start, length))) in seen.iter().enumerate() {
+            parts.runs.push(Run {
+                id: format!("{}#{}", whole.id, i + 1),
+                mode: mode.to_string(),
+                start: whole.start.saturating_add(start - first),
+                duration_ns: length,
+                events: 0,
+                lost: BTreeMap::new(),
+                ..whole.clone()
+            });
+        }
+        for (mode, events) in recording.events.iter() {
+            parts.runs[parts.of_mode[mode.index()]].events += events;
+        }
+        for (mode, lost) in recording.lost.iter() {
+            let of = &mut parts.runs[parts.of_mode[mode.index()]].lost;
+            for (kind, n) in lost {
+                *of.entry(kind.clone()).or_default() += n;
+            }
+        }
+        parts.add_rest(&whole, last);
+        parts
+    }
+
+    /// What the manifest says beyond the events: time after the last event belongs to the last mode;
+    /// of what was lost unseen it is not known when, and the first has it.
+    fn add_rest(&mut self, whole: &Run, last: &str) {
+        let length: u64 = self.runs.iter().map(|r| r.duration_ns).sum();
+        if let Some(run) = self.runs.iter_mut().find(|r| r.mode == last) {
+            run.duration_ns += whole.duration_ns.saturating_sub(length);
+        }
+        for (kind, &n) in &whole.lost {
+            let told: u64 = self.runs.iter().filter_map(|r| r.lost.get(kind)).sum();
+            if n > told {
+                *self.runs[0].lost.entry(kind.clone()).or_default() += n - told;
+            }
+        }
+    }
+}

@@ -1,0 +1,632 @@
+//! rclpy's continuations: code that waits for a response runs later, as a task after the last
+//! callback of the round, on any worker. The stretch between the last trigger and the next wait
+//! is then the client's callback; it begins once something is published in it.
+
+use super::account::Mark;
+use super::clients::Fit;
+use super::span::{longer, CallbackSpan};
+use super::Spans;
+use crate::entities::ActionPart;
+use crate::events::{Begin, Ending, Input, Owner, SpanEvent};
+use crate::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
+use crate::index::NameId;
+use crate::values::{Cpus, Idle, Release, Totals};
+use crate::Context;
+
+/// A response that rclpy has taken; the code that waits for it runs later.
+#[derive(Debug, Clone)]
+pub(super) struct PendingResponse {
+    pub(super) client: EntityId,
+    pub(super) input: Input,
+    pub(super) thread: ThreadIndex,
+    pub(super) taken_at: u64,
+    /// The executor's own handling: from the trigger before it to the last one after it.
+    pub(super) from: Mark,
+    pub(super) to: Mark,
+    pub(super) idle: Option<Idle>,
+    pub(super) cpus: Cpus,
+    /// What its code published may have been given to nobody.
+    pub(super) doubtful: bool,
+}
+
+/// Which response's code publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    Nobodys,
+    /// That of this one, by its place, and how well it fits.
+    One(usize, Fit),
+    /// That of one of several clients which fit alike.
+    Several(Fit),
+}
+
+impl Chosen {
+    fn fit(self) -> Fit {
+        match self {
+            Chosen::Nobodys => Fit::None,
+            Chosen::One(_, fit) | Chosen::Several(fit) => fit,
+        }
+    }
+}
+
+/// Code that waited for a response, or executes a goal, and has published something.
+#[derive(Debug, Clone)]
+pub(super) struct Continuation {
+    /// The client that got the response, or the task.
+    pub(super) entity: EntityId,
+    pub(super) instance: InstanceId,
+    pub(super) cpus: Cpus,
+    /// No other response was waited for, so its times teach what is usual for the client.
+    pub(super) alone: bool,
+    pub(super) from: Mark,
+    pub(super) last_publication: Mark,
+    /// The trigger after its last publication.
+    pub(super) trigger: Option<Mark>,
+    /// It has asked for its goal's result.
+    pub(super) asked: bool,
+    /// It executes a goal.
+    pub(super) goal: Option<Goal>,
+}
+
+/// A goal that a task executes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Goal {
+    pub(super) action: NameId,
+    /// Its own times before this stretch.
+    pub(super) earlier: Totals,
+    /// It has published its last state.
+    pub(super) done: bool,
+}
+
+/// How long a response that no code seems to wait for is kept.
+const PENDING_NS: u64 = 200_000_000;
+
+/// The same on a pool, where the code may wait for a CPU. A client whose code has never shown has
+/// none that does.
+const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
+
+/// Most responses that are kept.
+const MAX_PENDING: usize = 64;
+
+impl Spans {
+    // ---- responses that code waits for
+
+    /// Keeps the response of a span that [waits](Spans::waits_for_response).
+    pub(super) fn push_pending(&mut self, ti: ThreadIndex, span: &CallbackSpan) {
+        let (Some(client), Some(triggered)) = (span.entity, span.triggered()) else {
+            return;
+        };
+        if triggered.pushed {
+            return;
+        }
+        let response = PendingResponse {
+            client,
+            input: span.input,
+            thread: ti,
+            taken_at: span.from.time,
+            from: span.from,
+            to: triggered.last,
+            idle: self.threads[ti].phase.idle(),
+            cpus: span.cpus,
+            doubtful: false,
+        };
+        self.push_response(ti, response);
+    }
+
+    /// Keeps a response that code waits for.
+    pub(super) fn push_response(&mut self, ti: ThreadIndex, response: PendingResponse) {
+        let process = self.threads[ti].process.index();
+        if self.processes[process].pending.len() >= MAX_PENDING {
+            if let Some(old) = self.processes[process].pending.pop_front() {
+                self.run_unshown(&old);
+            }
+        }
+        self.processes[process].pending.push_back(response);
+    }
+
+    /// Takes the responses that were taken on this thread.
+    fn take_pending(&mut self, ti: ThreadIndex) -> Vec<PendingResponse> {
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        let mine = |p: &PendingResponse| p.thread == ti;
+        let (mine, others): (Vec<_>, Vec<_>) = pending.drain(..).partition(mine);
+        *pending = others.into();
+        mine
+    }
+
+    /// A client's callback ran on a thread from one mark to another.
+    fn run_pending(&mut self, ti: ThreadIndex, pending: &PendingResponse, from: Mark, to: Mark) {
+        let instance = self.begin_pending(ti, pending, from);
+        let spent = to.totals.since(&from.totals);
+        let end = (to.time, spent);
+        self.end(ti, instance, end, Ending::Inferred, pending.cpus);
+    }
+
+    /// A client's callback ran, and nothing has shown it. What waits for work runs its code itself,
+    /// before it waits again: there was none. In a pool it may have run on any thread.
+    fn run_unshown(&mut self, pending: &PendingResponse) {
+        let ti = pending.thread;
+        if self.threads[ti].waits && !pending.doubtful {
+            return self.run_pending(ti, pending, pending.from, pending.to);
+        }
+        if !pending.doubtful {
+            self.habits.learn_silent(pending.client);
+        }
+        let instance = self.begin_pending(ti, pending, pending.from);
+        let spent = pending.to.totals.since(&pending.from.totals);
+        let end = (pending.to.time, spent);
+        self.end(ti, instance, end, Ending::Unshown, pending.cpus);
+    }
+
+    fn begin_pending(
+        &mut self,
+        ti: ThreadIndex,
+        pending: &PendingResponse,
+        from: Mark,
+    ) -> InstanceId {
+        let instance = self.instances.next();
+        self.out.push(SpanEvent::Begin(Begin {
+            instance,
+            entity: pending.client,
+            start: from.time,
+            thread: self.threads[ti].id,
+            input: if pending.doubtful {
+                Input::Untold
+            } else {
+                pending.input
+            },
+            idle: pending.idle,
+            release: Release::Unknown,
+        }));
+        instance
+    }
+
+    /// Ends the wait for responses for which no code seems to wait: the executor's handling is
+    /// all there was.
+    fn expire_pending(&mut self, process: ProcessIndex, time: u64) {
+        loop {
+            let pending = &self.processes[process.index()].pending;
+            let Some(at) = pending.iter().position(|p| self.is_overdue(p, time)) else {
+                return;
+            };
+            if let Some(old) = self.processes[process.index()].pending.remove(at) {
+                self.run_unshown(&old);
+            }
+        }
+    }
+
+    fn is_overdue(&self, pending: &PendingResponse, time: u64) -> bool {
+        let at_once = self.threads[pending.thread].waits || self.habits.is_silent(pending.client);
+        let limit = if at_once {
+            PENDING_NS
+        } else {
+            PENDING_IN_POOL_NS
+        };
+        time.saturating_sub(pending.taken_at) >= limit
+    }
+
+    /// Ends the wait for all responses of a process.
+    pub(super) fn end_pending(&mut self, process: ProcessIndex) {
+        while let Some(old) = self.processes[process.index()].pending.pop_front() {
+            self.run_unshown(&old);
+        }
+    }
+
+    // ---- rounds of the executor
+
+    /// The executor goes on after a continuation.
+    pub(super) fn end_continuation_round(&mut self, ti: ThreadIndex, time: u64, round_ends: bool) {
+        self.close_continuation(ti, time);
+        if round_ends {
+            // The other waiting code has had its turn too, and has published nothing.
+            for pending in self.take_pending(ti) {
+                self.run_pending(ti, &pending, pending.from, pending.to);
+            }
+        }
+    }
+
+    /// The executor goes on. `tail` is the stretch after the last callback, in which code that
+    /// waited for responses may have run.
+    pub(super) fn end_round(
+        &mut self,
+        ti: ThreadIndex,
+        time: u64,
+        round_ends: bool,
+        tail: Option<(Mark, Mark)>,
+    ) {
+        let process = self.threads[ti].process;
+        if self.processes[process.index()].pending.is_empty() {
+            if let (true, Some((from, to))) = (round_ends, tail) {
+                let spent = to.totals.since(&from.totals).exec_ns;
+                self.threads[ti].rounds.overhead.add(spent);
+            }
+            return;
+        }
+        if round_ends && !self.threads[ti].is_rclcpp() {
+            let waiting = self.take_pending(ti);
+            if !waiting.is_empty() {
+                let thread = &self.threads[ti];
+                let now = thread.account.mark(time);
+                let from = thread.rounds.last_trigger.unwrap_or(now);
+                let (from, mut to) = tail.unwrap_or((from, now));
+                if to.time == now.time {
+                    to = self.without_overhead(ti, from, to);
+                }
+                self.split_stretch(ti, waiting, from, to);
+            }
+        }
+        self.expire_pending(process, time);
+    }
+
+    /// The stretch of a span that waits for a response in which the waiting code may have run.
+    pub(super) fn waiting_stretch(
+        &self,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+        time: u64,
+    ) -> Option<(Mark, Mark)> {
+        let triggered = span.triggered()?;
+        let now = self.threads[ti].account.mark(time);
+        longer(triggered.longest, triggered.last, now)
+    }
+
+    /// Several callbacks shared a stretch of time with nothing in between that tells them apart:
+    /// each gets a part by its usual execution time.
+    fn split_stretch(
+        &mut self,
+        ti: ThreadIndex,
+        waiting: Vec<PendingResponse>,
+        from: Mark,
+        to: Mark,
+    ) {
+        let weights = waiting.iter().map(|w| self.habits.mean_ns(w.client));
+        let weights: Vec<u64> = weights.collect();
+        let total: u128 = weights.iter().map(|&w| u128::from(w)).sum();
+        let spent = to.totals.since(&from.totals);
+        let part = |value: u64, sum: u128| (u128::from(value) * sum / total.max(1)) as u64;
+        let (mut sum, mut start) = (0, from);
+        for (i, w) in waiting.iter().enumerate() {
+            sum += u128::from(weights[i]);
+            let mut end = to;
+            if i + 1 < waiting.len() {
+                end = from;
+                end.time += part(to.time.saturating_sub(from.time), sum);
+                end.totals.exec_ns += part(spent.exec_ns, sum);
+                end.totals.preempted_ns += part(spent.preempted_ns, sum);
+                end.totals.blocked_ns += part(spent.blocked_ns, sum);
+            }
+            if waiting.len() == 1 {
+                self.habits.learn_mean(w.client, spent.exec_ns);
+            }
+            self.run_pending(ti, w, start, end);
+            start = end;
+        }
+    }
+
+    /// The end of a stretch that lasted to the next wait set, less the executor's usual part.
+    pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
+        let spent = to.totals.since(&from.totals).exec_ns;
+        let usual = self.threads[ti].rounds.overhead.median().min(spent);
+        let mut end = to;
+        end.totals.exec_ns -= usual;
+        end.time = to.time.saturating_sub(usual).max(from.time);
+        end
+    }
+
+    // ---- continuations
+
+    /// Whether responses of the thread's process are waited for, in rclpy.
+    pub(super) fn some_pending(&self, ti: ThreadIndex) -> bool {
+        let thread = &self.threads[ti];
+        !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
+    }
+
+    /// The response whose waiting code publishes by `endpoint` on this thread: of one client's the
+    /// first, as the executor runs them in their order.
+    fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
+        let mut best = Chosen::Nobodys;
+        let mut client = None;
+        for (i, p) in self.candidates(cx, ti, endpoint) {
+            let fit = self.fit(cx, p.client, endpoint);
+            if best == Chosen::Nobodys || fit > best.fit() {
+                (best, client) = (Chosen::One(i, fit), Some(p.client));
+            } else if fit == best.fit() && client != Some(p.client) {
+                best = Chosen::Several(fit);
+            }
+        }
+        best
+    }
+
+    /// How well a client fits an endpoint.
+    fn fit(&self, cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> Fit {
+        if asks_result(cx, client, endpoint) {
+            return Fit::Usual;
+        }
+        self.habits.fit(&cx.entities, client, endpoint)
+    }
+
+    /// The responses whose code may publish by `endpoint` on this thread, with their places.
+    fn candidates<'a>(
+        &'a self,
+        cx: &'a Context,
+        ti: ThreadIndex,
+        endpoint: Option<EntityId>,
+    ) -> impl Iterator<Item = (usize, &'a PendingResponse)> {
+        let thread = &self.threads[ti];
+        let pending = self.processes[thread.process.index()].pending.iter();
+        pending.enumerate().filter(move |(_, p)| {
+            // A thread that waits for work runs what it has taken itself; workers run anything.
+            let elsewhere = || endpoint.is_some_and(|e| is_elsewhere(cx, p.client, e));
+            (!thread.waits || p.thread == ti) && !elsewhere()
+        })
+    }
+
+    /// Something was published by `endpoint` whose client could not be told: what these clients
+    /// publish later cannot be told from it either.
+    fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
+        let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        for place in places {
+            pending[place].doubtful = true;
+        }
+    }
+
+    /// Code that waited for a response publishes: its callback began at `from`.
+    fn open_continuation(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        from: Mark,
+        chosen: usize,
+        endpoint: Option<EntityId>,
+    ) {
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        let Some(p) = pending.remove(chosen) else {
+            return;
+        };
+        let alone = pending.is_empty() && !p.doubtful;
+        self.habits.learn_shown(p.client);
+        let node = |client: EntityId| cx.entities.node_of_entity(client);
+        let asks = asks_result(cx, p.client, endpoint);
+        let only = || pending.iter().all(|o| node(o.client) != node(p.client));
+        if !p.doubtful && (asks || only()) {
+            self.habits.learn_user(endpoint, p.client);
+        }
+        let instance = self.begin_pending(ti, &p, from);
+        self.threads[ti].put_continuation(Continuation {
+            entity: p.client,
+            instance,
+            cpus: p.cpus,
+            alone,
+            from,
+            last_publication: from,
+            trigger: None,
+            asked: false,
+            goal: None,
+        });
+    }
+
+    /// The owner of a publication by `endpoint` on a thread where code runs that waited for a
+    /// response; a new continuation begins at `from`.
+    pub(super) fn continuation_owner(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        endpoint: Option<EntityId>,
+        mut from: Mark,
+    ) -> Owner {
+        let mut untold = false;
+        if let Some(start) = self.next_continuation(cx, ti, time, endpoint) {
+            from = start;
+        }
+        if self.threads[ti].continuation().is_none() {
+            match self.choose_pending(cx, ti, endpoint) {
+                Chosen::Nobodys => {}
+                Chosen::One(chosen, _) => self.open_continuation(cx, ti, from, chosen, endpoint),
+                Chosen::Several(_) => {
+                    self.doubt(cx, ti, endpoint);
+                    untold = true;
+                }
+            }
+        }
+        let thread = &mut self.threads[ti];
+        let now = thread.account.mark(time);
+        thread.sleeps.forget_longest();
+        thread.sleeps.restart(&now);
+        match thread.continuation_mut() {
+            Some(continuation) => {
+                continuation.last_publication = now;
+                continuation.trigger = None;
+                continuation.asked |= asks_result(cx, continuation.entity, endpoint);
+                Owner::Instance(continuation.instance)
+            }
+            None if untold => Owner::Untold,
+            None => Owner::Outside,
+        }
+    }
+
+    /// Ends the thread's continuation if the publication by `endpoint` is another's. Returns
+    /// when that other one began.
+    fn next_continuation(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        endpoint: Option<EntityId>,
+    ) -> Option<Mark> {
+        let continuation = self.threads[ti].continuation()?;
+        let last = continuation.last_publication;
+        let fit = self.fit(cx, continuation.entity, endpoint);
+        let other = self.choose_pending(cx, ti, endpoint).fit();
+        let slept = self.slept_since(ti, last).is_some();
+        if slept && other > Fit::None && other >= fit {
+            // A worker that went to sleep and got up again: the next one runs now.
+            self.close_continuation(ti, time);
+            return Some(self.continuation_start(ti, time, None));
+        }
+        let again = continuation.asked && asks_result(cx, continuation.entity, endpoint);
+        if other > fit || (again && other == fit) {
+            // The next one's own publication: the one before ended with its last.
+            self.end_continuation(ti, last);
+            return Some(last);
+        }
+        None
+    }
+
+    /// When a worker last went to sleep, if that was after a mark.
+    pub(super) fn slept_since(&self, ti: ThreadIndex, mark: Mark) -> Option<Mark> {
+        let thread = &self.threads[ti];
+        let slept = thread.sleeps.since(mark.time);
+        slept.filter(|_| !thread.waits)
+    }
+
+    /// When code that waited for a response began: at the last trigger, or for a worker when it
+    /// got up after it.
+    pub(super) fn continuation_start(
+        &self,
+        ti: ThreadIndex,
+        time: u64,
+        last: Option<Mark>,
+    ) -> Mark {
+        let thread = &self.threads[ti];
+        let up = thread.sleeps.up().filter(|_| !thread.waits);
+        up.or(last)
+            .or(thread.rounds.last_trigger)
+            .unwrap_or_else(|| thread.account.mark(time))
+    }
+
+    pub(super) fn end_continuation(&mut self, ti: ThreadIndex, to: Mark) {
+        let Some(continuation) = self.threads[ti].take_continuation() else {
+            return;
+        };
+        let from = continuation.from;
+        let spent = to.totals.since(&from.totals);
+        if continuation.goal.is_some() {
+            self.end_goal_stretch(ti, &continuation, to);
+            return;
+        }
+        if continuation.alone {
+            self.habits.learn_mean(continuation.entity, spent.exec_ns);
+        }
+        let (instance, cpus) = (continuation.instance, continuation.cpus);
+        self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
+    }
+
+    /// Ends the thread's continuation, if there is one: at the trigger after its last
+    /// publication, where a worker went to sleep, or at the executor's own part.
+    pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
+        let thread = &self.threads[ti];
+        let Some(continuation) = thread.continuation() else {
+            return;
+        };
+        let last = continuation.last_publication;
+        let to = continuation
+            .trigger
+            .or_else(|| self.slept_since(ti, last))
+            .unwrap_or_else(|| self.without_overhead(ti, last, thread.account.mark(time)));
+        self.end_continuation(ti, to);
+    }
+}
+
+/// Whether an endpoint asks for an action's results, and a client gets the answers to its goals:
+/// only who has the answer can ask.
+fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bool {
+    let of = |e: EntityId| cx.entities.get(e).action;
+    let (Some(goal), Some(result)) = (of(client), endpoint.and_then(of)) else {
+        return false;
+    };
+    let parts = (goal.part, result.part);
+    parts == (ActionPart::Goal, ActionPart::Result) && goal.action == result.action
+}
+
+/// Whether two entities are certainly of different nodes.
+pub(super) fn is_elsewhere(cx: &Context, a: EntityId, b: EntityId) -> bool {
+    let node = |e| cx.entities.node_of_entity(e);
+    let (Some(a), Some(b)) = (node(a), node(b)) else {
+        return false;
+    };
+    let known = |node| !cx.entities.nodes.is_guessed(node);
+    a != b && known(a) && known(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Harness;
+
+    /// Process 10: node `/py` with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011), and
+    /// clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). A first round shows rclpy's guard.
+    const PY: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
+1ms cpu0 10/10 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/b
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+1ms cpu0 10/10 client_init client=0x41 node=0x1 rmw=0x1041 name=/u
+5000us cpu0 10/10 wait_set_init
+5000us cpu0 10/10 wait
+";
+
+    /// rclpy takes a response at `t` us.
+    fn response(t: u64, rmw: u64) -> String {
+        format!(
+            "{t}us cpu0 10/10 response_take rmw={rmw:#x} sequence=1 source_ns=0
+{}us cpu0 10/10 guard_trigger guard=0x9
+{}us cpu0 10/10 guard_trigger guard=0x9
+",
+            t + 100,
+            t + 200
+        )
+    }
+
+    #[test]
+    fn code_that_waited_runs_from_the_last_trigger_to_the_next_wait() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            "10600us cpu0 10/10 publish rmw=0x1010 source_ns=1us\n",
+            "11000us cpu0 10/10 wait_set_init\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10200 begin #0 client(/s)",
+                "10600 publish /a by #0",
+                "11000 end #0 Inferred exec 800",
+            ]
+        );
+    }
+
+    #[test]
+    fn two_that_publish_nothing_share_the_stretch() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            &response(10_300, 0x1041),
+            "11500us cpu0 10/10 wait_set_init\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10500 begin #0 client(/s)",
+                "11000 end #0 Inferred exec 500",
+                "11000 begin #1 client(/u)",
+                "11500 end #1 Inferred exec 500",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_response_that_nothing_waits_for_expires() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            "11000us cpu0 10/10 response_take rmw=0x1041 sequence=1 source_ns=0 taken=no\n",
+            "300000us cpu0 10/10 response_take rmw=0x1041 sequence=1 source_ns=0 taken=no\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10100 begin #0 client(/s)",
+                "10200 end #0 Inferred exec 100"
+            ]
+        );
+    }
+}

@@ -1,0 +1,670 @@
+//! Which stretch of which thread is which callback (Algorithms 2 and 3), as [`SpanEvent`]s.
+//!
+//! The read of an entity, or the call of a timer, opens a span on its thread. The client library
+//! decides how it goes on: with rclcpp ([`rclcpp`]) `callback_start` makes the span exact and
+//! `callback_end` closes it. Without (rclpy, plain rcl) the executor's next call on that thread
+//! closes it; [`rclpy`]'s executor besides triggers its guard condition right before the callback
+//! and right after. Code that waits for a response runs later ([`continuation`]), on any thread of
+//! a pool ([`worker`]).
+
+mod account;
+mod clients;
+mod continuation;
+mod events;
+mod goals;
+mod nesting;
+mod own;
+mod ownership;
+mod rclcpp;
+mod rclpy;
+mod span;
+mod suspended;
+mod thread;
+mod together;
+mod unseen;
+mod waits;
+mod worker;
+
+use super::causes::Wait;
+use super::events::{Begin, End, Ending, Input, SpanEvent};
+use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
+use super::notes::Note;
+use super::values::{Cpus, Release, ThreadId, Totals};
+use super::Context;
+use crate::index::NameId;
+use account::Mark;
+use clients::Habits;
+use continuation::PendingResponse;
+use events::Events;
+use goals::Goals;
+use rclpy::Guards;
+use span::{Bounds, CallbackSpan, Inferred, Triggers};
+use std::collections::VecDeque;
+use suspended::Suspended;
+use thread::{Library, Phase, Threads};
+
+/// What is known of the spans of a process.
+#[derive(Debug, Clone, Default)]
+struct ProcessSpans {
+    guards: Guards,
+    /// Responses that rclpy has taken and whose waiting code has not run yet.
+    pending: VecDeque<PendingResponse>,
+    events: Events,
+    suspended: Suspended,
+    /// Made when a goal is executed in the process.
+    goals: Option<Box<Goals>>,
+}
+
+/// The numbers of callback instances; used again after the instance's end was processed.
+#[derive(Debug, Clone, Default)]
+struct InstanceIds {
+    made: usize,
+    free: Vec<InstanceId>,
+}
+
+impl InstanceIds {
+    fn next(&mut self) -> InstanceId {
+        self.free.pop().unwrap_or_else(|| {
+            self.made += 1;
+            InstanceId::new(self.made - 1)
+        })
+    }
+}
+
+/// Why a span is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// `callback_end`, or the return of `execute_client`.
+    End,
+    /// The executor went on.
+    Executor,
+    /// The thread or process ended.
+    Exit,
+    /// The recording ended.
+    Finish,
+}
+
+/// Follows threads and their callback spans.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spans {
+    threads: Threads,
+    /// By process.
+    processes: Vec<ProcessSpans>,
+    habits: Habits,
+    instances: InstanceIds,
+    decisions: u32,
+    handed: u64,
+    hands: u32,
+    /// Threads of the application's own are not followed.
+    without_own: bool,
+    /// Events since the last [`Spans::take_events`].
+    out: Vec<SpanEvent>,
+    /// What instances waited for that ended since.
+    waited: Vec<(InstanceId, Vec<Wait>)>,
+}
+
+/// Whether the model leaves out a span's callback, or does not know whose it is.
+fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
+    span.entity.is_none_or(|e| cx.entities.is_hidden(e))
+}
+
+impl Spans {
+    /// Follows executors' threads, and the application's own if `own_threads`.
+    pub(crate) fn new(own_threads: bool) -> Spans {
+        Spans {
+            without_own: !own_threads,
+            ..Spans::default()
+        }
+    }
+
+    // ---- events for others
+
+    /// Exchanges the events since the last call for an empty list, so that its room is used
+    /// again.
+    pub(crate) fn take_events(&mut self, empty: Vec<SpanEvent>) -> Vec<SpanEvent> {
+        std::mem::replace(&mut self.out, empty)
+    }
+
+    /// Whether there are events since the last [`Spans::take_events`].
+    pub(crate) fn has_events(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// The end of an instance was processed: its number may be used again.
+    pub(crate) fn release(&mut self, instance: InstanceId) {
+        self.instances.free.push(instance);
+    }
+
+    /// Drops what is kept for an entity whose place may be used again.
+    pub(crate) fn forget(&mut self, e: EntityId) {
+        self.habits.forget(e);
+        self.forget_calls(e);
+    }
+
+    fn new_decision(&mut self) -> DecisionId {
+        self.decisions = self.decisions.wrapping_add(1);
+        DecisionId(self.decisions)
+    }
+
+    fn new_hand(&mut self) -> HandId {
+        self.hands = self.hands.wrapping_add(1);
+        HandId(self.hands)
+    }
+
+    // ---- threads and processes
+
+    /// The thread of an event, made when new.
+    pub(crate) fn thread(
+        &mut self,
+        cx: &mut Context,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    ) -> ThreadIndex {
+        if let Some(ti) = self.threads.of_tid(tid) {
+            if self.threads[ti].id.pid == pid {
+                return ti;
+            }
+            self.end_tid(cx, tid, time);
+        }
+        let process = cx.entities.processes.get_or_insert(pid);
+        if self.processes.len() <= process.index() {
+            self.processes
+                .resize_with(process.index() + 1, ProcessSpans::default);
+        }
+        self.threads.insert(ThreadId { pid, tid }, process, time)
+    }
+
+    /// The process of a thread.
+    pub(crate) fn process_of(&self, ti: ThreadIndex) -> ProcessIndex {
+        self.threads[ti].process
+    }
+
+    /// Whether a thread is known to run rclcpp's executor.
+    pub(crate) fn runs_rclcpp(&self, ti: ThreadIndex) -> bool {
+        self.threads[ti].is_rclcpp()
+    }
+
+    /// What the thread's last creations say about its next one.
+    pub(crate) fn creation(&mut self, ti: ThreadIndex) -> &mut super::entities::Creation {
+        &mut self.threads[ti].calls.creation
+    }
+
+    /// A thread's name is known, and perhaps its policy and priority.
+    pub(crate) fn describe(&mut self, ti: ThreadIndex, comm: NameId, scheduling: Option<(u8, u8)>) {
+        let profile = &mut self.threads[ti].profile;
+        profile.comm = Some(comm);
+        if let Some((policy, priority)) = scheduling {
+            (profile.policy, profile.priority) = (Some(policy), priority);
+        }
+    }
+
+    /// A thread was made just now, by another one of its process if by any.
+    pub(crate) fn created(&mut self, ti: ThreadIndex, time: u64, by: u32) {
+        let thread = &mut self.threads[ti];
+        thread.account.created(time);
+        thread.running.own.created();
+        self.hand_over(ti, time, by);
+    }
+
+    /// A thread runs, and its scheduler events are recorded from now on.
+    pub(crate) fn watched(&mut self, ti: ThreadIndex, time: u64) {
+        self.threads[ti].account.watched(time);
+    }
+
+    /// A thread ends, if it is known.
+    pub(crate) fn end_tid(&mut self, cx: &mut Context, tid: u32, time: u64) {
+        if let Some(ti) = self.threads.remove(tid) {
+            self.end_thread(cx, ti, time, Why::Exit);
+            self.threads.release(ti);
+        }
+    }
+
+    /// A process ends, with its threads.
+    pub(crate) fn end_process(
+        &mut self,
+        cx: &mut Context,
+        pid: u32,
+        process: ProcessIndex,
+        time: u64,
+    ) {
+        for tid in self.threads.tids(pid) {
+            self.end_tid(cx, tid, time);
+        }
+        if process.index() < self.processes.len() {
+            self.end_pending(process);
+            self.end_suspended(process, time, Ending::CutOff);
+            self.end_goals(process, time, Ending::CutOff);
+            self.processes[process.index()] = ProcessSpans::default();
+        }
+    }
+
+    /// The recording ends.
+    pub(crate) fn end_all(&mut self, cx: &mut Context, time: u64) {
+        for ti in self.threads.all() {
+            self.end_thread(cx, ti, time, Why::Finish);
+        }
+        for p in 0..self.processes.len() {
+            self.end_pending(ProcessIndex::new(p));
+            self.end_suspended(ProcessIndex::new(p), time, Ending::Unfinished);
+            self.end_goals(ProcessIndex::new(p), time, Ending::Unfinished);
+        }
+    }
+
+    fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: Why) {
+        let thread = &mut self.threads[ti];
+        let quiet = std::mem::take(&mut thread.quiet);
+        let used = (time, thread.account.at(time).exec_ns);
+        cx.helpers
+            .ended(thread.id.pid, &thread.profile, quiet, used);
+        self.close_continuation(ti, time);
+        if let Some(ns) = self.helper_ns(ti, time).filter(|&ns| ns > 0) {
+            cx.notes.count(Note::HelperTime, ns);
+        }
+        self.close_own(ti, time, why);
+        self.settle_last(cx, ti);
+        if let Some(span) = self.threads[ti].take_span() {
+            if self.waits_for_response(cx, ti, &span) {
+                self.push_pending(ti, &span);
+            } else {
+                self.close(cx, ti, span, time, why);
+            }
+        }
+        self.end_outer(cx, ti, time, why);
+    }
+
+    // ---- kernel
+
+    /// The thread gets a CPU.
+    pub(crate) fn switch_in(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        (time, cpu): (u64, u16),
+        (priority, policy): (u8, u8),
+    ) {
+        let thread = &mut self.threads[ti];
+        thread.quiet.runs(time, cpu, thread.account.ready_since());
+        if thread.account.switch_in(time) {
+            cx.notes.count(Note::LostSwitch, 1);
+        }
+        (thread.profile.priority, thread.profile.policy) = (priority, Some(policy));
+        if let Some(span) = thread.span_mut() {
+            span.cpus.add(cpu);
+        }
+        let longest = thread.sleeps.switch_in(time, &thread.account);
+        let dropped = thread
+            .running
+            .own
+            .switch_in(thread.account.mark(time), cpu, longest);
+        self.not_handed(dropped);
+    }
+
+    /// The thread leaves its CPU.
+    pub(crate) fn switch_out(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        preempted: bool,
+    ) {
+        let thread = &mut self.threads[ti];
+        if thread.account.switch_out(time, preempted) {
+            cx.notes.count(Note::LostSwitch, 1);
+        }
+        if !preempted {
+            thread.sleeps.begin(thread.account.mark(time));
+            thread.phase.set_woken(None);
+        }
+    }
+
+    /// The thread is made runnable, by another one of its process where `by` is not 0.
+    pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
+        let thread = &mut self.threads[ti];
+        if thread.account.wake(time) {
+            thread.waited.woken(time, by);
+            thread.phase.set_woken(Some(time));
+            thread.sleeps.wake(time);
+            self.hand_over(ti, time, by);
+        }
+    }
+
+    /// The hypervisor took time from the thread's CPU.
+    pub(crate) fn stolen(&mut self, ti: ThreadIndex, time: u64, stolen_ns: u64) {
+        let thread = &mut self.threads[ti];
+        thread.account.stolen(time, stolen_ns);
+        thread.waited.stolen(time, stolen_ns);
+    }
+
+    /// Every event that a thread causes itself.
+    pub(crate) fn acted(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let thread = &mut self.threads[ti];
+        thread.quiet.acts();
+        if thread.account.acted(time) {
+            cx.notes.count(Note::LostSwitch, 1);
+        }
+        thread.calls.before = std::mem::take(&mut thread.calls.ready);
+        if let Some(publisher) = thread.calls.unstamped.take() {
+            self.out
+                .push(SpanEvent::PublishReturned { publisher, time });
+        }
+    }
+
+    // ---- the executor, whatever its client library
+
+    /// The executor does something on this thread: what ran there is over.
+    pub(crate) fn executor(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        round_ends: bool,
+    ) {
+        let thread = &mut self.threads[ti];
+        thread.phase.leave_wait();
+        thread.waits |= round_ends;
+        thread.calls.unseen = false;
+        thread.rounds.shown |= round_ends || !thread.calls.first;
+        self.is_of_executor(ti, time);
+        if self.is_within(ti) {
+            self.spin_within(cx, ti, time);
+            if self.is_within(ti) {
+                return;
+            }
+        }
+        self.leave_doubtful(cx, ti);
+        self.suspend(cx, ti, time);
+        let thread = &mut self.threads[ti];
+        if !thread.is_rclcpp() {
+            thread.rounds.last_act = Some(thread.account.mark(time));
+        }
+        if thread.continuation().is_some() {
+            self.end_continuation_round(ti, time, round_ends);
+            return;
+        }
+        let mut tail = None;
+        if let Some(span) = thread.take_span() {
+            if self.waits_for_response(cx, ti, &span) {
+                if let Some(span) = self.went_on(cx, ti, span, time) {
+                    tail = self.waiting_stretch(ti, &span, time);
+                    self.push_pending(ti, &span);
+                }
+            } else {
+                if let Some(triggered) = span.triggered() {
+                    tail = Some((triggered.last, self.threads[ti].account.mark(time)));
+                }
+                self.close(cx, ti, span, time, Why::Executor);
+            }
+        }
+        self.wake_for_event(ti);
+        self.end_round(ti, time, round_ends, tail);
+    }
+
+    /// An entity is about to be read, or a timer called: by the executor, or by a callback that
+    /// runs.
+    pub(crate) fn next_input(
+        &mut self,
+        cx: &mut Context,
+        (ti, time): (ThreadIndex, u64),
+        is_take: bool,
+    ) {
+        let thread = &mut self.threads[ti];
+        let shown = thread.is_rclcpp() || thread.asks || thread.rounds.shown;
+        let first = !shown && cx.entities.process(thread.process).late;
+        let first = is_take && (first || self.is_doubtful(cx, ti));
+        self.threads[ti].calls.first = first;
+        if self.is_within(ti) {
+            self.threads[ti].phase.leave_wait();
+            self.settle_inner(cx, ti, time);
+        }
+        let goes_on = is_take && self.open_guard(cx, ti).is_some();
+        if !goes_on && !self.is_within(ti) {
+            self.executor(cx, ti, time, false);
+        }
+    }
+
+    /// A wait set is made: a round of rclpy's executor ends.
+    pub(crate) fn wait_set(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let sets = &mut self.threads[ti].rounds.sets;
+        *sets = sets.saturating_add(1);
+        self.executor(cx, ti, time, true);
+    }
+
+    /// `rcl_wait` begins.
+    pub(crate) fn wait(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.asks(ti);
+        self.executor(cx, ti, time, true);
+        self.threads[ti].phase = Phase::Waiting {
+            from: time,
+            woken: None,
+        };
+    }
+
+    // ---- spans
+
+    /// An entity was read, or a timer called: what follows is its callback.
+    pub(crate) fn read(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        (time, cpu): (u64, u16),
+        entity: EntityId,
+        input: Input,
+    ) {
+        if input == Input::Timer {
+            let timers = &mut self.threads[ti].calls.timers;
+            *timers = timers.saturating_add(1);
+            if self.call_timer(cx, ti, time, entity) {
+                return;
+            }
+        }
+        if std::mem::take(&mut self.threads[ti].calls.first) {
+            // A callback may run already, since before the recording.
+            cx.notes.count(Note::Unbegun, 1);
+            self.read_only(cx, entity, input);
+            return;
+        }
+        if self.is_together(cx, ti, entity) {
+            self.take_together(cx, ti, entity, input);
+            return;
+        }
+        self.open(cx, ti, (time, cpu), Some(entity), input, None);
+    }
+
+    /// An intra-process item is taken from a ring buffer.
+    pub(crate) fn dequeue(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        (time, cpu): (u64, u16),
+        buffer: u64,
+        index: u64,
+    ) {
+        self.next_input(cx, (ti, time), false);
+        let entity = cx.entities.ring_buffer(self.threads[ti].process, buffer);
+        let input = Input::Ring { index };
+        let buffer = Some(buffer).filter(|&b| b != 0);
+        self.open(cx, ti, (time, cpu), entity, input, buffer);
+    }
+
+    fn open(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        (time, cpu): (u64, u16),
+        entity: Option<EntityId>,
+        input: Input,
+        buffer: Option<u64>,
+    ) {
+        self.nest(cx, ti, time);
+        let thread = &mut self.threads[ti];
+        thread.phase.leave_wait();
+        let release = match (input, entity) {
+            (Input::Timer, Some(timer)) => {
+                cx.entities.timer_called(timer, time, thread.phase.idle())
+            }
+            _ => Release::Unknown,
+        };
+        let response = matches!(input, Input::Response { .. });
+        let inferred = Inferred {
+            buffer,
+            client_call: response && thread.library == Library::Rclcpp { client_call: true },
+            responded: None,
+            triggers: Triggers::None,
+            with: Vec::new(),
+        };
+        let at = thread.account.mark(time);
+        let client_call = inferred.client_call;
+        let span = CallbackSpan::read(entity, input, release, at, cpu, inferred);
+        thread.put_span(span);
+        if client_call {
+            self.pause_outer(ti, time);
+        }
+    }
+
+    /// Tells that the instance of a span has begun, unless that was told or nobody wants to know.
+    fn begin(&mut self, cx: &Context, ti: ThreadIndex, span: &mut CallbackSpan) {
+        let Some(entity) = span.entity else {
+            return;
+        };
+        if span.instance.is_some() || cx.entities.is_hidden(entity) {
+            return;
+        }
+        let thread = &self.threads[ti];
+        let instance = self.instances.next();
+        span.instance = Some(instance);
+        self.out.push(SpanEvent::Begin(Begin {
+            instance,
+            entity,
+            start: span.from.time,
+            thread: thread.id,
+            input: span.input,
+            idle: thread.phase.idle(),
+            release: span.release,
+        }));
+    }
+
+    /// Drops a read after which no callback ran.
+    fn discard(&mut self, cx: &Context, span: &CallbackSpan) {
+        if let Some(entity) = span.entity {
+            self.read_only(cx, entity, span.input);
+        }
+    }
+
+    /// Nothing ran on what was read.
+    fn read_only(&mut self, cx: &Context, subscription: EntityId, input: Input) {
+        if let Input::Message { source_ns } = input {
+            if !cx.entities.is_hidden(subscription) {
+                self.out.push(SpanEvent::ReadOnly {
+                    subscription,
+                    source_ns,
+                });
+            }
+        }
+    }
+
+    /// Closes a span.
+    fn close(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        mut span: CallbackSpan,
+        time: u64,
+        why: Why,
+    ) {
+        if let Some(decision) = span.take_undecided() {
+            let owner = super::events::Owner::Outside;
+            self.out.push(SpanEvent::Decided { decision, owner });
+        }
+        let Some(entity) = span.entity.filter(|&e| !cx.entities.is_hidden(e)) else {
+            return;
+        };
+        let exact_entity = cx.entities.get(entity).exact;
+        if span.is_read_only() && exact_entity && self.threads[ti].is_rclcpp() {
+            self.discard(cx, &span);
+            return;
+        }
+        if self.is_call_only(cx, ti, &span, time) {
+            return;
+        }
+        self.settle_together(cx, ti, &mut span, time);
+        if span.is_kept() {
+            return;
+        }
+        let now = self.threads[ti].account.mark(time);
+        let (to, how) = if span.is_exact() {
+            (now, exact_ending(why))
+        } else {
+            self.inferred_end(cx, ti, &mut span, now, why)
+        };
+        self.begin(cx, ti, &mut span);
+        if let Some(instance) = span.instance {
+            self.within(ti, span.from.time);
+            self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
+        }
+    }
+
+    /// When an inferred span ended that is closed now, and how that was found.
+    fn inferred_end(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        span: &mut CallbackSpan,
+        now: Mark,
+        why: Why,
+    ) -> (Mark, Ending) {
+        let triggered = span.triggered().map(|t| t.last);
+        let end = triggered
+            .or_else(|| self.learn_pool(ti, span))
+            .or_else(|| self.slept_after(ti, span, now));
+        // An action's server accepts a goal, which runs a callback too, after its response.
+        let action = span.entity.and_then(|e| cx.entities.get(e).action);
+        let goes_on = action.is_some();
+        let responded = match &span.bounds {
+            Bounds::Inferred(inferred) if !goes_on => inferred.responded,
+            _ => None,
+        };
+        match (why, end) {
+            (Why::End, _) => (now, Ending::Exact),
+            (Why::Exit, None) => (now, Ending::CutOff),
+            (Why::Finish, None) => (now, Ending::Unfinished),
+            _ => (responded.or(end).unwrap_or(now), Ending::Inferred),
+        }
+    }
+
+    fn end(
+        &mut self,
+        ti: ThreadIndex,
+        instance: InstanceId,
+        (time, spent): (u64, Totals),
+        how: Ending,
+        cpus: Cpus,
+    ) {
+        let thread = &mut self.threads[ti];
+        if let Some(waits) = thread.waited.until(time) {
+            self.waited.push((instance, waits));
+        }
+        thread.sleeps.busy_until = time;
+        thread.rounds.ended_ns = thread.rounds.ended_ns.saturating_add(spent.exec_ns);
+        self.out.push(SpanEvent::End(End {
+            instance,
+            time,
+            spent,
+            how,
+            profile: thread.profile,
+            cpus,
+            scheduled: thread.account.is_scheduled(),
+        }));
+    }
+}
+
+/// How an exact span ended.
+fn exact_ending(why: Why) -> Ending {
+    match why {
+        Why::End => Ending::Exact,
+        // It was left, by an exception or because events were lost.
+        Why::Executor => Ending::Aborted,
+        Why::Exit => Ending::CutOff,
+        Why::Finish => Ending::Unfinished,
+    }
+}

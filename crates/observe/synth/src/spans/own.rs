@@ -1,0 +1,389 @@
+//! Threads of the application's own: they run no callbacks, but publish. Drivers, workers that
+//! something is handed to, threads that are made for one piece of work.
+//!
+//! What such a thread does for a publication is an execution of the publisher's thread vertex. It
+//! begins when the thread wakes up from the longest sleep since the publication before, where it
+//! waited for work, and ends when it goes to the longest sleep before the next one. A thread that
+//! does not sleep goes from publication to publication. So all of its time is in its executions,
+//! and an execution's end is known once the next one begins.
+
+use super::account::Mark;
+use super::{Spans, Why};
+use crate::entities::Entities;
+use crate::events::{Begin, Ending, Input, Owner, SpanEvent};
+use crate::ids::{EntityId, HandedId, InstanceId, ThreadIndex};
+use crate::index::NameId;
+use crate::values::{Cpus, Release};
+
+/// What is known of a thread that may be one of the application's own.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Own {
+    /// When it first got a CPU, where it was made within the recording.
+    first_run: FirstRun,
+    /// The CPU that it got last.
+    cpu: u16,
+    /// It is none: an executor works on it.
+    is_executor: bool,
+    /// It has published before anything showed whether a callback did.
+    is_doubtful: bool,
+    handed: Handed,
+    /// What it does, once it has published.
+    work: Option<Box<Work>>,
+}
+
+/// Wake-ups by callbacks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Handed {
+    /// The thread's making.
+    made: Option<HandedId>,
+    /// The end of the longest sleep since the last publication.
+    longest: Option<HandedId>,
+    /// The last one, until the thread gets a CPU.
+    last: Option<HandedId>,
+}
+
+/// When a thread first got a CPU.
+#[derive(Debug, Clone, Copy, Default)]
+enum FirstRun {
+    /// Before the recording, or not recorded.
+    #[default]
+    Unknown,
+    /// Not yet: it was made just now.
+    Awaited,
+    At(Mark),
+}
+
+/// What a thread of one's own has done up to its last publication.
+#[derive(Debug, Clone)]
+struct Work {
+    /// The execution that the last publication belongs to; none while its start is not known.
+    execution: Option<Execution>,
+    last: Mark,
+    /// When the last message was published within the process, if it was.
+    message: Option<u64>,
+}
+
+/// An execution, which goes on or has ended.
+#[derive(Debug, Clone)]
+struct Execution {
+    instance: InstanceId,
+    from: Mark,
+    /// For how long the thread slept before; the longest time for its first run.
+    slept: u64,
+    /// What it has published.
+    topics: Vec<Option<NameId>>,
+    cpus: Cpus,
+}
+
+impl Own {
+    /// The thread was made just now.
+    pub(super) fn created(&mut self) {
+        self.first_run = FirstRun::Awaited;
+    }
+
+    /// The thread gets a CPU, perhaps after its longest sleep. Returns the wake-up that nothing
+    /// begins with.
+    pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
+        self.cpu = cpu;
+        let handed = &mut self.handed;
+        let dropped = if matches!(self.first_run, FirstRun::Awaited) {
+            self.first_run = FirstRun::At(at);
+            std::mem::replace(&mut handed.made, handed.last.take())
+        } else if longest {
+            std::mem::replace(&mut handed.longest, handed.last.take())
+        } else {
+            handed.last.take()
+        };
+        if let Some(execution) = self.work.as_mut().and_then(|w| w.execution.as_mut()) {
+            execution.cpus.add(cpu);
+        }
+        dropped
+    }
+
+    /// Whether the thread is known to be one of the application's own.
+    pub(super) fn is_known(&self) -> bool {
+        self.work.is_some()
+    }
+}
+
+impl Work {
+    /// Whether a publication belongs to the same execution as the one before: a copy of its
+    /// message, or something else that the execution has not published yet, after no sleep to
+    /// speak of.
+    fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
+        let copy = message.is_some() && message == self.message;
+        let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);
+        copy || self.execution.as_ref().is_some_and(more)
+    }
+}
+
+impl Spans {
+    /// Whether a thread that publishes now is one of the application's own: no executor's.
+    fn is_own(&self, ti: ThreadIndex) -> bool {
+        let thread = &self.threads[ti];
+        let free = !thread.running.own.is_executor && thread.rounds.last_trigger.is_none();
+        free && thread.account.is_scheduled()
+    }
+
+    /// An executor works on the thread, or it takes items: it is none of the application's own.
+    pub(super) fn is_of_executor(&mut self, ti: ThreadIndex, time: u64) {
+        let own = &mut self.threads[ti].running.own;
+        if !std::mem::replace(&mut own.is_executor, true) {
+            self.close_own(ti, time, Why::Executor);
+        }
+    }
+
+    /// The cause of a publication outside of callbacks: an execution of a thread of one's own.
+    pub(super) fn own_publication(
+        &mut self,
+        entities: &Entities,
+        ti: ThreadIndex,
+        time: u64,
+        (publisher, message): (EntityId, Option<u64>),
+    ) -> Owner {
+        if self.without_own || !self.is_own(ti) {
+            return Owner::Outside;
+        }
+        let topic = entities.get(publisher).name();
+        let thread = &mut self.threads[ti];
+        let now = thread.account.mark(time);
+        let gap = thread.sleeps.take_longest();
+        let slept = gap.map_or(0, |gap| gap.length);
+        // A callback that ran when the recorder came shows only when it ends.
+        let late = entities.process(thread.process).late;
+        let own = &mut thread.running.own;
+        let (made, woken) = (own.handed.made.take(), own.handed.longest.take());
+        let was_doubtful = std::mem::replace(&mut own.is_doubtful, true);
+        let is_old = late && matches!(own.first_run, FirstRun::Unknown);
+        if is_old && own.work.is_none() && !(was_doubtful && gap.is_some()) {
+            self.not_handed(made);
+            self.not_handed(woken);
+            return Owner::Outside;
+        }
+        let before = own.work.take();
+        if let Some(mut work) = before.clone().filter(|w| w.goes_on(topic, message, slept)) {
+            (work.last, work.message) = (now, message);
+            let instance = work.execution.as_mut().map(|e| {
+                e.topics.push(topic);
+                e.instance
+            });
+            own.work = Some(work);
+            self.not_handed(made);
+            self.not_handed(woken);
+            return instance.map_or(Owner::Outside, Owner::Instance);
+        }
+        let (from, slept, work) = match (own.first_run, &before, gap) {
+            (FirstRun::At(first), None, gap) if made.is_some() || gap.is_none() => {
+                (Some(first), u64::MAX, made)
+            }
+            (_, _, Some(gap)) => (Some(gap.to), gap.length, woken),
+            (_, before, None) => (before.as_ref().map(|w| w.last), 0, None),
+        };
+        let mut cpus = Cpus::default();
+        cpus.add(own.cpu);
+        let ended = before.and_then(|w| Some((w.execution?, w.last)));
+        if let Some((execution, last)) = ended {
+            let to = gap.map_or(last, |gap| gap.from);
+            self.end_own(ti, execution, to, Ending::Inferred);
+        }
+        for unused in [made, woken] {
+            self.not_handed(unused.filter(|_| unused != work));
+        }
+        let input = work.map_or(Input::Unknown, |work| Input::Handed { work });
+        let execution = from.map(|from| Execution {
+            instance: self.begin_own(ti, publisher, from, input),
+            from,
+            slept,
+            topics: vec![topic],
+            cpus,
+        });
+        let owner = execution.as_ref().map(|e| Owner::Instance(e.instance));
+        self.threads[ti].running.own.work = Some(Box::new(Work {
+            execution,
+            last: now,
+            message,
+        }));
+        owner.unwrap_or(Owner::Outside)
+    }
+
+    /// A thread is made or woken up. If a callback does it that runs on another thread of its
+    /// process, that one may hand work to it.
+    pub(super) fn hand_over(&mut self, ti: ThreadIndex, time: u64, by: u32) {
+        if by == 0 || self.threads[ti].running.own.is_executor {
+            return;
+        }
+        let Some(by) = self.threads.of_tid(by).map(|by| &self.threads[by]) else {
+            return;
+        };
+        // After the last trigger of a round rclpy's executor runs, and no callback.
+        let span = by.span().filter(|span| span.triggered().is_none());
+        let instance = span.and_then(|span| span.instance);
+        let instance = instance.filter(|_| by.process == self.threads[ti].process);
+        let work = instance.map(|instance| {
+            self.handed += 1;
+            let work = HandedId(self.handed);
+            self.out.push(SpanEvent::HandOver {
+                work,
+                instance,
+                time,
+            });
+            work
+        });
+        let own = &mut self.threads[ti].running.own;
+        let before = std::mem::replace(&mut own.handed.last, work);
+        self.not_handed(before);
+    }
+
+    /// CPU time of a thread that ends and was made within the recording, but neither ran callbacks
+    /// nor published: whatever it did was for others. None where it is not known; given once.
+    pub(super) fn helper_ns(&mut self, ti: ThreadIndex, time: u64) -> Option<u64> {
+        let thread = &mut self.threads[ti];
+        let own = &mut thread.running.own;
+        let FirstRun::At(first) = own.first_run else {
+            return None;
+        };
+        if own.is_executor || own.is_known() || thread.rounds.last_trigger.is_some() {
+            return None;
+        }
+        own.first_run = FirstRun::Unknown;
+        Some(thread.account.at(time).since(&first.totals).exec_ns)
+    }
+
+    /// Nothing begins with a wake-up.
+    pub(super) fn not_handed(&mut self, work: Option<HandedId>) {
+        self.out
+            .extend(work.map(|work| SpanEvent::NotHanded { work }));
+    }
+
+    fn begin_own(
+        &mut self,
+        ti: ThreadIndex,
+        publisher: EntityId,
+        from: Mark,
+        input: Input,
+    ) -> InstanceId {
+        let instance = self.instances.next();
+        self.out.push(SpanEvent::Begin(Begin {
+            instance,
+            entity: publisher,
+            start: from.time,
+            thread: self.threads[ti].id,
+            input,
+            idle: None,
+            release: Release::Unknown,
+        }));
+        instance
+    }
+
+    fn end_own(&mut self, ti: ThreadIndex, execution: Execution, to: Mark, how: Ending) {
+        let spent = to.totals.since(&execution.from.totals);
+        let end = (to.time, spent);
+        self.end(ti, execution.instance, end, how, execution.cpus);
+    }
+
+    /// The thread publishes nothing more: it ends, or it is an executor's after all.
+    pub(super) fn close_own(&mut self, ti: ThreadIndex, time: u64, why: Why) {
+        let handed = std::mem::take(&mut self.threads[ti].running.own.handed);
+        for unused in [handed.made, handed.longest, handed.last] {
+            self.not_handed(unused);
+        }
+        let thread = &mut self.threads[ti];
+        let Some(work) = thread.running.own.work.take() else {
+            return;
+        };
+        let Some(execution) = work.execution else {
+            return;
+        };
+        let now = thread.account.mark(time);
+        let (to, how) = match (thread.sleeps.longest_until(time), why) {
+            (Some(slept), _) => (slept, Ending::Inferred),
+            (None, Why::Finish) => (now, Ending::Unfinished),
+            (None, _) => (now, Ending::Inferred),
+        };
+        self.end_own(ti, execution, to, how);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Harness;
+
+    /// Process 10 with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011); thread 11 is made
+    /// at 2 ms.
+    const NODE: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
+1ms cpu0 10/10 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/b
+2ms cpu0 10/11 fork parent_pid=10 parent_tid=10 comm=worker
+3ms cpu1 10/11 switch_in
+";
+
+    #[test]
+    fn an_execution_lasts_from_a_sleep_to_the_next() {
+        let trace = [
+            NODE,
+            "4ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
+5ms cpu1 10/11 switch_out state=1
+8ms cpu1 10/11 switch_in
+9ms cpu1 10/11 switch_out state=0
+10ms cpu1 10/11 switch_in
+11ms cpu1 10/11 publish rmw=0x1010 source_ns=2us
+12ms cpu1 10/11 publish rmw=0x1011 source_ns=3us
+13ms cpu1 10/11 publish rmw=0x1010 source_ns=4us
+14ms cpu1 10/11 exit
+",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "3000 begin #0 /a",
+                "4000 publish /a by #0",
+                "5000 end #0 Inferred exec 2000",
+                "8000 begin #1 /a",
+                "11000 publish /a by #1",
+                // Something else, in one go.
+                "12000 publish /b by #1",
+                // The same once more.
+                "12000 end #1 Inferred exec 3000",
+                "12000 begin #0 /a",
+                "13000 publish /a by #0",
+                "14000 end #0 Inferred exec 2000",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_worker_that_nobody_gave_anything_yet_begins_when_it_wakes_up() {
+        let trace = [
+            NODE,
+            "4ms cpu1 10/11 switch_out state=1
+8ms cpu1 10/11 switch_in
+9ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
+",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            ["8000 begin #0 /a", "9000 publish /a by #0"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_a_thread_of_ones_own_is_nobody() {
+        // Without scheduler events nothing says when it began; an executor's thread is none.
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
+2ms cpu0 10/10 publish rmw=0x1010 source_ns=1us
+2ms cpu0 10/10 thread comm=main
+3ms cpu0 10/10 wait
+4ms cpu0 10/10 switch_out state=1
+5ms cpu0 10/10 switch_in
+6ms cpu0 10/10 wait_set_init
+7ms cpu0 10/10 publish rmw=0x1010 source_ns=2us
+";
+        assert_eq!(
+            Harness::new(trace).span_events(),
+            ["2000 publish /a by nobody", "7000 publish /a by nobody"]
+        );
+    }
+}

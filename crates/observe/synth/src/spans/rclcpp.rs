@@ -1,0 +1,309 @@
+//! rclcpp: `callback_start` and `callback_end` bound a callback exactly. `execute_client` has no
+//! such events for futures; its return ends the callback.
+
+use super::span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
+use super::thread::Library;
+use super::{Spans, Why};
+use crate::entities::{EntityKind, HandleKind};
+use crate::events::Input;
+use crate::ids::{EntityId, ThreadIndex};
+use crate::notes::Note;
+use crate::values::Release;
+use crate::Context;
+
+impl Spans {
+    /// The executor goes on to the next entity: a read that is waiting for its callback stays.
+    pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.is_of_rclcpp(ti);
+        let thread = &mut self.threads[ti];
+        if thread.span().is_none_or(CallbackSpan::is_read_only) {
+            thread.phase.leave_wait();
+        } else {
+            self.executor(cx, ti, time, false);
+        }
+    }
+
+    /// The thread asks for work.
+    pub(crate) fn next_ready(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.is_of_rclcpp(ti);
+        self.asks(ti);
+        self.executor(cx, ti, time, false);
+    }
+
+    /// The call of an `execute_*` function.
+    pub(crate) fn execute_start(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        client_call: bool,
+    ) {
+        self.execute(cx, ti, time);
+        self.threads[ti].library = Library::Rclcpp { client_call };
+    }
+
+    /// The return of an `execute_*` function.
+    pub(crate) fn execute_end(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let thread = &mut self.threads[ti];
+        thread.library = Library::Rclcpp { client_call: false };
+        if thread.span().is_none_or(CallbackSpan::is_exact) {
+            // An exact span has its own end.
+            return;
+        }
+        if let Some(mut span) = thread.take_span() {
+            let client_call = span.inferred_mut().is_some_and(|i| i.client_call);
+            if client_call {
+                self.end_inner(cx, ti, span, time, Why::End);
+            } else {
+                self.close(cx, ti, span, time, Why::Executor);
+                self.unnest(ti, None);
+            }
+        }
+    }
+
+    /// `callback_start`
+    pub(crate) fn callback_start(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        cpu: u16,
+        callback: u64,
+    ) {
+        self.is_of_rclcpp(ti);
+        self.is_of_executor(ti, time);
+        let p = self.threads[ti].process;
+        let known = cx.entities.callback(p, callback);
+        let read = self.take_read(cx, ti, time);
+        self.leave_open(cx, ti, time, callback);
+        if read.is_none() {
+            self.wake_for_event(ti);
+        }
+        let read_entity = read.as_ref().and_then(|r| r.entity);
+        let guess = match (known, read_entity) {
+            (None, None) if read.is_none() => self.guess_timer(cx, ti, callback),
+            _ => read_entity,
+        };
+        let entity = match (known, guess) {
+            (Some(entity), _) => entity,
+            (None, Some(read)) => {
+                // Late attach: the callback belongs to what was read right before.
+                cx.entities
+                    .set_handle(p, HandleKind::Callback, callback, read);
+                read
+            }
+            (None, None) => {
+                cx.notes.count(Note::UnknownCallback, 1);
+                return;
+            }
+        };
+        let (input, release) = self.input_of(cx, (ti, time), entity, read);
+        cx.entities.get_mut(entity).exact = true;
+        let thread = &mut self.threads[ti];
+        thread.phase.leave_wait();
+        let at = thread.account.mark(time);
+        let mut span = CallbackSpan::read(
+            Some(entity),
+            input,
+            release,
+            at,
+            cpu,
+            Inferred {
+                buffer: None,
+                client_call: false,
+                responded: None,
+                triggers: Triggers::None,
+                with: Vec::new(),
+            },
+        );
+        span.bounds = Bounds::Exact(Exact {
+            callback,
+            spins: false,
+            undecided: None,
+        });
+        self.pause_outer(ti, time);
+        self.begin(cx, ti, &mut span);
+        self.threads[ti].put_span(span);
+    }
+
+    /// What the thread has read and not run a callback on. A callback that has an end of its own
+    /// waits; anything else that runs there ends.
+    fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
+        self.close_continuation(ti, time);
+        let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();
+        if self.threads[ti].span().is_some_and(begun) {
+            if let Some(span) = self.threads[ti].take_span() {
+                self.end_inner(cx, ti, span, time, Why::Executor);
+            }
+        }
+        self.nest(cx, ti, time);
+        let span = self.threads[ti].take_span()?;
+        let entity = span.entity.map(|e| cx.entities.get(e));
+        if entity.is_some_and(|e| e.action.is_some()) {
+            // What an action reads is for itself: its callbacks have no events of their own.
+            self.close(cx, ti, span, time, Why::Executor);
+            return None;
+        }
+        Some(span)
+    }
+
+    /// The input of an entity's callback and when it was released, from the read before it.
+    fn input_of(
+        &mut self,
+        cx: &mut Context,
+        (ti, time): (ThreadIndex, u64),
+        entity: EntityId,
+        read: Option<CallbackSpan>,
+    ) -> (Input, Release) {
+        let kind = cx.entities.get(entity).kind();
+        let input = if kind == EntityKind::Timer {
+            Input::Timer
+        } else {
+            Input::Unknown
+        };
+        let Some(mut read) = read else {
+            let release = if kind == EntityKind::Timer {
+                self.release_by_call(ti, entity)
+            } else {
+                Release::Unknown
+            };
+            return (input, release);
+        };
+        let ring = read.entity.is_none() && kind == EntityKind::Subscription;
+        if read.entity != Some(entity) && !ring {
+            if !self.threads[ti].outer().is_empty() {
+                self.own_input(cx, ti, &read);
+            } else {
+                // Of a callback without events of its own (an action's), it is all that is seen.
+                self.close(cx, ti, read, time, Why::Executor);
+            }
+            return (input, Release::Unknown);
+        }
+        if let Some(buffer) = read.inferred_mut().and_then(|i| i.buffer) {
+            let p = self.threads[ti].process;
+            cx.entities
+                .set_handle(p, HandleKind::RingBuffer, buffer, entity);
+        }
+        (read.input, read.release)
+    }
+
+    /// `callback_end`
+    pub(crate) fn callback_end(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        callback: u64,
+    ) {
+        self.is_of_rclcpp(ti);
+        let thread = &mut self.threads[ti];
+        if !thread.span().is_some_and(|span| span.is_callback(callback))
+            && !self.leave_inner(cx, ti, time, callback)
+        {
+            if self.threads[ti].span().is_none() {
+                // One that could not be told.
+                self.threads[ti].sleeps.busy_until = time;
+            }
+            return;
+        }
+        if let Some(mut span) = self.threads[ti].take_span() {
+            self.prove_spin(cx, &mut span);
+            self.end_inner(cx, ti, span, time, Why::End);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{listen, talk, Harness, PAIR};
+
+    #[test]
+    fn a_span_lasts_from_callback_start_to_callback_end() {
+        let trace = [PAIR, &talk(11_000), &listen(11_300, 11_000)].concat();
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11000 begin #0 timer",
+                "11000 publish /t by #0",
+                "11100 end #0 Exact exec 100",
+                "11300 begin #0 subscription(/t)",
+                "11400 end #0 Exact exec 100",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_exception_leaves_a_span_without_an_end() {
+        let trace = format!(
+            "{PAIR}
+11ms cpu0 10/10 timer_call timer=0x50
+11ms cpu0 10/10 callback_start callback=0x60
+12ms cpu0 10/10 executor_next_ready
+13ms cpu0 10/10 publish rmw=0x1010 source_ns=13ms
+21ms cpu0 10/10 timer_call timer=0x50
+21ms cpu0 10/10 callback_start callback=0x60"
+        );
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11000 begin #0 timer",
+                // Its own, or of what caught the exception: it does not end, and so nobody's.
+                "13000 publish /t by ?1",
+                "decided ?1 nobody",
+                "21000 end #0 Aborted exec 10000",
+                "21000 begin #1 timer",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_read_without_a_callback_takes_the_item_only() {
+        let trace = format!(
+            "{PAIR}{}
+20ms cpu1 20/20 take rmw=0x1020 source_ns=5ms
+21ms cpu1 20/20 executor_next_ready",
+            listen(11_300, 11_000)
+        );
+        let events = Harness::new(&trace).span_events();
+        assert_eq!(events.last().unwrap(), "read only subscription(/t)");
+    }
+
+    #[test]
+    fn the_return_of_execute_client_ends_its_span_exactly() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+5ms cpu0 10/10 execute_start execute=client
+5ms cpu0 10/10 response_take rmw=0x1040 sequence=1 source_ns=0
+6ms cpu0 10/10 execute_end execute=client
+9ms cpu0 10/10 executor_next_ready";
+        assert_eq!(
+            Harness::new(trace).span_events(),
+            ["5000 begin #0 client(/s)", "6000 end #0 Exact exec 1000"]
+        );
+    }
+
+    #[test]
+    fn late_attach_ties_a_callback_to_what_was_read_before() {
+        let trace = "
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
+2ms cpu0 10/10 callback_start callback=0x60
+3ms cpu0 10/10 callback_end callback=0x60
+4ms cpu0 10/10 take rmw=0x1020 source_ns=1ms
+4ms cpu0 10/10 callback_start callback=0x60
+5ms cpu0 10/10 callback_end callback=0x60
+6ms cpu0 10/10 callback_start callback=0x60
+7ms cpu0 10/10 callback_end callback=0x60";
+        let harness = Harness::new(trace);
+        assert_eq!(
+            harness.span_events(),
+            [
+                "4000 begin #0 subscription(/t)",
+                "5000 end #0 Exact exec 1000",
+                "6000 begin #0 subscription(/t)",
+                "7000 end #0 Exact exec 1000",
+            ]
+        );
+        assert!(harness.notes().contains(&"UnknownCallback 1".to_string()));
+    }
+}

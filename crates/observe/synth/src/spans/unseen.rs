@@ -1,0 +1,101 @@
+//! What executors run without events of its own: waitables other than actions (events of QoS,
+//! guard conditions, a program's own). That it ran is counted, with its time on the CPU.
+
+use super::thread::Phase;
+use super::Spans;
+use crate::ids::ThreadIndex;
+use crate::notes::Note;
+use crate::Context;
+
+impl Spans {
+    /// rclcpp's executor looks for what is ready. If that was the last thing that the thread did,
+    /// too, it has run something in between.
+    pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let thread = &mut self.threads[ti];
+        let now = thread.account.at(time).exec_ns;
+        thread.calls.ready = Some(now);
+        if let Some(before) = thread.calls.before {
+            count(cx, now.saturating_sub(before));
+        }
+    }
+
+    /// A guard is triggered outside of callbacks. rclpy's executor does so before and after each
+    /// callback: right after its wait, with nothing taken, it runs something else.
+    pub(super) fn unseen_trigger(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        guard: u64,
+    ) {
+        let thread = &mut self.threads[ti];
+        let now = thread.account.at(time).exec_ns;
+        let free = thread.span().is_none() && thread.continuation().is_none();
+        if !free || !thread.outer().is_empty() {
+            return;
+        }
+        match thread.calls.woke.take() {
+            Some((same, before)) if same == guard => count(cx, now.saturating_sub(before)),
+            _ if matches!(thread.phase, Phase::Waiting { .. }) => {
+                thread.calls.woke = Some((guard, now));
+                thread.phase.leave_wait();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Counts something that ran for so long.
+fn count(cx: &mut Context, exec_ns: u64) {
+    cx.notes.count(Note::UnseenWork, 1);
+    cx.notes.count(Note::UnseenTime, exec_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Harness;
+
+    #[test]
+    fn what_rclcpp_runs_without_events_is_counted() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+2ms cpu0 10/10 executor_wait_for_work timeout_ns=-1
+2ms cpu0 10/10 wait
+10ms cpu0 10/10 executor_next_ready
+13ms cpu0 10/10 executor_next_ready
+13ms cpu0 10/10 executor_wait_for_work timeout_ns=-1
+13ms cpu0 10/10 wait
+20ms cpu0 10/10 executor_next_ready
+20ms cpu0 10/10 executor_execute handle=0x50
+21ms cpu0 10/10 executor_next_ready";
+        assert_eq!(
+            Harness::new(trace).notes(),
+            ["UnseenTime 3000000", "UnseenWork 1"]
+        );
+    }
+
+    #[test]
+    fn what_rclpy_runs_without_taking_anything_is_counted() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+2ms cpu0 10/10 wait_set_init
+2ms cpu0 10/10 wait
+10ms cpu0 10/10 guard_trigger guard=0x9
+14ms cpu0 10/10 guard_trigger guard=0x9
+15ms cpu0 10/10 wait_set_init
+15ms cpu0 10/10 wait
+20ms cpu0 10/10 timer_call timer=0x50
+20ms cpu0 10/10 guard_trigger guard=0x9
+21ms cpu0 10/10 guard_trigger guard=0x9
+22ms cpu0 10/10 wait_set_init";
+        assert_eq!(
+            Harness::new(trace).notes(),
+            [
+                "Unscheduled(VertexId(1)) 1",
+                "UnseenTime 4000000",
+                "UnseenWork 1"
+            ]
+        );
+    }
+}

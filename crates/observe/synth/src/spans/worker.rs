@@ -1,0 +1,165 @@
+//! Workers: threads of a pool that run callbacks which another thread waited for.
+//!
+//! A worker sleeps between two callbacks. Shorter sleeps may be waits for Python's lock. A pool
+//! that is not rclpy's triggers its guard condition once after each callback, to tell its
+//! executor that one more thread is free.
+
+use super::account::{Account, Mark};
+
+/// A sleep that is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sleep {
+    pub(super) length: u64,
+    pub(super) from: Mark,
+    pub(super) to: Mark,
+}
+
+/// What a worker uses to put one thing away and to wait for the next, in ns; before more than that
+/// it has begun the next.
+const MAX_IDLE_NS: u64 = 250_000;
+
+/// Longest sleep in which a thread may wait for Python's lock, in ns: it asks for it every 5 ms. A
+/// worker that sleeps longer waits for something to do.
+const MAX_LOCK_NS: u64 = 6_000_000;
+
+/// When a thread slept.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sleeps {
+    /// Since when it sleeps.
+    asleep: Option<u64>,
+    /// When it last went to sleep.
+    last: Option<Mark>,
+    /// The longest sleep since the last trigger, or publication.
+    longest: Option<Sleep>,
+    /// When it was last woken.
+    woken: Option<u64>,
+    /// Since when it may run what it runs now: it got up for it, with next to nothing done since
+    /// the last trigger or publication, or after a long sleep.
+    up: Option<Mark>,
+    /// Time on the CPU up to that trigger or publication, or to where it last got up.
+    base_ns: u64,
+    /// When the last callback on the thread ended.
+    pub(super) busy_until: u64,
+    /// When an executor of events last found its queue empty, and slept.
+    pub(super) idle_from: Option<u64>,
+}
+
+impl Sleeps {
+    /// The thread goes to sleep.
+    pub(super) fn begin(&mut self, at: Mark) {
+        self.asleep = Some(at.time);
+        self.last = Some(at);
+    }
+
+    /// The thread is woken.
+    pub(super) fn wake(&mut self, time: u64) {
+        self.woken = Some(time);
+    }
+
+    /// The last sleep, if it is over.
+    pub(super) fn ended(&self) -> Option<(Mark, u64)> {
+        let (from, woken) = (self.last?, self.woken?);
+        (woken >= from.time).then_some((from, woken))
+    }
+
+    /// The thread gets a CPU, perhaps after a sleep. Returns whether that is the longest one now.
+    pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
+        let asleep = self.asleep.take();
+        let mark = account.mark(time);
+        let first = self.last.is_none() && self.up.is_none();
+        let done_ns = mark.totals.exec_ns.saturating_sub(self.base_ns);
+        let slept_ns = asleep.map(|since| self.woken.unwrap_or(time).saturating_sub(since));
+        let waited = slept_ns.is_some_and(|ns| done_ns < MAX_IDLE_NS || ns > MAX_LOCK_NS);
+        if first || waited {
+            (self.up, self.base_ns) = (Some(mark), mark.totals.exec_ns);
+        }
+        let Some(since) = asleep else {
+            return false;
+        };
+        let length = time.saturating_sub(since);
+        let is_longest = self.longest.is_none_or(|longest| length > longest.length);
+        if is_longest {
+            let from = self.last.unwrap_or(mark);
+            self.longest = Some(Sleep {
+                length,
+                from,
+                to: mark,
+            });
+        }
+        is_longest
+    }
+
+    /// The last time that it went to sleep, if that was at `time` or later.
+    pub(super) fn since(&self, time: u64) -> Option<Mark> {
+        self.last.filter(|mark| mark.time >= time)
+    }
+
+    /// Since when a worker runs what it runs now, if it got up for it after the last trigger or
+    /// publication.
+    pub(super) fn up(&self) -> Option<Mark> {
+        self.up
+    }
+
+    /// A trigger or a publication: what runs next begins later.
+    pub(super) fn restart(&mut self, at: &Mark) {
+        (self.up, self.base_ns) = (None, at.totals.exec_ns);
+    }
+
+    /// Whether it slept most of the time from `last`, a trigger, to `time`: then a worker did
+    /// something else in between, for example found a callback group busy.
+    pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
+        let slept = self.longest.map_or(0, |longest| longest.length);
+        let since = last.map_or(0, |last| time.saturating_sub(last.time));
+        slept > since / 2
+    }
+
+    /// The longest sleep since it was asked for last.
+    pub(super) fn take_longest(&mut self) -> Option<Sleep> {
+        self.longest.take()
+    }
+
+    /// When the longest sleep began, with the one that goes on at `time`.
+    pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
+        let longest = self.longest.map(|longest| (longest.length, longest.from));
+        let now = self.asleep.zip(self.last);
+        let now = now.map(|(since, from)| (time.saturating_sub(since), from));
+        let longer = longest.into_iter().chain(now).max_by_key(|sleep| sleep.0);
+        longer.map(|sleep| sleep.1)
+    }
+
+    /// Starts anew after a trigger, or after a publication.
+    pub(super) fn forget_longest(&mut self) {
+        self.longest = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Harness;
+
+    #[test]
+    fn a_pool_triggers_its_guard_after_a_callback() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
+11ms cpu0 10/11 take rmw=0x1020 source_ns=1us
+12ms cpu0 10/11 guard_trigger guard=0x9
+15ms cpu0 10/11 take rmw=0x1020 source_ns=2us
+17ms cpu0 10/11 guard_trigger guard=0x9
+19ms cpu0 10/11 publish rmw=0x1010 source_ns=3us
+19ms cpu0 10/11 wait_set_init";
+        assert_eq!(
+            Harness::new(trace).span_events(),
+            [
+                // The first time, the callback's end shows later that there was one trigger only.
+                "11000 begin #0 subscription(/in)",
+                "12000 end #0 Inferred exec 1000",
+                "15000 begin #0 subscription(/in)",
+                "17000 end #0 Inferred exec 2000",
+                // The thread was free again before.
+                "19000 publish /out by nobody",
+            ]
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! Which subscriptions of a node wait for one another: decided, left open, and stated.
+
+use super::structure::System;
+use super::*;
+use onbeat_document::merge;
+use onbeat_document::StatedJunction;
+
+/// Junctions as `callback kind state`.
+fn junctions(model: &Model) -> Vec<String> {
+    let junctions = model.junctions.iter();
+    junctions
+        .map(|j| format!("{} {:?} {:?}", j.callback, j.kind, j.state))
+        .collect()
+}
+
+/// The model of a run, with junctions that the user states.
+fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
+    let mut options = SynthOptions::new(run(id, DEFAULT_MODE));
+    let parse = |text: &&str| text.parse::<StatedJunction>().unwrap();
+    options.junctions = junctions.iter().map(parse).collect();
+    model_of(&s.trace(), options)
+}
+
+/// The fusion node waits for both inputs, but `/late` always comes last: each round gives the
+/// delay of `/early` and of `/late` in us, or that there is none of it.
+fn fuse(rounds: u64, round: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> System {
+    let mut s = System::new();
+    let a = s.node("a", &[100], &[], &["/early"]);
+    let b = s.node("b", &[100], &[], &["/late"]);
+    let f = s.node("f", &[], &["/early", "/late"], &["/out"]);
+    let g = s.node("g", &[], &["/out"], &[]);
+    let mut stored = [false; 2];
+    for i in 1..=rounds {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t, b, 0, &[0], 1_000);
+        let (early, late) = round(i);
+        let mut inputs: Vec<_> = [(early, 0), (late, 1)]
+            .into_iter()
+            .filter_map(|(at, input)| Some((t + at?, input)))
+            .collect();
+        inputs.sort();
+        for (at, input) in inputs {
+            stored[input] = true;
+            let both = stored == [true; 2];
+            s.take(
+                at,
+                f,
+                input,
+                System::stamp(t, 0),
+                if both { &[0] } else { &[] },
+                1_000,
+            );
+            if both {
+                stored = [false; 2];
+                s.take(at + 3_000, g, 0, System::stamp(at, 0), &[], 1_000);
+            }
+        }
+    }
+    s
+}
+
+/// One input is always the later one.
+fn always_last() -> System {
+    fuse(50, |_| (Some(5_000), Some(9_000)))
+}
+
+const EARLY: &str = "/a:timer(100ms) > /f:subscription(/early)";
+const LATE: &str = "/b:timer(100ms) > /f:subscription(/late)";
+const SYNC: &str = "/f:sync(/out)";
+const NEXT: &str = "/g:subscription(/out)";
+
+#[test]
+fn a_node_that_takes_its_own_topics_is_a_plain_chain() {
+    let mut s = System::new();
+    let a = s.node("a", &[100], &[], &["/x1"]);
+    let n = s.node("n", &[], &["/x1", "/x2", "/x3"], &["/x2", "/x3"]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.take(t + 2_000, n, 0, System::stamp(t, 0), &[0], 1_000);
+        s.take(t + 4_000, n, 1, System::stamp(t + 2_000, 0), &[1], 1_000);
+        s.take(t + 6_000, n, 2, System::stamp(t + 4_000, 0), &[], 1_000);
+    }
+    let m = s.model();
+    assert_eq!(junctions(&m), [] as [&str; 0]);
+    let chain =
+        "/a:timer(100ms) > /n:subscription(/x1) > /n:subscription(/x2) > /n:subscription(/x3)";
+    assert_eq!(chains(&m), [chain]);
+    assert_eq!(m.chains[0].figures.executions, 50);
+    assert_eq!(m.chains[0].figures.latency_ns.max(), 7_000_000);
+    assert_eq!(m.assumptions, [] as [&str; 0]);
+}
+
+#[test]
+fn a_controller_does_not_wait_for_what_its_own_output_brings_about() {
+    // A reference value for each state; the plant answers each command with a state.
+    let mut s = System::new();
+    let r = s.node("reference", &[100], &[], &["/reference"]);
+    let c = s.node("controller", &[], &["/reference", "/state"], &["/command"]);
+    let p = s.node("plant", &[], &["/command"], &["/state"]);
+    let d = s.node("start", &[10_000], &[], &["/state"]);
+    s.timer(90_000, d, 0, &[0], 1_000);
+    let mut state = System::stamp(90_000, 0);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, r, 0, &[0], 1_000);
+        s.take(t + 2_000, c, 0, System::stamp(t, 0), &[], 1_000);
+        s.take(t + 4_000, c, 1, state, &[0], 1_000);
+        s.take(t + 6_000, p, 0, System::stamp(t + 4_000, 0), &[0], 1_000);
+        state = System::stamp(t + 6_000, 0);
+    }
+    let m = s.model();
+    assert!(
+        m.junctions.iter().all(|j| j.kind == JunctionKind::Or),
+        "{:#?}",
+        m.junctions
+    );
+    assert!(!ids(&m).iter().any(|i| i.contains("sync")));
+    assert!(
+        m.chains.iter().all(|c| c.callbacks.len() <= 4),
+        "{:#?}",
+        chains(&m)
+    );
+}
+
+#[test]
+fn one_input_that_is_always_the_later_one_is_ambiguous_until_stated() {
+    let s = always_last();
+    let m = s.model();
+    assert_eq!(junctions(&m), [format!("{SYNC} And Ambiguous")]);
+    let j = &m.junctions[0];
+    assert_eq!(j.readings[0].kind, JunctionKind::And);
+    assert_eq!(j.readings[0].inputs, j.inputs);
+    assert_eq!(j.readings[1].kind, JunctionKind::Or);
+    assert_eq!(j.readings[1].inputs, ["/f:subscription(/late)"]);
+    assert_eq!(j.settle, "/f -> /out = and");
+    // The one chain exists in both readings.
+    let (early, late) = (
+        format!("{EARLY} > {SYNC} > {NEXT}"),
+        format!("{LATE} > {SYNC} > {NEXT}"),
+    );
+    assert!(chain(&m, &early).ambiguous && !chain(&m, &late).ambiguous);
+
+    let and = stated(&s, "r1", &["/f -> /out = and"]);
+    assert_eq!(junctions(&and), [format!("{SYNC} And Stated")]);
+    assert!(and.chains.iter().all(|c| !c.ambiguous));
+    assert_eq!(chain(&and, &early).figures, chain(&m, &early).figures);
+
+    let or = stated(&s, "r1", &["/f -> /out = or"]);
+    assert_eq!(junctions(&or), [] as [&str; 0]);
+    assert_eq!(chains(&or), [EARLY.to_string(), format!("{LATE} > {NEXT}")]);
+    // The same latency, but nothing goes past a synchroniser.
+    let (direct, through) = (chain(&or, &format!("{LATE} > {NEXT}")), chain(&m, &late));
+    assert_eq!(direct.figures.latency_ns, through.figures.latency_ns);
+    assert_eq!(direct.figures.executions, 50);
+}
+
+#[test]
+fn more_runs_decide_and_one_model_of_all_is_the_same() {
+    let open = always_last().model();
+    // In the second run an early item is missing now and then: the late one waits for the next.
+    let other = fuse(50, |i| ((i % 10 > 0).then_some(5_000), Some(9_000)));
+    let decided = stated(&other, "r2", &[]);
+    assert_eq!(junctions(&decided), [format!("{SYNC} And Decided")]);
+    let both = merge(vec![open.clone(), decided]).unwrap();
+    check(&both);
+    assert_eq!(junctions(&both), [format!("{SYNC} And Decided")]);
+    assert!(both.chains.iter().all(|c| !c.ambiguous));
+    let early = format!("{EARLY} > {SYNC} > {NEXT}");
+    assert_eq!(chain(&both, &early).figures.executions, 50 + 45);
+
+    // In a third run the late one publishes without the other, and none waits.
+    let mut s = System::new();
+    let b = s.node("b", &[100], &[], &["/late"]);
+    let a = s.node("a", &[100], &[], &["/early"]);
+    let f = s.node("f", &[], &["/early", "/late"], &["/out"]);
+    let g = s.node("g", &[], &["/out"], &[]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t, b, 0, &[0], 1_000);
+        s.take(t + 9_000, f, 1, System::stamp(t, 0), &[0], 1_000);
+        s.take(t + 12_000, g, 0, System::stamp(t + 9_000, 0), &[], 1_000);
+        if i % 2 == 0 {
+            s.take(t + 14_000, f, 0, System::stamp(t, 0), &[], 1_000);
+        }
+    }
+    let apart = stated(&s, "r3", &[]);
+    let all = merge(vec![open, apart]).unwrap();
+    check(&all);
+    assert_eq!(junctions(&all), [] as [&str; 0]);
+    assert!(!ids(&all).iter().any(|i| i.contains("sync")));
+    // With every execution of both runs, also those that were followed through the synchroniser.
+    let late = format!("{LATE} > {NEXT}");
+    assert_eq!(chain(&all, &late).figures.executions, 100);
+}
+
+#[test]
+fn a_guessed_node_has_no_junctions() {
+    // Attached late: the names of the nodes are not known, but the topics are.
+    let named = |line: &&str| !(line.contains("node_init") && line.contains("name=f"));
+    let trace = always_last().trace();
+    let trace: String = trace
+        .lines()
+        .filter(named)
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let m = model(&trace);
+    assert!(
+        m.callbacks.iter().any(|c| c.input == "/late"),
+        "{:?}",
+        ids(&m)
+    );
+    assert_eq!(junctions(&m), [] as [&str; 0], "{:?}", m.assumptions);
+    assert!(!ids(&m).iter().any(|i| i.contains("sync")));
+}
+
+#[test]
+fn what_two_wait_for_in_turn_says_nothing_about_a_third() {
+    // /x and /y wait for one another. /z comes three times for two outputs, and stays out.
+    let mut s = System::new();
+    let a = s.node("a", &[100], &[], &["/x", "/y", "/z"]);
+    let f = s.node("f", &[], &["/x", "/y", "/z"], &["/out"]);
+    let g = s.node("g", &[], &["/out"], &[]);
+    for i in 1..=60 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0, 1, 2], 1_000);
+        if i % 4 != 3 {
+            s.take(t + 12_000, f, 2, System::stamp(t, 2), &[], 1_000);
+        }
+        if i % 2 == 0 {
+            let (first, second) = if i % 10 == 0 { (1, 0) } else { (0, 1) };
+            s.take(t + 10_000, f, first, System::stamp(t, first), &[], 1_000);
+            s.take(t + 15_000, f, second, System::stamp(t, second), &[0], 1_000);
+            s.take(t + 20_000, g, 0, System::stamp(t + 15_000, 0), &[], 1_000);
+        }
+    }
+    let m = s.model();
+    assert_eq!(junctions(&m), [format!("{SYNC} And Decided")]);
+    assert_eq!(
+        m.junctions[0].inputs,
+        ["/f:subscription(/x)", "/f:subscription(/y)"]
+    );
+    let third = "/a:timer(100ms) > /f:subscription(/z)";
+    assert_eq!(chain(&m, third).figures.executions, 45);
+    assert_eq!(m.chains.len(), 3, "{:#?}", chains(&m));
+}
+
+/// A camera of 30 Hz and a lidar of 10 Hz, which a node joins by approximate time: it publishes
+/// when the camera's next image comes, with the image before that. `approximate`: the
+/// synchroniser shows that it is one.
+fn camera_and_lidar(approximate: bool) -> System {
+    let mut s = System::new();
+    let c = s.node("camera", &[30], &[], &["/image"]);
+    let l = s.node("lidar", &[90], &[], &["/cloud"]);
+    let f = s.node("fusion", &[], &["/image", "/cloud"], &["/fused"]);
+    let g = s.node("listener", &[], &["/fused"], &[]);
+    let take = if approximate {
+        System::take_approximate
+    } else {
+        System::take
+    };
+    for i in 3..=150 {
+        let t = 30_000 * i;
+        s.timer(t, c, 0, &[0], 1_000);
+        // One image after the cloud.
+        let out: &[usize] = if i % 3 == 1 && i > 3 { &[0] } else { &[] };
+        take(&mut s, t + 1_000, f, 0, System::stamp(t, 0), out, 1_000);
+        if i % 3 == 1 && i > 3 {
+            s.take(t + 2_000, g, 0, System::stamp(t + 1_000, 0), &[], 1_000);
+        }
+        if i % 3 == 0 {
+            let t = t + 5_000;
+            s.timer(t, l, 0, &[0], 1_000);
+            take(&mut s, t + 1_000, f, 1, System::stamp(t, 0), &[], 1_000);
+        }
+    }
+    s
+}
+
+#[test]
+fn what_a_synchroniser_by_approximate_time_joins_is_not_what_triggers_it() {
+    let image = "/camera:timer(30ms) > /fusion:subscription(/image) > /fusion:sync(/fused) > /listener:subscription(/fused)";
+    let cloud = "/lidar:timer(90ms) > /fusion:subscription(/cloud) > /fusion:sync(/fused) > /listener:subscription(/fused)";
+    let latency = |m: &Model, id: &str| {
+        let f = &chain(m, id).figures;
+        (f.executions, f.latency_ns.max() / 1_000, f.lost)
+    };
+    let shown = camera_and_lidar(true).model();
+    let settled = ["/fusion -> /fused = approximate"];
+    let stated = stated(&camera_and_lidar(false), "r1", &settled);
+    for m in [&shown, &stated] {
+        // From the image before, 30 ms ago, and the cloud, 25 ms ago, to the listener's end.
+        assert_eq!(latency(m, image), (49, 33_000, 0), "{:#?}", chains(m));
+        assert_eq!(latency(m, cloud), (49, 28_000, 0));
+        assert_eq!(m.junctions[0].matching, Matching::Nearest);
+        let e = edge(m, "/fusion:subscription(/image)", "/fusion:sync(/fused)");
+        assert_eq!((e.taken, e.lost, e.overwritten), (49, 0, 0));
+        assert!(e.unselected >= 95, "{}", e.unselected);
+        assert!(m
+            .assumptions
+            .iter()
+            .any(|a| a.contains("nearest to one another")));
+    }
+    // Else it is said that which of the images was used does not show.
+    let open = camera_and_lidar(false).model();
+    let said = "Which items /fusion joins into /fused does not show: in 48 of 49 outputs";
+    assert!(
+        open.assumptions.iter().any(|a| a.starts_with(said)),
+        "{:#?}",
+        open.assumptions
+    );
+    assert_eq!(latency(&open, image), (49, 3_000, 0));
+}

@@ -1,0 +1,102 @@
+//! Names of nodes: the same in every run.
+
+use super::*;
+use onbeat_document::merge::merge;
+
+/// A process of a program makes a node with a timer of `period` ms that runs once, at `t` ms.
+fn program(t: u64, pid: u32, program: &str, node: &str, period: u64) -> String {
+    let line = |t: u64, what: &str| format!("{t}ms cpu0 {pid}/{pid} {what}\n");
+    [
+        line(
+            t,
+            &format!("process command=/opt/lib/{program} distribution=x rmw=y"),
+        ),
+        line(t, &format!("node_init node=0x1 rmw=0x1001 name={node}")),
+        line(t, "clock_kind clock=0x7 time=1"),
+        line(t, "timer_clock timer=0x50 clock=0x7"),
+        line(t, &format!("timer_init timer=0x50 period_ns={period}ms")),
+        line(t + period, "timer_call timer=0x50"),
+        line(t + period + 1, "wait_set_init"),
+    ]
+    .concat()
+}
+
+fn of(id: &str, trace: &str, rules: &[&str]) -> Model {
+    let mut options = SynthOptions::new(run(id, DEFAULT_MODE));
+    options.names = rules.iter().map(|r| r.parse().unwrap()).collect();
+    model_of(trace, options)
+}
+
+#[test]
+fn equal_names_are_told_apart_by_their_programs_whichever_starts_first() {
+    let first = [
+        program(1, 10, "left", "arm", 20),
+        program(50, 20, "right", "arm", 30),
+    ];
+    let second = [
+        program(1, 30, "right", "arm", 30),
+        program(50, 40, "left", "arm", 20),
+    ];
+    for trace in [first, second] {
+        let m = model(&trace.concat());
+        assert_eq!(ids(&m), ["/arm#left:timer(20ms)", "/arm#right:timer(30ms)"]);
+    }
+    // Those of one program by the order in which they appear.
+    let twins = [
+        program(1, 10, "arm", "arm", 20),
+        program(50, 20, "arm", "arm", 30),
+    ];
+    assert_eq!(
+        ids(&model(&twins.concat())),
+        ["/arm#2:timer(30ms)", "/arm:timer(20ms)"]
+    );
+    // And one that starts again is the same.
+    let again = [
+        program(1, 10, "left", "arm", 20),
+        "40ms cpu0 10/10 exit\n".to_string(),
+        program(50, 20, "left", "arm", 20),
+    ];
+    assert_eq!(ids(&model(&again.concat())), ["/arm:timer(20ms)"]);
+}
+
+#[test]
+fn what_differs_from_run_to_run_is_not_in_a_name() {
+    let a = program(1, 4711, "nav", "transform_listener_impl_5581c7a3b2d0", 20);
+    let b = program(1, 4712, "nav", "transform_listener_impl_55e0d2c01a40", 20);
+    let (a, b) = (of("a", &a, &[]), of("b", &b, &[]));
+    let said = "The node /transform_listener_impl has something in its own name";
+    assert!(
+        a.assumptions.iter().any(|s| s.starts_with(said)),
+        "{:?}",
+        a.assumptions
+    );
+    let both = merge(vec![a, b]).unwrap();
+    assert_eq!(ids(&both), ["/transform_listener_impl:timer(20ms)"]);
+    assert_eq!(both.callbacks[0].figures.exec_ns.count(), 2);
+    let by_pid = program(1, 4711, "nav", "planner_4711", 20);
+    assert_eq!(ids(&model(&by_pid)), ["/planner:timer(20ms)"]);
+}
+
+#[test]
+fn the_users_rules_are_in_the_model_and_hold_for_all_that_is_merged() {
+    let worker = |pid, n: u32| program(1, pid, "pool", &format!("worker_{n}"), 20);
+    let rule = "/worker_[0-9]+=/worker";
+    let a = of("a", &worker(10, 1), &[rule]);
+    assert_eq!(ids(&a), ["/worker:timer(20ms)"]);
+    let said = format!("Names of nodes are rewritten by the rule '{rule}'");
+    assert!(
+        a.assumptions.iter().any(|s| s.starts_with(&said)),
+        "{:?}",
+        a.assumptions
+    );
+    let b = of("b", &worker(10, 2), &[rule]);
+    assert_eq!(ids(&merge(vec![a.clone(), b]).unwrap()).len(), 1);
+    let other = of("c", &worker(10, 3), &[]);
+    assert_eq!(
+        ids(&other),
+        ["/worker_3:timer(20ms)"],
+        "a counter may be a name"
+    );
+    let refused = merge(vec![a, other]).unwrap_err().to_string();
+    assert!(refused.contains("--normalise"), "{refused}");
+}

@@ -1,0 +1,269 @@
+//! Autoware's reference system, imitated: five nodes that fuse two inputs each, at 60 to 120 ms.
+
+use super::structure::System;
+use super::*;
+use std::collections::{BTreeMap, HashMap};
+
+/// What a node does.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Publishes every so many ms.
+    Sense(u64),
+    /// Publishes on each input.
+    Pass,
+    /// Stores its two inputs; publishes when both are there, and clears them.
+    Fuse,
+    /// Stores its inputs and publishes every so many ms.
+    Plan(u64),
+}
+
+/// Node, which publishes a topic of its name, and its inputs.
+type Node = (&'static str, Does, &'static [&'static str]);
+
+use Does::{Fuse, Pass, Plan, Sense};
+const NODES: &[Node] = &[
+    ("front_lidar", Sense(100), &[]),
+    ("rear_lidar", Sense(100), &[]),
+    ("cloud_map", Sense(120), &[]),
+    ("visualizer", Sense(60), &[]),
+    ("lanelet_map", Sense(100), &[]),
+    ("cluster_settings", Sense(25), &[]),
+    ("front_points", Pass, &["front_lidar"]),
+    ("rear_points", Pass, &["rear_lidar"]),
+    ("map_loader", Pass, &["cloud_map"]),
+    ("cloud_fusion", Fuse, &["front_points", "rear_points"]),
+    ("ray_ground", Pass, &["cloud_fusion"]),
+    ("voxel_grid", Pass, &["cloud_fusion"]),
+    ("localizer", Fuse, &["voxel_grid", "map_loader"]),
+    ("global_planner", Fuse, &["visualizer", "localizer"]),
+    ("lanelet_loader", Fuse, &["lanelet_map", "global_planner"]),
+    ("cluster", Pass, &["ray_ground"]),
+    ("collision", Pass, &["cluster"]),
+    ("parking", Pass, &["lanelet_loader"]),
+    ("lane", Pass, &["lanelet_loader"]),
+    (
+        "behavior",
+        Plan(100),
+        &[
+            "collision",
+            "localizer",
+            "global_planner",
+            "lanelet_loader",
+            "parking",
+            "lane",
+        ],
+    ),
+    ("mpc", Pass, &["behavior"]),
+    ("vehicle", Fuse, &["mpc", "behavior"]),
+    ("dbw", Pass, &["vehicle"]),
+];
+
+/// What is due: (time in us, number) to (node, input and time stamp).
+type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
+
+/// Which threads run the nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Each node is a process of its own.
+    Processes,
+    /// One process, and an executor of so many threads.
+    Executor(u32),
+    /// One process, and an executor for each node.
+    PerNode,
+}
+
+/// The system's events in so many seconds. Transport takes 100 us, a callback 1 ms.
+pub fn reference(seconds: u64) -> System {
+    simulate(seconds, NODES, Form::Processes)
+}
+
+/// The same without all nodes behind this one in the list, which feed none before.
+pub fn reference_until(seconds: u64, last: &str) -> System {
+    let end = NODES.iter().position(|n| n.0 == last).unwrap();
+    simulate(seconds, &NODES[..=end], Form::Processes)
+}
+
+fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
+    let mut s = match form {
+        Form::Processes => System::new(),
+        Form::Executor(_) | Form::PerNode => System::in_one_process(),
+    };
+    let topics: Vec<String> = nodes.iter().map(|n| format!("/{}", n.0)).collect();
+    let place: HashMap<&str, usize> = nodes.iter().enumerate().map(|(i, n)| (n.0, i)).collect();
+    let mut due = Due::new();
+    let mut number = 0;
+    let mut add = |due: &mut Due, t: u64, what| {
+        number += 1;
+        due.insert((t, number), what);
+    };
+    for (i, (name, does, inputs)) in nodes.iter().enumerate() {
+        let inputs: Vec<&str> = inputs.iter().map(|n| topics[place[n]].as_str()).collect();
+        let timers: &[u64] = match does {
+            Sense(ms) | Plan(ms) => &[*ms],
+            Pass | Fuse => &[],
+        };
+        s.node(name, timers, &inputs, &[&topics[i]]);
+        for ms in timers {
+            let phase = 1_000 + 1_700 * i as u64;
+            let times = (0..).map(|k| phase + 1_000 * ms * k);
+            for t in times.take_while(|t| *t < 1_000_000 * seconds) {
+                add(&mut due, 1_000_000 + t, (i, None));
+            }
+        }
+    }
+    let mut free = vec![0; nodes.len()];
+    let mut threads = match form {
+        Form::Executor(threads) => vec![0; threads as usize],
+        Form::Processes | Form::PerNode => vec![0; nodes.len()],
+    };
+    let mut stored = vec![[false; 2]; nodes.len()];
+    while let Some(((due_at, _), (i, input))) = due.pop_first() {
+        // The thread that is free first; no node runs on two at once.
+        let thread = match form {
+            Form::Executor(_) => (0..threads.len()).min_by_key(|&n| threads[n]).unwrap(),
+            Form::Processes | Form::PerNode => i,
+        };
+        s.on(i, thread as u32);
+        let t = due_at.max(free[i]).max(threads[thread]);
+        (free[i], threads[thread]) = (t + 1_100, t + 1_100);
+        let publishes = match (nodes[i].1, input) {
+            (Plan(_), Some(_)) => false,
+            (Fuse, Some((k, _))) => {
+                stored[i][k] = true;
+                let both = stored[i] == [true, true];
+                if both {
+                    stored[i] = [false; 2];
+                }
+                both
+            }
+            _ => true,
+        };
+        let outputs: &[usize] = if publishes { &[0] } else { &[] };
+        match input {
+            None => s.timer(t, i, 0, outputs, 1_000),
+            Some((k, stamp)) => s.take(t, i, k, stamp, outputs, 1_000),
+        }
+        if publishes {
+            for (j, node) in nodes.iter().enumerate() {
+                if let Some(k) = node.2.iter().position(|n| *n == nodes[i].0) {
+                    add(&mut due, t + 600, (j, Some((k, System::stamp(t, 0)))));
+                }
+            }
+        }
+    }
+    s
+}
+
+const FUSIONS: [&str; 5] = [
+    "cloud_fusion",
+    "localizer",
+    "global_planner",
+    "lanelet_loader",
+    "vehicle",
+];
+
+/// No lineage was dropped.
+fn none_dropped(m: &Model) {
+    assert!(m.chains.iter().all(|c| c.figures.dropped == 0));
+    let said = |c: &&String| c.contains("were dropped");
+    assert_eq!(m.coverage.iter().find(said), None);
+}
+
+#[test]
+fn no_lineage_of_the_reference_system_is_dropped_and_all_fusions_are_open_or_decided() {
+    let m = reference(20).model();
+    none_dropped(&m);
+    for node in FUSIONS {
+        let of = |j: &&Junction| j.callback.starts_with(&format!("/{node}:"));
+        let found: Vec<_> = m.junctions.iter().filter(of).collect();
+        assert_eq!(found.len(), 1, "{node}: {:#?}", m.junctions);
+        let both = |kind, inputs: &[String]| kind == JunctionKind::And && inputs.len() == 2;
+        let open = |j: &Junction| j.readings.iter().any(|r| both(r.kind, &r.inputs));
+        let (found, decided) = (found[0], JunctionState::Decided);
+        let known = found.state == decided && both(found.kind, &found.inputs);
+        assert!(known || open(found), "{node}: {found:#?}");
+    }
+    // Stated, they are followed all, and still none is dropped.
+    let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+    let and = |node| format!("/{node} -> /{node} = and").parse().unwrap();
+    options.junctions = FUSIONS.map(and).into();
+    let settled = model_of(&reference(6).trace(), options);
+    none_dropped(&settled);
+    for node in FUSIONS {
+        let sync = format!("/{node}:sync(/{node})");
+        let of = |j: &&Junction| j.callback == sync;
+        let j = settled.junctions.iter().find(of).unwrap();
+        assert_eq!((j.state, j.inputs.len()), (JunctionState::Stated, 2));
+    }
+    assert!(settled.chains.iter().all(|c| !c.ambiguous));
+}
+
+/// Executors of a model: how many callbacks each has, and threads.
+fn executors(m: &Model) -> Vec<(usize, usize)> {
+    let executor = |e: &Executor| (e.callbacks.len(), e.threads);
+    m.executors.iter().map(executor).collect()
+}
+
+#[test]
+fn callbacks_that_share_threads_are_of_one_executor() {
+    let of = |form| simulate(6, NODES, form).model();
+    // Without the synchronisers, which run within others.
+    let ran = |m: &Model| {
+        let runs = |c: &&Callback| c.kind != CallbackType::Sync;
+        m.callbacks.iter().filter(runs).count()
+    };
+    let one = of(Form::Executor(1));
+    assert_eq!(executors(&one), [(ran(&one), 1)]);
+    let pool = of(Form::Executor(3));
+    assert_eq!(executors(&pool), [(ran(&pool), 3)]);
+    for m in [of(Form::PerNode), of(Form::Processes)] {
+        assert_eq!(m.executors.len(), NODES.len());
+        for executor in &m.executors {
+            let node = |id: &String| id.split(':').next().unwrap().to_string();
+            let nodes: std::collections::BTreeSet<_> =
+                executor.callbacks.iter().map(node).collect();
+            assert_eq!((nodes.len(), executor.threads), (1, 1), "{executor:?}");
+        }
+        let listed: usize = executors(&m).iter().map(|e| e.0).sum();
+        assert_eq!(listed, ran(&m), "each callback is in one");
+    }
+}
+
+#[test]
+fn executors_of_several_runs_are_united_whatever_the_order() {
+    let named = |form, id: &str| {
+        let mut m = simulate(2, NODES, form).model();
+        let evidence = serde_json::to_string(&m.evidence).unwrap();
+        m.evidence =
+            serde_json::from_str(&evidence.replace("\"r1\"", &format!("\"{id}\""))).unwrap();
+        m.runs[0].id = id.into();
+        for callback in &mut m.callbacks {
+            let extremes = std::mem::take(&mut callback.per_run).into_values();
+            callback.per_run = extremes.map(|e| (id.to_string(), e)).collect();
+        }
+        m
+    };
+    let all = [
+        named(Form::PerNode, "a"),
+        named(Form::Executor(2), "b"),
+        named(Form::Executor(1), "c"),
+    ];
+    let merged = |order: [usize; 3]| {
+        let models = order.iter().map(|&i| all[i].clone()).collect();
+        onbeat_document::merge(models).unwrap()
+    };
+    let m = merged([0, 1, 2]);
+    // In the first run all of its threads run them.
+    assert_eq!(
+        executors(&m),
+        [(all[1].executors[0].callbacks.len(), NODES.len())]
+    );
+    for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1]] {
+        assert_eq!(merged(order).executors, m.executors);
+    }
+    let twice = onbeat_document::merge(vec![
+        onbeat_document::merge(vec![all[0].clone(), all[2].clone()]).unwrap(),
+        all[1].clone(),
+    ]);
+    assert_eq!(twice.unwrap().executors, m.executors);
+}

@@ -1,0 +1,110 @@
+//! A trace as one Parquet table of its events, for DuckDB, pandas and Spark.
+//!
+//! docs/trace-format.md describes the columns.
+mod names;
+mod table;
+
+use names::Names;
+use onbeat_trace::Reader;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use table::{Column, Table};
+
+/// Rows that are collected in memory before they are written.
+const GROUP_ROWS: usize = 1 << 17;
+
+/// Why a trace could not be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The file could not be made or renamed.
+    #[error("cannot write {}: {source}; choose another file with -o", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A part of the table could not be written.
+    #[error("cannot write the table {}: {source}; check the free space", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        source: ParquetError,
+    },
+}
+
+/// The result of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The file that was written.
+    pub path: PathBuf,
+    /// Number of events.
+    pub rows: u64,
+}
+
+/// Writes all events to `path`, or to `events.parquet` in it if it is a directory.
+pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, ExportError> {
+    let path = if path.is_dir() {
+        path.join("events.parquet")
+    } else {
+        path.to_path_buf()
+    };
+    let manifest = serde_json::to_string(reader.manifest()).ok();
+    let mut rows = Ok(0);
+    let saved = onbeat_files::replace(&path, |file| {
+        rows = write_table(reader, file.try_clone()?, manifest);
+        match &rows {
+            Ok(_) => Ok(()),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        }
+    });
+    match (rows, saved) {
+        (Err(source), _) => Err(ExportError::Table { path, source }),
+        (Ok(_), Err(source)) => Err(ExportError::File { path, source }),
+        (Ok(rows), Ok(())) => Ok(Exported { path, rows }),
+    }
+}
+
+fn write_table(
+    reader: &mut Reader,
+    file: File,
+    manifest: Option<String>,
+) -> Result<u64, ParquetError> {
+    let mut table = Table::new();
+    let fields = table.columns.iter().map(Column::schema);
+    let schema = Type::group_type_builder("events")
+        .with_fields(fields.collect::<Result<_, _>>()?)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_created_by(format!("onbeat {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            "onbeat.manifest".to_string(),
+            manifest,
+        )]))
+        .build();
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+    let mut names = Names::default();
+    let mut rows = 0;
+    for event in reader.events() {
+        names.learn(&event);
+        table.row(&event, &names);
+        rows += 1;
+        if table.rows == GROUP_ROWS {
+            table.write(writer.next_row_group()?)?;
+        }
+    }
+    if table.rows > 0 {
+        table.write(writer.next_row_group()?)?;
+    }
+    writer.close()?;
+    Ok(rows)
+}

@@ -1,0 +1,73 @@
+//! The executions of a recording as a table: comma-separated, one line per execution, times in ns.
+
+use super::csv::text;
+use super::perfetto::Names;
+use onbeat_document::schema::Run;
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::Event;
+use std::io::{self, Write};
+
+/// Writes a line per execution, in the order of their ends. Ids come from a first pass over the
+/// same events, see [`super::perfetto::names`].
+pub struct Executions<W: Write> {
+    out: W,
+    names: Names,
+    synth: Synth,
+    rows: u64,
+}
+
+impl<W: Write> Executions<W> {
+    /// Starts the table.
+    pub fn new(mut out: W, names: Names, run: Run) -> io::Result<Self> {
+        let mut synth = Synth::new(SynthOptions::new(run));
+        synth.observe();
+        write!(out, "callback,pid,tid,start_ns,end_ns,exec_ns\r\n")?;
+        Ok(Executions {
+            out,
+            names,
+            synth,
+            rows: 0,
+        })
+    }
+
+    /// The next event. Events come in time order.
+    pub fn push(&mut self, event: &Event) -> io::Result<()> {
+        self.synth.push(event);
+        self.flush()
+    }
+
+    /// Ends the table and returns the number of executions. Those that the end of the recording cut
+    /// off have no line.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.out.flush()?;
+        Ok(self.rows)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for observation in self.synth.drain_observations() {
+            let Observation::Execution {
+                callback,
+                pid,
+                tid,
+                start_ns,
+                end_ns,
+                exec_ns,
+            } = observation
+            else {
+                continue;
+            };
+            // A callback without a name belongs to onbeat's view alone: it is in no model.
+            let Some(name) = self.names.of(callback) else {
+                continue;
+            };
+            self.rows += 1;
+            let name = text(name);
+            write!(
+                self.out,
+                "{name},{pid},{tid},{start_ns},{end_ns},{exec_ns}\r\n"
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! A recording as a time line for ui.perfetto.dev (JSON trace events): callbacks as slices of their
+//! threads, arrows along the items, and the threads that ran on each CPU.
+//!
+//! The ids of callbacks are known only at the end of a recording. So its events are read twice:
+//! first for [`names`], then to write.
+
+use onbeat_document::schema::Run;
+use onbeat_document::text::visible;
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{Event, EventKind};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Process id of the *CPUs* track: above every real process id.
+const CPUS: u32 = 1 << 23;
+
+/// Ids of the callbacks of a recording, by their number.
+#[derive(Debug, Clone)]
+pub struct Names(Vec<Option<String>>);
+
+impl Names {
+    /// The id of the callback with this number; none where the model leaves it out.
+    pub(super) fn of(&self, callback: u32) -> Option<&str> {
+        self.0.get(callback as usize)?.as_deref()
+    }
+}
+
+/// First pass: finds the callbacks' ids.
+pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
+    let mut synth = Synth::new(SynthOptions::new(run));
+    events.for_each(|e| synth.push(&e));
+    synth.end_of_events();
+    Names(synth.callback_ids())
+}
+
+/// Second pass: writes.
+pub struct Timeline<W: Write> {
+    out: W,
+    names: Names,
+    synth: Synth,
+    start_ns: Option<u64>,
+    now_ns: u64,
+    /// By CPU: since when it has run which thread; thread 0 is idle.
+    cpus: BTreeMap<u16, (u64, u32)>,
+    /// Names of threads.
+    threads: BTreeMap<u32, String>,
+    first: bool,
+    slices: u64,
+}
+
+/// A name from a traced process as JSON text.
+fn text(name: &str) -> String {
+    serde_json::Value::from(onbeat_document::text::shorten(&visible(name), 300)).to_string()
+}
+
+/// An item's number, the same for its publication and its take. Below 2^53, which JSON keeps.
+fn item(name: u32, time_ns: u64) -> u64 {
+    let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed >> 12
+}
+
+impl<W: Write> Timeline<W> {
+    /// Starts the time line.
+    pub fn new(mut out: W, names: Names, run: Run) -> io::Result<Self> {
+        let mut synth = Synth::new(SynthOptions::new(run));
+        synth.observe();
+        write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        let mut timeline = Timeline {
+            out,
+            names,
+            synth,
+            start_ns: None,
+            now_ns: 0,
+            cpus: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            first: true,
+            slices: 0,
+        };
+        timeline.write(format_args!(
+            "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CPUS},\"args\":{{\"name\":\"CPUs\"}}}}"
+        ))?;
+        Ok(timeline)
+    }
+
+    fn write(&mut self, entry: std::fmt::Arguments) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.first) {
+            "\n"
+        } else {
+            ",\n"
+        };
+        write!(self.out, "{comma}{entry}")
+    }
+
+    /// Microseconds since the start, to the nanosecond.
+    fn at(&self, time_ns: u64) -> String {
+        micros(time_ns.saturating_sub(self.start_ns.unwrap_or(time_ns)))
+    }
+
+    /// The next event. Events come in time order.
+    pub fn push(&mut self, event: &Event) -> io::Result<()> {
+        self.start_ns.get_or_insert(event.time_ns);
+        self.now_ns = self.now_ns.max(event.time_ns);
+        let (pid, tid) = (event.pid, event.tid);
+        match &event.kind {
+            EventKind::Process { command, .. } => self.write(format_args!(
+                "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}",
+                text(onbeat_trace::manifest::program(command))
+            ))?,
+            EventKind::Thread { comm, .. }
+            | EventKind::Fork { comm, .. }
+            | EventKind::Exec { comm } => {
+                self.threads.insert(tid, comm.to_string());
+                self.write(format_args!(
+                    "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{}}}}}",
+                    text(comm)
+                ))?;
+            }
+            EventKind::SwitchIn { .. } => {
+                self.leave_cpu(event.cpu, event.time_ns)?;
+                if !self.cpus.contains_key(&event.cpu) {
+                    self.write(format_args!(
+                        "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{CPUS},\"tid\":{0},\"args\":{{\"name\":\"CPU {0}\"}}}}",
+                        event.cpu
+                    ))?;
+                }
+                self.cpus.insert(event.cpu, (event.time_ns, tid));
+            }
+            EventKind::SwitchOut { .. } => {
+                self.leave_cpu(event.cpu, event.time_ns)?;
+                self.cpus.insert(event.cpu, (event.time_ns, 0));
+            }
+            EventKind::Stolen { stolen_ns } => {
+                let at = self.at(event.time_ns);
+                self.write(format_args!(
+                    "{{\"ph\":\"i\",\"s\":\"t\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
+                    text(&format!("the host took {:.3} ms", *stolen_ns as f64 / 1e6)),
+                    event.cpu
+                ))?;
+            }
+            EventKind::Exit => {
+                self.threads.remove(&tid);
+            }
+            EventKind::Lost { probe, count } => {
+                let at = self.at(event.time_ns);
+                self.write(format_args!(
+                    "{{\"ph\":\"i\",\"s\":\"g\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
+                    text(&format!("{count} events of {probe} lost")),
+                    event.cpu
+                ))?;
+            }
+            _ => {}
+        }
+        self.synth.push(event);
+        self.flush()
+    }
+
+    /// Writes the slice of the thread that leaves a CPU.
+    fn leave_cpu(&mut self, cpu: u16, time_ns: u64) -> io::Result<()> {
+        let Some(&(since, tid)) = self.cpus.get(&cpu).filter(|c| c.1 != 0) else {
+            return Ok(());
+        };
+        let name = match self.threads.get(&tid) {
+            Some(name) => text(&format!(
+                "{} {tid}",
+                onbeat_document::text::shorten(name, 40)
+            )),
+            None => text(&format!("thread {tid}")),
+        };
+        let (at, long) = (self.at(since), micros(time_ns.saturating_sub(since)));
+        self.write(format_args!(
+            "{{\"ph\":\"X\",\"cat\":\"sched\",\"name\":{name},\"pid\":{CPUS},\"tid\":{cpu},\"ts\":{at},\"dur\":{long}}}"
+        ))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let seen: Vec<Observation> = self.synth.drain_observations().collect();
+        for seen in seen {
+            match seen {
+                Observation::Execution {
+                    callback,
+                    pid,
+                    tid,
+                    start_ns,
+                    end_ns,
+                    exec_ns,
+                } => {
+                    let name = text(self.names.of(callback).unwrap_or("callback"));
+                    let (at, long) = (self.at(start_ns), micros(end_ns.saturating_sub(start_ns)));
+                    self.slices += 1;
+                    self.write(format_args!(
+                        "{{\"ph\":\"X\",\"cat\":\"callback\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\
+                         \"ts\":{at},\"dur\":{long},\"args\":{{\"exec_us\":{}}}}}",
+                        micros(exec_ns)
+                    ))?;
+                }
+                Observation::Published {
+                    name,
+                    time_ns,
+                    pid,
+                    tid,
+                } => {
+                    self.arrow("\"s\"", name, time_ns, time_ns, pid, tid)?;
+                }
+                Observation::Taken {
+                    name,
+                    published_ns,
+                    start_ns,
+                    pid,
+                    tid,
+                } => {
+                    self.arrow("\"f\",\"bp\":\"e\"", name, published_ns, start_ns, pid, tid)?;
+                }
+                Observation::Left { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One end of an arrow; both ends have the item's number and topic in common.
+    fn arrow(
+        &mut self,
+        end: &str,
+        name: u32,
+        published_ns: u64,
+        time_ns: u64,
+        pid: u32,
+        tid: u32,
+    ) -> io::Result<()> {
+        let (topic, at) = (text(self.synth.name(name)), self.at(time_ns));
+        let id = item(name, published_ns);
+        self.write(format_args!(
+            "{{\"ph\":{end},\"cat\":\"item\",\"name\":{topic},\"id\":{id},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}"
+        ))
+    }
+
+    /// Ends the time line; returns how many executions are on it.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.synth.end_of_events();
+        self.flush()?;
+        let cpus: Vec<u16> = self.cpus.keys().copied().collect();
+        for cpu in cpus {
+            self.leave_cpu(cpu, self.now_ns)?;
+        }
+        writeln!(self.out, "\n]}}")?;
+        self.out.flush()?;
+        Ok(self.slices)
+    }
+}
+
+/// Nanoseconds as microseconds with three decimals.
+fn micros(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}

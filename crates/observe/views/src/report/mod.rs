@@ -1,0 +1,91 @@
+//! A model as one HTML page that loads nothing and runs no script. Each section is a module.
+
+mod callbacks;
+mod chains;
+mod charts;
+mod communication;
+mod coverage;
+mod graph;
+mod header;
+mod html;
+mod runs;
+
+use crate::export::svg;
+use onbeat_document::schema::Model;
+use onbeat_document::text::{shorten, xml};
+use onbeat_trace::Manifest;
+use std::fmt::Write as _;
+
+/// How a process of a recording is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProcessNames {
+    /// By its program alone: pages are passed on, and command lines may have keys in them.
+    #[default]
+    Programs,
+    /// By its command line.
+    CommandLines,
+}
+
+/// The manifests of a model's traces, where known, and what is shown of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Recordings<'a> {
+    /// One of each trace.
+    pub manifests: &'a [Manifest],
+    /// How their processes are called.
+    pub process_names: ProcessNames,
+}
+
+pub use charts::pair;
+
+/// Begins a page under a title, a report or another of `kind`, with styles of its own.
+pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
+    let title = xml(&shorten(title, 200));
+    // Nothing may be loaded and no script may run, whatever slipped into the text.
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title} – onbeat {kind}</title>\n<style>\n{}{style}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{title}</h1>\n",
+        include_str!("style.css"),
+    );
+}
+
+/// Ends a page.
+pub fn end(out: &mut String, schema: &str) {
+    let _ = write!(
+        out,
+        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
+         worst case seen is not the worst case there is.</footer>\n</main>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+        xml(schema)
+    );
+}
+
+/// The page under a title.
+pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
+    let mut out = String::with_capacity(1 << 18);
+    let style = format!("{}{}", svg::STYLE, graph::pick_style(model));
+    begin(&mut out, title, "report", &style);
+    header::header(&mut out, model);
+    if model.callbacks.is_empty() {
+        out.push_str("<h2>Nothing ran</h2>\n<p>No callback was executed in this recording.</p>\n");
+    } else {
+        graph::graph(&mut out, model);
+        chains::chains(&mut out, model);
+        callbacks::callbacks(&mut out, model);
+        callbacks::box_plots(&mut out, model);
+        communication::edges(&mut out, model);
+        communication::actions(&mut out, model);
+        communication::junctions(&mut out, model);
+        runs::modes(&mut out, model);
+        runs::growth(&mut out, model);
+    }
+    coverage::coverage(&mut out, model, recordings.manifests);
+    for recording in recordings.manifests {
+        coverage::recorder(&mut out, recording, recordings.process_names);
+    }
+    end(&mut out, &model.schema);
+    out
+}

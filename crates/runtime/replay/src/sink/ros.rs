@@ -1,0 +1,386 @@
+//! Recorded messages on ROS 2 topics: the sink of `onbeat replay`.
+
+use super::{Put, Refused, Sink, SinkError};
+use crate::item::{Kind, Stream, StreamId};
+use onbeat_ros::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Subscription, Time};
+use onbeat_time::clock::monotonic_ns;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the node that publishes.
+pub const NODE: &str = "onbeat_replay";
+/// What a message has before its first field.
+const ENCAPSULATION: usize = 4;
+/// So long a middleware may refuse one message before the replay fails, in ns.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// How often it looks for subscribers.
+const LOOK: Duration = Duration::from_millis(20);
+/// What best-effort subscribers get after the match, to know of it as well.
+const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
+/// Type of `/clock`.
+const CLOCK: &str = "rosgraph_msgs/msg/Clock";
+
+/// Publishers of recorded topics.
+pub struct Topics {
+    /// By stream; those of other sinks have none.
+    publishers: Vec<Option<Publisher>>,
+    names: Vec<String>,
+    /// Since when the message is not taken.
+    refused_since: Option<u64>,
+    answers: Option<Answers>,
+}
+
+/// The application answers each message of these topics by one of another: its credit.
+struct Answers {
+    /// Each with the number of its messages that have left.
+    asked: Vec<(StreamId, u64)>,
+    topic: String,
+    subscription: Subscription,
+    /// Where an answer's bytes go; nobody looks at them.
+    item: Item,
+    credits: u64,
+    answered: u64,
+}
+
+impl Answers {
+    /// Whether the application has answered enough for one more message of a stream. Each stream
+    /// counts for itself: of topics that are answered together, none runs ahead of the others.
+    fn has_credit(&mut self, stream: StreamId) -> Result<bool, RclError> {
+        let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == stream) else {
+            return Ok(true);
+        };
+        while self.subscription.take(&mut self.item)? {
+            self.answered += 1;
+        }
+        Ok(sent.saturating_sub(self.answered) < self.credits)
+    }
+
+    fn left(&mut self, stream: StreamId) {
+        let asked = self.asked.iter_mut().find(|(asked, _)| *asked == stream);
+        asked.into_iter().for_each(|(_, sent)| *sent += 1);
+    }
+}
+
+/// Which topics the application answers, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Topics that are played; of several, the application answers one message of each together.
+    pub asked: Vec<String>,
+    /// The topic on which the application publishes its answers.
+    pub answered: String,
+    /// Messages of each topic that may wait for their answer.
+    pub credits: u64,
+}
+
+/// What is published.
+pub struct Plan<'p> {
+    /// Recorded topics.
+    pub streams: &'p [(StreamId, Stream)],
+    /// Publish `/clock` too, as this stream.
+    pub clock: Option<StreamId>,
+    /// What paces the replay, if the application does.
+    pub answer: Option<&'p Answer>,
+    /// How long to wait until each topic has a subscriber.
+    pub wait: Duration,
+}
+
+impl Topics {
+    /// Makes the publishers in whatever ROS 2 is found (LD_LIBRARY_PATH), and waits until each topic
+    /// has a subscriber. Also returns the topics that have none.
+    ///
+    /// # Errors
+    /// ROS 2 or a message type cannot be used.
+    pub fn open(plan: &Plan<'_>) -> Result<(Topics, Vec<String>), SinkError> {
+        let failed = |e: RclError| SinkError {
+            sink: "ros".into(),
+            fault: e.to_string(),
+        };
+        let library = Rcl::load(Path::new("librcl.so"), &[]).map_err(failed)?;
+        let node = Node::new(library, NODE).map_err(failed)?;
+        let mut topics = Topics {
+            publishers: Vec::new(),
+            names: Vec::new(),
+            refused_since: None,
+            answers: None,
+        };
+        for (id, stream) in plan.streams {
+            let Kind::Ros { type_name, qos } = &stream.kind else {
+                continue;
+            };
+            let qos = offered(qos.as_deref().unwrap_or(""));
+            topics
+                .add(&node, *id, (&stream.name, type_name), &qos)
+                .map_err(failed)?;
+        }
+        if let Some(id) = plan.clock {
+            topics
+                .add(&node, id, ("/clock", CLOCK), &offered(""))
+                .map_err(failed)?;
+        }
+        if let Some(answer) = plan.answer {
+            topics.answers = Some(listen(&node, plan, answer)?);
+        }
+        let unheard = topics.wait_for_subscribers(plan.wait);
+        Ok((topics, unheard))
+    }
+
+    fn add(
+        &mut self,
+        node: &Arc<Node>,
+        id: StreamId,
+        (topic, type_name): (&str, &str),
+        qos: &Qos,
+    ) -> Result<(), RclError> {
+        let index = id.0 as usize;
+        if self.publishers.len() <= index {
+            self.publishers.resize_with(index + 1, || None);
+            self.names.resize(index + 1, String::new());
+        }
+        self.publishers[index] = Some(node.publisher(topic, type_name, qos)?);
+        self.names[index] = topic.into();
+        Ok(())
+    }
+
+    /// Names of topics that have no subscriber in the end.
+    fn wait_for_subscribers(&self, at_most: Duration) -> Vec<String> {
+        let until = monotonic_ns().saturating_add(at_most.as_nanos() as u64);
+        loop {
+            let all = self.publishers.iter().zip(&self.names);
+            let unheard: Vec<String> = all
+                .filter(|(p, _)| p.as_ref().is_some_and(|p| p.subscriptions() == 0))
+                .map(|(_, name)| name.clone())
+                .collect();
+            if unheard.is_empty() || monotonic_ns() >= until {
+                std::thread::sleep(BEST_EFFORT_PAUSE.min(at_most));
+                return unheard;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Subscribes to the answers, as whoever publishes them offers.
+fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers, SinkError> {
+    let failed = |fault: String| SinkError {
+        sink: "ros".into(),
+        fault,
+    };
+    let ros = |e: RclError| failed(e.to_string());
+    let stream = |topic: &String| {
+        let found = plan.streams.iter().find(|(_, s)| s.name == *topic);
+        found.map(|(id, _)| (*id, 0)).ok_or_else(|| {
+            failed(format!(
+                "no topic {topic} is played: name one that is in --answer"
+            ))
+        })
+    };
+    let asked: Result<Vec<_>, SinkError> = answer.asked.iter().map(stream).collect();
+    let asked = asked?;
+    let until = monotonic_ns().saturating_add(plan.wait.as_nanos() as u64);
+    let offered = loop {
+        if let Some(found) = node.announced(&answer.answered).map_err(ros)?.pop() {
+            break found;
+        }
+        if monotonic_ns() >= until {
+            let how = "start the application first, or wait longer (--wait)";
+            return Err(failed(format!(
+                "nobody publishes {}: {how}",
+                answer.answered
+            )));
+        }
+        std::thread::sleep(LOOK);
+    };
+    let qos = Qos {
+        history: rcl::KEEP_ALL,
+        ..offered.qos
+    };
+    let subscription = node.subscription(&answer.answered, &offered.type_name, &qos);
+    Ok(Answers {
+        asked,
+        topic: answer.answered.clone(),
+        subscription: subscription.map_err(ros)?,
+        item: node.item(64 << 10).map_err(ros)?,
+        credits: answer.credits.max(1),
+        answered: 0,
+    })
+}
+
+impl Sink for Topics {
+    fn name(&self) -> String {
+        "ros".into()
+    }
+
+    /// The middleware copies the message. It may allocate, and a reliable topic whose subscribers do
+    /// not acknowledge keeps it for up to 100 ms, after which it is busy.
+    fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
+        let publisher = self.publishers.get(stream.0 as usize);
+        let Some(Some(publisher)) = publisher else {
+            return Ok(Put::Unsuitable);
+        };
+        if bytes.len() < ENCAPSULATION {
+            return Ok(Put::Unsuitable);
+        }
+        let mut answers = self.answers.as_mut();
+        let has_credit = match &mut answers {
+            Some(answers) => answers.has_credit(stream).map_err(hung)?,
+            None => true,
+        };
+        let mut code = None;
+        if has_credit {
+            code = publisher.publish_bytes(bytes).err();
+            if code.is_none() {
+                self.refused_since = None;
+                answers.into_iter().for_each(|a| a.left(stream));
+                return Ok(Put::Left);
+            }
+        }
+        let since = *self.refused_since.get_or_insert_with(monotonic_ns);
+        if monotonic_ns().saturating_sub(since) < PATIENCE_NS {
+            return Err(Refused::Busy);
+        }
+        let seconds = PATIENCE_NS / 1_000_000_000;
+        let (name, topic) = (&self.names[stream.0 as usize], answers.map(|a| &a.topic));
+        Err(hung(match (code, topic) {
+            // Without a code it had no credit.
+            (None, Some(topic)) => {
+                format!("no answer on {topic} to a message on {name} for {seconds} s: does the application hang?")
+            }
+            (code, _) => format!(
+                "{name} could not be published for {seconds} s (code {}): does a subscriber hang?",
+                code.unwrap_or(0)
+            ),
+        }))
+    }
+
+    fn gives_credit(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    fn settle(&mut self, deadline_ns: u64) {
+        for publisher in self.publishers.iter().flatten() {
+            let left = deadline_ns.saturating_sub(monotonic_ns());
+            publisher.settle(left as i64);
+        }
+    }
+}
+
+/// A failure that trying again does not end.
+fn hung(why: impl ToString) -> Refused {
+    Refused::Failed(io::Error::other(why.to_string()))
+}
+
+/// What is offered for a topic whose recorded publishers offered this (a bag's YAML): the strongest
+/// of them, so that every subscriber that matched one of them matches. Messages never expire, and a
+/// reliable topic keeps all until they are acknowledged.
+fn offered(recorded: &str) -> Qos {
+    let mut qos = Qos {
+        history: rcl::KEEP_LAST,
+        depth: 0,
+        reliability: rcl::BEST_EFFORT,
+        durability: rcl::VOLATILE,
+        ..Qos::default()
+    };
+    let mut profiles = 0;
+    let mut section = "";
+    for line in recorded.lines() {
+        let entry = line.trim_start_matches([' ', '-']).trim_end();
+        let Some((key, value)) = entry.split_once(':') else {
+            continue;
+        };
+        let (value, number) = (value.trim(), value.trim().parse::<u64>().unwrap_or(0));
+        match (key.trim(), value) {
+            ("reliability", "1" | "reliable") => qos.reliability = rcl::RELIABLE,
+            ("durability", "1" | "transient_local") => qos.durability = rcl::TRANSIENT_LOCAL,
+            ("depth", _) => qos.depth = qos.depth.max(number as usize),
+            ("liveliness", "3" | "manual_by_topic") => qos.liveliness = 3,
+            ("history", _) => profiles += 1,
+            ("deadline", "") => section = "deadline",
+            ("liveliness_lease_duration", "") => section = "lease",
+            (_, "") => section = "",
+            ("sec" | "nsec", _) => {
+                let time = match section {
+                    "deadline" => &mut qos.deadline,
+                    "lease" => &mut qos.lease,
+                    _ => continue,
+                };
+                set(time, key.trim(), number, profiles);
+            }
+            _ => {}
+        }
+    }
+    if profiles == 0 {
+        qos.reliability = rcl::RELIABLE;
+    }
+    match (qos.reliability, qos.durability) {
+        // A late subscriber gets so many.
+        (_, rcl::TRANSIENT_LOCAL) if qos.depth > 0 => {}
+        (rcl::RELIABLE, _) => qos.history = rcl::KEEP_ALL,
+        _ => qos.depth = qos.depth.max(1000),
+    }
+    qos
+}
+
+/// The first profile's time; with more profiles the shortest would be needed, which is not known
+/// until both parts are read: then there is none.
+fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
+    match key {
+        _ if profiles > 1 => *time = Time::default(),
+        "sec" => time.sec = number,
+        _ => time.nsec = number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_strongest_of_what_was_offered_is_offered() {
+        let old = "- history: 1\n  depth: 7\n  reliability: 2\n  durability: 2\n  deadline:\n    sec: 1\n    \
+            nsec: 5\n  lifespan:\n    sec: 9\n    nsec: 9\n  liveliness: 1\n  liveliness_lease_duration:\n    \
+            sec: 3\n    nsec: 4\n";
+        let qos = offered(old);
+        assert_eq!(
+            (qos.reliability, qos.durability),
+            (rcl::BEST_EFFORT, rcl::VOLATILE)
+        );
+        assert_eq!((qos.history, qos.depth), (rcl::KEEP_LAST, 1000));
+        assert_eq!(
+            (qos.deadline, qos.lease),
+            (Time { sec: 1, nsec: 5 }, Time { sec: 3, nsec: 4 })
+        );
+        assert_eq!(
+            qos.lifespan,
+            Time::default(),
+            "what is played does not expire"
+        );
+        let new = "- history: keep_last\n  depth: 3\n  reliability: reliable\n  durability: transient_local\n";
+        let qos = offered(new);
+        assert_eq!(
+            (qos.reliability, qos.durability),
+            (rcl::RELIABLE, rcl::TRANSIENT_LOCAL)
+        );
+        assert_eq!((qos.history, qos.depth), (rcl::KEEP_LAST, 3));
+        let both = offered(&format!(
+            "{old}{}",
+            new.replace("transient_local", "volatile")
+        ));
+        assert_eq!(
+            (both.reliability, both.history),
+            (rcl::RELIABLE, rcl::KEEP_ALL)
+        );
+        for nothing in ["", "nonsense", ":\n::"] {
+            assert_eq!(offered(nothing).reliability, rcl::RELIABLE);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_harm(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
+            offered(&text);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The programs beside this one that carry out some of its commands, and how they are started.
+//!
+//! What needs large libraries (databases, TLS, readers of strangers' files) is in a program of its
+//! own, so that this one, which runs as root, has none of it. `onbeat NAME ...` becomes the process
+//! `onbeat-NAME`: arguments, signals and the exit code are that program's.
+//!
+//! A program is opened once, checked and started through that descriptor, so that nothing can be put
+//! in its place in between. With more rights than the caller's own, only a program in this program's
+//! directory is started that belongs to root or to the owner of this program's file, and that nobody
+//! else can write.
+
+use onbeat_files::{Directory, Meta};
+use onbeat_terminal::{CliError, VERSION};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program that carries out the command of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Links between processes and machines.
+    Link,
+    /// Recorded traffic, played again.
+    Replay,
+    /// Stores of traces and models, and tables as Parquet.
+    Store,
+}
+
+/// The words of a command of another program; that program reads them.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Program {
+    /// The program of the command of this name.
+    pub fn of_command(name: &OsStr) -> Option<Program> {
+        [Program::Link, Program::Replay, Program::Store]
+            .into_iter()
+            .find(|program| name == program.command())
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            Program::Link => "link",
+            Program::Replay => "replay",
+            Program::Store => "store",
+        }
+    }
+
+    /// The name of its file.
+    fn file_name(self) -> String {
+        format!("onbeat-{}", self.command())
+    }
+
+    /// Becomes this program. Returns only if that fails.
+    pub fn become_it(self, words: impl IntoIterator<Item = OsString>) -> CliError {
+        match self.find().and_then(|found| self.check_version(found)) {
+            Ok(found) => {
+                let error = found.started_as("onbeat").args(words).exec();
+                found.refused(&format!("it cannot be started ({error})"))
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Opens the program's file: in the directory of this program, or, without rights to lose, on PATH.
+    fn find(self) -> Result<Found, CliError> {
+        let own = std::env::current_exe().map_err(|source| CliError::Read {
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        let directory = own.parent().unwrap_or(Path::new("/"));
+        let has_rights = onbeat_rights::is_root() || onbeat_rights::is_elevated();
+        let name = self.file_name();
+        if has_rights {
+            return match open_trusted(directory, &name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Err(self.missing(directory)),
+                Err(why) => Err(refused(&directory.join(&name), &why.to_string())),
+                Ok(file) => Ok(Found {
+                    path: directory.join(&name),
+                    file,
+                }),
+            };
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::iter::once(directory.to_path_buf())
+            .chain(std::env::split_paths(&path).filter(|at| at.is_absolute()))
+            .find_map(|at| Found::open(at.join(&name)))
+            .ok_or_else(|| self.missing(directory))
+    }
+
+    fn missing(self, directory: &Path) -> CliError {
+        CliError::Failed(format!(
+            "{} is missing in {}. Install it there: it comes with onbeat {VERSION}",
+            self.file_name(),
+            directory.display(),
+        ))
+    }
+
+    /// Asks the program for its version, which must be this program's.
+    fn check_version(self, found: Found) -> Result<Found, CliError> {
+        let name = self.file_name();
+        let mut asked = found.started_as(&name);
+        asked.arg("--version").stdin(Stdio::null());
+        let answer = asked.stderr(Stdio::null()).output();
+        let answer = answer.map_err(|e| found.refused(&format!("it cannot be started ({e})")))?;
+        let said = String::from_utf8_lossy(&answer.stdout);
+        let said = said.lines().next().unwrap_or_default();
+        match said.strip_prefix(name.as_str()).map(str::trim) {
+            Some(VERSION) => Ok(found),
+            Some(other) => {
+                Err(found.refused(&format!("it has version {other}, and onbeat has {VERSION}")))
+            }
+            None => Err(found.refused("it does not say which version of onbeat it belongs to")),
+        }
+    }
+}
+
+fn refused(path: &Path, why: &str) -> CliError {
+    CliError::Failed(format!(
+        "{} is not started: {why}. Install it again beside onbeat",
+        path.display()
+    ))
+}
+
+/// A program's file, held open.
+struct Found {
+    path: PathBuf,
+    file: File,
+}
+
+impl Found {
+    /// Opens the file if there is one that is not a directory.
+    fn open(path: PathBuf) -> Option<Found> {
+        let directory = Directory::open(path.parent()?).ok()?;
+        let file = directory.open_program(path.file_name()?, true).ok()?;
+        Meta::of(&file)
+            .ok()?
+            .is_file
+            .then_some(Found { path, file })
+    }
+
+    fn refused(&self, why: &str) -> CliError {
+        refused(&self.path, why)
+    }
+
+    /// The program, to be started through its descriptor under a name of its own.
+    fn started_as(&self, name: &str) -> Command {
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command.arg0(name);
+        command
+    }
+}
+
+/// Opens a program that may get the rights of this process.
+fn open_trusted(directory: &Path, name: &str) -> io::Result<File> {
+    let denied = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    let own = Meta::of(File::open("/proc/self/exe")?)?;
+    let belongs = |meta: &Meta| meta.uid == 0 || meta.uid == own.uid;
+    let directory = Directory::open(directory)?;
+    let above = directory.meta()?;
+    // Members of the group of /usr/local/bin could replace this program itself.
+    if !belongs(&above) || above.mode & 0o002 != 0 {
+        return Err(denied(
+            "everybody, or another user, can write to its directory".into(),
+        ));
+    }
+    let file = directory.open_program(name, false)?;
+    let meta = Meta::of(&file)?;
+    if !meta.is_file {
+        return Err(denied("it is not a regular file".into()));
+    }
+    if !belongs(&meta) {
+        return Err(denied(format!("it belongs to user {}", meta.uid)));
+    }
+    if meta.others_may_write() {
+        return Err(denied("other users can write to it".into()));
+    }
+    Ok(file)
+}

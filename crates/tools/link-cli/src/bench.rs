@@ -1,0 +1,325 @@
+//! `onbeat link bench`: how fast a link is between two hosts.
+
+use onbeat_document::text::duration;
+use onbeat_link::bench::{self, Amount, BenchError, Measured, Series, LEAST_BYTES, MOST_BYTES};
+use onbeat_link::interface::{Backend, SetupError};
+use onbeat_link::{Key, Shm, Tcp};
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::units::{parse_duration, parse_size};
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
+use serde_json::{json, Value};
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Measure a link between two hosts, or two processes: round trips and rate by size.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat link bench --listen 0.0.0.0:7400 --key link.key       on one machine
+  onbeat link bench --connect 10.0.0.2:7400 --key link.key     on the other: prints the table
+  onbeat link bench --connect 10.0.0.2:7400 --key link.key --sizes 64K,1M --runs 1000 --json
+  onbeat link bench --listen shm:try                           in shared memory, one process
+  onbeat link bench --connect shm:try                          and the other
+
+The listening end serves one bench after the other until it is ended (Ctrl-C), or one with --once.
+A round trip is a message of that size there and back, from before the send until the answer is
+taken. The rate is content sent one way, until the peer has taken all of it. Contents are not
+written or looked at. A percentile that the number of runs cannot tell is `-`.
+
+Exit codes: 0 done; 1 failed: no peer, wrong key, broken off; 2 wrong command line.")]
+pub struct Args {
+    #[command(flatten)]
+    end: EndArgs,
+    /// Key file, the same on both machines (`onbeat link key`); not for shm
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Listening: end after one bench
+    #[arg(long, requires = "listen")]
+    pub once: bool,
+    /// Sizes of messages
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_size, conflicts_with = "listen", default_value = "1K,8K,64K,256K,1M,4M,16M,32M")]
+    pub sizes: Vec<u64>,
+    /// Round trips of each size, and messages for its rate, at most
+    #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub runs: u32,
+    /// Time for the round trips of a size, and for its rate, at most; ten runs there are always
+    #[arg(long, value_name = "TIME", conflicts_with = "listen", default_value = "2s", value_parser = parse_duration)]
+    pub time: Duration,
+    /// Messages on their way in each direction
+    #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub credits: u32,
+    /// Over TCP: only sealed, or only in clear [default: both]
+    #[arg(long, value_name = "WHICH", conflicts_with = "listen")]
+    pub only: Option<Only>,
+    /// Print JSON, for programs
+    #[arg(long, conflicts_with = "listen")]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct EndArgs {
+    /// Serve here: HOST:PORT, or shm:NAME
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Measure the link to the end that listens there
+    #[arg(long, value_name = "ADDRESS")]
+    connect: Option<String>,
+}
+
+/// Which of two ways over TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Only {
+    /// Encrypted.
+    Sealed,
+    /// Authenticated at the beginning only.
+    Clear,
+}
+
+/// Where the other end is.
+enum Place {
+    Shm(String),
+    Tcp(SocketAddr, Key),
+}
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::failed(error)
+}
+
+impl Place {
+    fn parse(text: &str, key: Option<&PathBuf>) -> Result<Place, CliError> {
+        if let Some(name) = text.strip_prefix("shm:") {
+            if key.is_some() {
+                return Err(CliError::Usage(
+                    "--key is for TCP: shared memory needs none".into(),
+                ));
+            }
+            return Ok(Place::Shm(name.into()));
+        }
+        let found = text.to_socket_addrs().map(|mut all| all.next());
+        let Ok(Some(address)) = found else {
+            return Err(CliError::Failed(format!(
+                "'{text}' is no address: write HOST:PORT (10.0.0.2:7400) or shm:NAME"
+            )));
+        };
+        let how = "a link over TCP needs --key FILE: make one with `onbeat link key`";
+        let path = key.ok_or_else(|| CliError::Usage(how.into()))?;
+        let key = Key::read_file(path).map_err(failed)?;
+        Ok(Place::Tcp(address, key))
+    }
+
+    /// An end, for a series or (`None`) for asking for one.
+    fn end(&self, listens: bool, series: Option<Series>) -> Result<Box<dyn Backend>, SetupError> {
+        Ok(match self {
+            Place::Shm(name) => {
+                let part = if series.is_some() { "series" } else { "ask" };
+                let name = format!("bench/{name}/{part}");
+                Box::new(match listens {
+                    true => Shm::listen(&name),
+                    false => Shm::connect(&name),
+                })
+            }
+            Place::Tcp(address, key) => {
+                let end = match listens {
+                    true => Tcp::listen(*address, key.clone())?,
+                    false => Tcp::connect(*address, key.clone()),
+                };
+                match series {
+                    Some(series) if !series.sealed => Box::new(end.in_clear()),
+                    _ => Box::new(end),
+                }
+            }
+        })
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    match (&args.end.listen, &args.end.connect) {
+        (Some(address), _) => listen(
+            &Place::parse(address, args.key.as_ref())?,
+            address,
+            args.once,
+        ),
+        (_, Some(address)) => connect(&args, &Place::parse(address, args.key.as_ref())?),
+        // One of them is required.
+        (None, None) => Ok(ExitStatus::NothingFound),
+    }
+}
+
+fn say(line: &str) -> Result<(), CliError> {
+    let mut out = io::stdout();
+    writeln!(out, "{}", term::one_line(line))
+        .and_then(|()| out.flush())
+        .map_err(CliError::Stdout)
+}
+
+/// Serves benches, one after the other.
+fn listen(place: &Place, address: &str, once: bool) -> Result<ExitStatus, CliError> {
+    say(&format!("Listening at {address}."))?;
+    // With --once: until the client has no further series.
+    let mut left = None;
+    loop {
+        let mut told = Ok(());
+        let mut began = |series: Series| {
+            told = say(&format!(
+                "A series {}, messages of {} bytes at most.",
+                way(place, series),
+                series.most_bytes
+            ));
+            left = Some(series.further);
+        };
+        let served = bench::serve(&mut |series| place.end(true, series), &mut began);
+        told?;
+        match served {
+            Ok(()) if once && left == Some(0) => return Ok(ExitStatus::Success),
+            Ok(()) => {}
+            // Who listens goes on without a client that left; not without its own address.
+            Err(BenchError::Setup(e @ SetupError::System { .. })) => return Err(failed(e)),
+            Err(e) if once => return Err(failed(e)),
+            Err(e) => say(&format!("note: {e}"))?,
+        }
+    }
+}
+
+fn way(place: &Place, series: Series) -> &'static str {
+    match (place, series.sealed) {
+        (Place::Shm(_), _) => "in shared memory",
+        (_, true) => "sealed",
+        (_, false) => "in clear",
+    }
+}
+
+fn series(args: &Args, place: &Place, most_bytes: usize) -> Vec<Series> {
+    let ways: &[bool] = match (place, args.only) {
+        (Place::Tcp(..), None) => &[true, false],
+        (Place::Tcp(..), Some(Only::Sealed)) => &[true],
+        _ => &[false],
+    };
+    let of = |(at, &sealed): (usize, &bool)| Series {
+        sealed,
+        credits: args.credits as usize,
+        most_bytes,
+        further: ways.len() - 1 - at,
+    };
+    ways.iter().enumerate().map(of).collect()
+}
+
+fn connect(args: &Args, place: &Place) -> Result<ExitStatus, CliError> {
+    let fits = |&s: &u64| {
+        usize::try_from(s)
+            .ok()
+            .filter(|s| (LEAST_BYTES..=MOST_BYTES).contains(s))
+    };
+    let sizes: Option<Vec<usize>> = args.sizes.iter().map(fits).collect();
+    let refused = || CliError::Usage(format!("--sizes: {LEAST_BYTES} to {} M", MOST_BYTES >> 20));
+    let sizes = sizes.ok_or_else(refused)?;
+    let most = sizes.iter().copied().max().ok_or_else(refused)?;
+    let amount = Amount {
+        runs: args.runs as usize,
+        time: args.time,
+    };
+    let mut results = Vec::new();
+    for series in series(args, place, most) {
+        let (mut line, began) = (LiveLine::new(), Instant::now());
+        let mut shown = began;
+        let mut tell = |done: usize, runs: usize| {
+            if began.elapsed() < Duration::from_secs(2) || shown.elapsed() < Duration::from_secs(1)
+            {
+                return;
+            }
+            shown = Instant::now();
+            let way = way(place, series);
+            line.show(&format!(
+                "{way}: {} bytes, run {runs}; {done} of {} sizes done",
+                sizes[done],
+                sizes.len()
+            ));
+        };
+        let make = &mut |series| place.end(false, series);
+        let measured = bench::measure(make, series, &sizes, amount, &mut tell);
+        line.clear();
+        results.push((series, measured.map_err(failed)?));
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        let all: Vec<Value> = results.iter().map(|(s, m)| as_json(place, *s, m)).collect();
+        term::write_json(&mut out, &json!({ "series": all }))?;
+    } else {
+        print(&mut out, place, &results)?;
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn as_json(place: &Place, series: Series, measured: &[Measured]) -> Value {
+    let sizes = measured.iter().map(|m| {
+        json!({
+            "bytes": m.bytes,
+            "round_trips": m.round_trips_ns.len(),
+            "round_trip_p50_ns": m.quantile_ns(0.5),
+            "round_trip_p99_ns": m.quantile_ns(0.99),
+            "round_trip_max_ns": m.longest_ns(),
+            "messages": m.messages,
+            "one_way_ns": m.one_way_ns,
+            "bytes_per_second": m.bytes_per_second(),
+        })
+    });
+    json!({
+        "over": match place { Place::Shm(_) => "shm", Place::Tcp(..) => "tcp" },
+        "sealed": matches!(place, Place::Tcp(..)).then_some(series.sealed),
+        "credits": series.credits,
+        "sizes": sizes.collect::<Vec<_>>(),
+    })
+}
+
+/// A rate of content, in decimal units.
+fn rate(bytes_per_second: f64) -> String {
+    let (unit, name) = match bytes_per_second {
+        r if r >= 1e9 => (1e9, "GB/s"),
+        r if r >= 1e6 => (1e6, "MB/s"),
+        _ => (1e3, "kB/s"),
+    };
+    format!(
+        "{} {name}",
+        onbeat_document::text::significant(bytes_per_second / unit)
+    )
+}
+
+fn print(
+    out: &mut dyn Write,
+    place: &Place,
+    results: &[(Series, Vec<Measured>)],
+) -> Result<(), CliError> {
+    let mut table = Table::new()
+        .column("link", Align::Left)
+        .column("bytes", Align::Right)
+        .column("round trips", Align::Right)
+        .column("p50", Align::Right)
+        .column("p99", Align::Right)
+        .column("max", Align::Right)
+        .column("messages", Align::Right)
+        .column("rate one way", Align::Right);
+    for (series, measured) in results {
+        for m in measured {
+            let quantile = |q| {
+                m.quantile_ns(q)
+                    .map_or("-".into(), |ns| duration(ns as f64))
+            };
+            table.row(vec![
+                way(place, *series).into(),
+                m.bytes.to_string(),
+                m.round_trips_ns.len().to_string(),
+                quantile(0.5),
+                quantile(0.99),
+                duration(m.longest_ns() as f64),
+                m.messages.to_string(),
+                rate(m.bytes_per_second()),
+            ]);
+        }
+    }
+    table.write(out, &Screen::of_stdout())
+}

@@ -1,0 +1,217 @@
+//! `onbeat link status`: what the links of this machine are doing.
+
+use onbeat_document::text::duration;
+use onbeat_link::status::{survey, Found, Passed, PortStatus, Survey};
+use onbeat_terminal::term::{self, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use onbeat_terminal::ExitStatus;
+use serde_json::{json, Value};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Show the links of this machine's processes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat link status            each end of a link in a process that you may look into
+  sudo onbeat link status       of all users
+  onbeat link status --watch    anew every second, until Ctrl-C
+  onbeat link status --json     for programs; with --watch one line a second
+
+LINK is the name in shared memory, or the address that one end listens at. USED is how many of the
+credits are in use: messages that the peer has not consumed; - where the backend does not tell.
+LAST is how long ago the last message passed, in either direction. Numbers count from the beginning
+of the end. Ends of processes that have ended are not there: their pages end with them.
+
+Exit codes: 0 done, also without any link; 1 failed; 2 wrong command line.")]
+pub struct Args {
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// Print again every second, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    loop {
+        let found = survey();
+        let now_ns = onbeat_link::status::now_ns();
+        let mut out = io::stdout().lock();
+        match (args.json, args.watch) {
+            (true, false) => term::write_json(&mut out, &as_json(&found, now_ns))?,
+            (true, true) => {
+                writeln!(out, "{}", as_json(&found, now_ns)).map_err(CliError::Stdout)?;
+            }
+            (false, _) => print(&mut out, &found, now_ns)?,
+        }
+        if !args.watch {
+            return Ok(ExitStatus::Success);
+        }
+        if !args.json {
+            writeln!(out).map_err(CliError::Stdout)?;
+        }
+        out.flush().map_err(CliError::Stdout)?;
+        drop(out);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// How long ago, in ns. A page can name any time.
+fn age(now_ns: u64, then_ns: u64) -> u64 {
+    now_ns.saturating_sub(then_ns)
+}
+
+fn last_ns(found: &Found) -> Option<u64> {
+    found.status.passed.iter().filter_map(|p| p.last_ns).max()
+}
+
+fn as_json(found: &Survey, now_ns: u64) -> Value {
+    let passed = |passed: &Passed| {
+        json!({
+            "messages": passed.messages,
+            "bytes": passed.bytes,
+            "values": passed.values,
+            "last_age_ns": passed.last_ns.map(|then| age(now_ns, then)),
+        })
+    };
+    let link = |found: &Found| {
+        let status = &found.status;
+        let qos = status.qos.as_ref().map(|qos| {
+            let named = qos.named().map(|(name, n)| (name.to_string(), n.into()));
+            Value::Object(named.collect())
+        });
+        let port = status.port.map(|port| {
+            json!({
+                "given_bits_per_second": port.given_bits_per_second,
+                "measured_bits_per_second": port.measured_bits_per_second,
+                "chunk_bytes": port.chunk_bytes,
+            })
+        });
+        json!({
+            "pid": found.pid,
+            "uid": found.uid,
+            "program": found.program,
+            "backend": status.backend.name(),
+            "link": status.name,
+            "peer": status.peer,
+            "listens": status.listens,
+            "state": status.state.name(),
+            "age_ns": age(now_ns, status.since_ns[0]),
+            "state_age_ns": age(now_ns, status.since_ns[1]),
+            "credits": status.sizes.credits,
+            "credits_used": status.credit.0,
+            "sends_without_credit": status.credit.1,
+            "message_bytes": status.sizes.message_bytes,
+            "value_bytes": status.sizes.value_bytes,
+            "sent": passed(&status.passed[0]),
+            "received": passed(&status.passed[1]),
+            "resumed": status.resumed_refused[0],
+            "refused": status.resumed_refused[1],
+            "items_lost": status.lost,
+            "port": port,
+            "qos": qos,
+        })
+    };
+    json!({
+        "links": found.links.iter().map(link).collect::<Vec<_>>(),
+        "hidden_processes": found.hidden,
+        "foreign_pages": found.foreign,
+    })
+}
+
+fn row(found: &Found, now_ns: u64) -> Vec<String> {
+    let status = &found.status;
+    let used = status.credit.0.map_or("-".into(), |used| used.to_string());
+    let ago = |then: u64| duration(age(now_ns, then) as f64);
+    vec![
+        found.pid.to_string(),
+        found.program.clone(),
+        status.backend.name().into(),
+        status.name.clone(),
+        status.state.name().into(),
+        ago(status.since_ns[0]),
+        status.passed[0].messages.to_string(),
+        status.passed[1].messages.to_string(),
+        last_ns(found).map_or("-".into(), ago),
+        format!("{used}/{}", status.sizes.credits),
+    ]
+}
+
+/// What the table has no column for, where there is something to say.
+fn notes(found: &Found) -> Vec<String> {
+    let status = &found.status;
+    let [resumed, refused] = status.resumed_refused;
+    let mut said = vec![
+        (resumed, "times resumed"),
+        (refused, "handshakes refused"),
+        (status.credit.1, "sends without credit"),
+        (status.lost.unwrap_or(0), "items replaced before they left"),
+    ];
+    let spare = ["sent", "received"];
+    let qos = status.qos.iter().flat_map(|qos| qos.named());
+    said.extend(
+        qos.filter(|(name, _)| !spare.contains(name))
+            .map(|(name, n)| (n, name)),
+    );
+    said.retain(|(n, _)| *n > 0);
+    let said = said.into_iter();
+    let said = said.map(|(n, what)| format!("{n} {}", what.replace('_', " ")));
+    said.chain(status.port.as_ref().and_then(port)).collect()
+}
+
+/// What is in force on a port that is slower than it was given.
+fn port(port: &PortStatus) -> Option<String> {
+    let megabits = |bits: u64| format!("{:.0} Mbit/s", bits as f64 / 1e6);
+    let measured = port.measured_bits_per_second?;
+    let (given, measured) = (megabits(port.given_bits_per_second), megabits(measured));
+    let chunk = port.chunk_bytes;
+    Some(format!(
+        "port at {measured} measured ({given} given), chunks of {chunk} bytes"
+    ))
+}
+
+fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    if found.links.is_empty() {
+        writeln!(out, "No links in the processes that can be looked into.")
+            .map_err(CliError::Stdout)?;
+    } else {
+        let mut table = Table::new()
+            .column("PID", Align::Right)
+            .names("PROGRAM", 1)
+            .column("BY", Align::Left)
+            .names("LINK", 2)
+            .column("STATE", Align::Left)
+            .column("AGE", Align::Right)
+            .column("SENT", Align::Right)
+            .column("RECEIVED", Align::Right)
+            .column("LAST", Align::Right)
+            .column("USED", Align::Right);
+        for link in &found.links {
+            table.row(row(link, now_ns));
+        }
+        table.write(out, &screen)?;
+    }
+    for link in &found.links {
+        let notes = notes(link);
+        if !notes.is_empty() {
+            let name = term::fit(&link.status.name, 40);
+            let text = format!("{} {name}: {}", link.pid, notes.join(", "));
+            writeln!(out, "{}", screen.warn(&text)).map_err(CliError::Stdout)?;
+        }
+    }
+    let mut say = |n: usize, what: &str| match n {
+        0 => Ok(()),
+        n => writeln!(out, "{}", screen.dim(&format!("{n} {what}"))).map_err(CliError::Stdout),
+    };
+    say(
+        found.hidden,
+        "processes may not be looked into: run as root to see their links",
+    )?;
+    say(
+        found.foreign,
+        "pages are of another version of onbeat, or none: not shown",
+    )
+}

@@ -1,0 +1,248 @@
+//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without loss
+//! and on time.
+
+mod keys;
+mod options;
+mod place;
+mod remote;
+mod show;
+mod size;
+
+use keys::{Key, Keys};
+use onbeat_document::text::duration;
+use onbeat_replay::chain::Chain;
+use onbeat_replay::control::Control;
+use onbeat_replay::item::{Source, Stream, StreamId};
+use onbeat_replay::route::{Outputs, Target};
+use onbeat_replay::session::{Played, Session};
+use onbeat_replay::sink::ros::{Plan, Topics};
+use onbeat_replay::sink::{Sink, SinkError};
+use onbeat_replay::{picture, route, source};
+use onbeat_rights::Capability;
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::term;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
+use options::Args;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often it looks for keys and signals.
+const LOOK: Duration = Duration::from_millis(50);
+/// Nothing is shown before this time, and then once in so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+const SHOW_EVERY: Duration = Duration::from_millis(500);
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::failed(error)
+}
+
+#[derive(clap::Parser)]
+#[command(name = "onbeat", max_term_width = 100)]
+enum Words {
+    Replay(Box<Args>),
+}
+
+/// A root's player is to be on time, and its raw packets leave.
+fn confine() -> io::Result<()> {
+    onbeat_rights::give_up(&[
+        Capability::CAP_SYS_NICE,
+        Capability::CAP_IPC_LOCK,
+        Capability::CAP_NET_RAW,
+    ])
+}
+
+fn main() -> ExitCode {
+    onbeat_terminal::helper("replay", confine, |Words::Replay(args)| run(*args))
+}
+
+fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let mut settings = args.settings()?;
+    let reports = args.reports()?;
+    let from = place::source_of(&args.sources);
+    match (from, args.link()) {
+        (Some(_), Some(_)) => {
+            return Err(CliError::Usage(
+                "link: on both sides: what comes over a link is played here, and not sent on"
+                    .into(),
+            ))
+        }
+        (None, None) if args.key.is_some() => {
+            return Err(CliError::Usage(
+                "--key: nothing goes over a link here: leave it out, or write link:HOST:PORT"
+                    .into(),
+            ))
+        }
+        (None, Some(to)) => return remote::send(&args, to),
+        _ => {}
+    }
+    let control = Arc::new(Control::default());
+    let open = match from {
+        Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
+        None => opener(args.sources.clone(), args.align),
+    };
+    let chain = Chain::new(open, args.choice()).map_err(failed)?;
+    let streams = chain.streams().to_vec();
+    let sizing = size::of(&args, || {
+        let choice = args.choice_measured();
+        Chain::new(opener(args.sources.clone(), args.align), choice)
+    })?;
+    if args.plan {
+        return size::show(sizing.as_ref(), args.json);
+    }
+    if let Some(sizing) = &sizing {
+        size::tell(sizing);
+        size::set(&mut settings, sizing);
+    }
+    let outputs = outputs(&args, &streams)?;
+    if args.paused {
+        control.pause();
+    }
+    // Before the threads start, which inherit it.
+    keys::catch_signals();
+    let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
+    let session = session.map_err(failed)?;
+    watch(&session, &control);
+    let mut played = session.finish().map_err(failed)?;
+    played.sizing = sizing;
+    for (path, kind) in &reports {
+        write_report(path, *kind, &played)?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => term::write_json(&mut out, &played)?,
+        false => show::table(&mut out, &played)?,
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    verdict(&args, &played)
+}
+
+/// Opens the sinks. ROS 2 is looked for only if something goes there.
+fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
+    let targets = route::targets(streams, &args.targets()).map_err(failed)?;
+    let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
+    if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
+        let how =
+            "the recording has a /clock of its own: add --exclude /clock, or leave --clock out";
+        return Err(failed(how));
+    }
+    if args.answer().is_some() && !targets.contains(&Target::Ros) {
+        return Err(failed(
+            "--answer: nothing goes into ROS 2, and only there an application answers: leave it out",
+        ));
+    }
+    let wait = args.wait;
+    let ros = |streams: &[(StreamId, Stream)]| -> Result<Box<dyn Sink>, SinkError> {
+        let plan = Plan {
+            streams,
+            clock,
+            answer: args.answer(),
+            wait,
+        };
+        let (topics, unheard) = Topics::open(&plan)?;
+        for topic in unheard {
+            let topic = term::one_line(&topic);
+            let within = duration(wait.as_nanos() as f64);
+            eprintln!("onbeat: nobody has subscribed to {topic} within {within} (--wait)");
+        }
+        Ok(Box::new(topics))
+    };
+    let mut outputs = route::open(streams, &targets, ros).map_err(failed)?;
+    if let Some(stream) = clock {
+        let sink = match targets.iter().position(|t| *t == Target::Ros) {
+            Some(stream) => outputs.routes[stream],
+            None => {
+                outputs.sinks.push(ros(&[]).map_err(failed)?);
+                outputs.sinks.len() - 1
+            }
+        };
+        outputs.clock = Some((sink, stream));
+    }
+    Ok(outputs)
+}
+
+/// Opens the recordings on one axis of time, as often as they are played.
+fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
+    Box::new(move || {
+        let mut opened = Vec::with_capacity(paths.len());
+        for path in &paths {
+            opened.push(source::open(path)?);
+        }
+        match opened.len() {
+            1 => Ok(opened.remove(0)),
+            _ => source::merged(opened, align),
+        }
+    })
+}
+
+/// Shows how far it is, and passes keys and signals on, until it is over.
+fn watch(session: &Session, control: &Control) {
+    let mut line = LiveLine::new();
+    let keys = Keys::of_terminal();
+    if keys.is_some() && control.state().paused {
+        line.print("Paused: space goes on, s plays one item, q ends.");
+    }
+    let (started, mut shown) = (Instant::now(), Instant::now());
+    let mut warned = false;
+    while !session.is_over() {
+        match Keys::wait(keys.as_ref(), LOOK) {
+            Some(Key::Pause) if control.state().paused => control.go_on(),
+            Some(Key::Pause) => control.pause(),
+            Some(Key::Step) => control.step(),
+            Some(Key::End) => control.stop(),
+            None => {}
+        }
+        if keys::was_interrupted() {
+            control.stop();
+        }
+        if !warned && control.state().behind_ns > 0 {
+            warned = true;
+            line.print(&size::warning(&control.state()));
+        }
+        if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
+            shown = Instant::now();
+            line.show(&show::progress(&control.state()));
+        }
+    }
+    line.clear();
+}
+
+/// Which form a report has.
+#[derive(Debug, Clone, Copy)]
+enum Report {
+    Json,
+    Html,
+    Svg,
+}
+
+fn write_report(path: &Path, kind: Report, played: &Played) -> Result<(), CliError> {
+    files::write_whole(path, |out| match kind {
+        Report::Json => {
+            serde_json::to_writer_pretty(&mut *out, played)?;
+            out.write_all(b"\n")
+        }
+        Report::Html => out.write_all(picture::html(played).as_bytes()),
+        Report::Svg => out.write_all(picture::svg(&played.figures).as_bytes()),
+    })
+}
+
+fn verdict(args: &Args, played: &Played) -> Result<ExitStatus, CliError> {
+    if let Some(why) = &played.failed {
+        return Err(failed(why));
+    }
+    if played.items.lost > 0 {
+        return Err(failed(format!(
+            "{} items were read and have not left: report this as a bug",
+            played.items.lost
+        )));
+    }
+    let late = Duration::from_nanos(played.figures.lateness_ns.extent.max);
+    Ok(match args.max_late {
+        _ if played.items.read == 0 && !played.stopped => ExitStatus::NothingFound,
+        Some(most) if late > most => ExitStatus::PromiseBroken,
+        _ => ExitStatus::Success,
+    })
+}

@@ -1,0 +1,349 @@
+//! The words of `onbeat replay`.
+
+use super::place::{source_of, Where};
+use super::Report;
+use onbeat_replay::chain::Choice;
+use onbeat_replay::route::Target;
+use onbeat_replay::session::Settings;
+use onbeat_replay::sink::ros::Answer;
+use onbeat_replay::sizing::Wish;
+use onbeat_replay::Pace;
+use onbeat_terminal::units::{parse_duration, parse_size};
+use onbeat_terminal::CliError;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Of the player's thread, unless another is asked for.
+const PRIORITY: u8 = 80;
+/// Most bytes of the buffer, unless others are asked for: 64M in words.
+const MEMORY: u64 = 64 << 20;
+/// What the loader may stand still in addition, unless asked for: 1s in words.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Play recorded traffic again: nothing is lost, and every item leaves at its time.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat replay drive.mcap                        its topics into ROS 2, at their times
+  onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
+  onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
+  onbeat replay drive.mcap --plan --rate 4        the buffer that this needs; plays nothing
+  onbeat replay drive.mcap --rate 5 --answer /scan_front,/scan_rear=/cmd
+  onbeat replay can.log --to can:vcan0
+  onbeat replay capture.pcap --to eth:veth0 --rate 0.5
+  onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
+  onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
+  onbeat replay drive.mcap --to link:10.0.0.2:7400 --key link.key     read here, played there:
+  onbeat replay link:0.0.0.0:7400 --key link.key --to can:can0
+
+The recording is read once before: how fast it comes and how fast it is read give the smallest
+buffer that never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is
+full; a warning says that it falls behind, before an item is late. The player lets each item leave
+at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
+report says what it got). An item that was not in the buffer at its time leaves late, is counted
+and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
+LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
+space pauses and goes on, s plays one item, q ends.
+
+Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
+its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
+pub struct Args {
+    /// Recordings: bags of rosbag2, MCAP files, logs of candump -l, pcap and pcapng captures; several
+    /// share one axis of time. link:ADDRESS:PORT: what another host sends there
+    #[arg(value_name = "RECORDING", required = true)]
+    pub sources: Vec<PathBuf>,
+    /// Several recordings of different times: all begin at once
+    #[arg(long)]
+    pub align: bool,
+    /// Where to: ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits.
+    /// link:HOST:PORT: to another host, which plays it
+    #[arg(long, value_name = "WHERE")]
+    pub to: Vec<Where>,
+    /// The key of a link, the same on both hosts (onbeat link key FILE)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+    /// Play nothing: measure the recording, and say which buffer it needs at this --rate
+    #[arg(long)]
+    pub plan: bool,
+    /// Wait for a subscriber of each topic, or for the host that plays, but no longer than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub wait: Duration,
+    /// Begin paused: for stepping through it
+    #[arg(long)]
+    pub paused: bool,
+    /// Fail with exit code 5 if an item left later than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub max_late: Option<Duration>,
+    /// Write figures to FILE.json, a page with a picture to FILE.html, a picture to FILE.svg
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// Play these streams only; * stands for any characters
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    topics: Vec<String>,
+    /// Leave these streams out; * stands for any characters
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    exclude: Vec<String>,
+    /// Play CAN frames with these identifiers only, in hexadecimal digits
+    #[arg(long, value_name = "ID,FROM-TO,...", value_delimiter = ',', value_parser = parse_ids)]
+    ids: Vec<RangeInclusive<u32>>,
+    /// Play stream A under the name B
+    #[arg(long, value_name = "A:=B", value_parser = parse_remap)]
+    remap: Vec<(String, String)>,
+    /// Begin so much after the recording's beginning
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    start: Duration,
+    /// Play it so many times
+    #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+}
+
+#[derive(clap::Args)]
+struct How {
+    /// So many times as fast as recorded
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
+    rate: f64,
+    /// Leave recorded times out: the next item leaves once the consumer has consumed enough
+    #[arg(long, conflicts_with = "rate", requires = "answer")]
+    as_fast_as_consumed: bool,
+    /// A message on IN waits until the application has answered the one before by one on OUT; several
+    /// IN that it answers together: A,B=OUT
+    #[arg(long, value_name = "IN,...=OUT", value_parser = parse_answer)]
+    answer: Option<Answer>,
+    #[command(flatten)]
+    buffer: BufferArgs,
+    /// Priority of the player under SCHED_FIFO; 0: time-sharing
+    #[arg(long, value_name = "1-99", default_value_t = PRIORITY, value_parser = clap::value_parser!(u8).range(0..=99))]
+    priority: u8,
+    /// CPU of the player
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Publish recorded time on /clock, so many times a second
+    #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clock: Option<u32>,
+    /// Stay awake for so long before each item: less late, at the cost of CPU
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
+}
+
+#[derive(clap::Args)]
+struct BufferArgs {
+    /// Most memory that the playback buffer takes, which is sized by what the recording needs
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    memory: u64,
+    /// Memory of the playback buffer by hand; a quarter of it is room for the largest item
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
+    buffer: Option<u64>,
+    /// Size it for a loader that stands still for so much longer than it did when it was measured
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    stall: Duration,
+    /// Play at once, without reading the recording before: the buffer takes all of its memory, and nobody warns
+    #[arg(long, conflicts_with = "plan")]
+    unmeasured: bool,
+}
+
+fn parse_remap(text: &str) -> Result<(String, String), String> {
+    match text.split_once(":=") {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
+        _ => Err("write OLD:=NEW, as /scan:=/front/scan".into()),
+    }
+}
+
+fn parse_answer(text: &str) -> Result<Answer, String> {
+    match text.split_once('=') {
+        Some((asked, answered))
+            if !answered.is_empty() && asked.split(',').all(|a| !a.is_empty()) =>
+        {
+            Ok(Answer {
+                asked: asked.split(',').map(String::from).collect(),
+                answered: answered.into(),
+                credits: 1,
+            })
+        }
+        _ => Err("write IN=OUT, as /scan=/cmd, or A,B=OUT".into()),
+    }
+}
+
+fn parse_ids(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let number = |digits: &str| u32::from_str_radix(digits.trim_start_matches("0x"), 16);
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    match (number(from), number(to)) {
+        (Ok(from), Ok(to)) if from <= to && to <= 0x1fff_ffff => Ok(from..=to),
+        _ => Err("write hexadecimal identifiers, as 123 or 200-2ff".into()),
+    }
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let factor: Option<f64> = text.parse().ok();
+    factor
+        .filter(|f| (1e-6..=1e6).contains(f))
+        .ok_or_else(|| String::from("write a number above 0, like 0.5 or 2"))
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Args {
+    /// Targets on this host.
+    pub fn targets(&self) -> Vec<Target> {
+        let here = self.to.iter().filter_map(|to| match to {
+            Where::Here(target) => Some(target.clone()),
+            Where::Link(_) => None,
+        });
+        here.collect()
+    }
+
+    /// The other host that plays.
+    pub fn link(&self) -> Option<&str> {
+        self.to.iter().find_map(|to| match to {
+            Where::Link(address) => Some(address.as_str()),
+            Where::Here(_) => None,
+        })
+    }
+
+    /// Whether anything is said of how items are played here.
+    pub fn says_how(&self) -> bool {
+        let (how, buffer) = (&self.how, &self.how.buffer);
+        let paced = how.rate != 1.0 || how.as_fast_as_consumed || how.clock.is_some();
+        let player = how.priority != PRIORITY || how.cpu.is_some() || !how.spin.is_zero();
+        let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
+        let told = self.max_late.is_some() || !self.report.is_empty();
+        let played = paced || player || how.answer.is_some() || self.paused;
+        played || sized || buffer.unmeasured || told || self.plan
+    }
+
+    /// What is played.
+    pub fn choice(&self) -> Choice {
+        Choice {
+            only: self.what.topics.clone(),
+            without: self.what.exclude.clone(),
+            rename: self.what.remap.clone(),
+            ids: self.what.ids.clone(),
+            start_ns: i64::try_from(self.what.start.as_nanos()).unwrap_or(i64::MAX),
+            times: self.what.times,
+        }
+    }
+
+    /// How it is played.
+    pub fn settings(&self) -> Result<Settings, CliError> {
+        let how = &self.how;
+        let least = onbeat_replay::LEAST_BYTES;
+        let memory = self.buffer_memory();
+        let buffer_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
+        if buffer_bytes < least {
+            return Err(CliError::Usage(format!(
+                "a buffer of {memory} bytes (--buffer, --memory) is too small: give at least {}K",
+                least >> 10
+            )));
+        }
+        Ok(Settings {
+            buffer_bytes,
+            largest_bytes: None,
+            watched: None,
+            pace: match how.as_fast_as_consumed {
+                true => Pace::Consumed,
+                false => Pace::Recorded(how.rate),
+            },
+            priority: Some(how.priority).filter(|&p| p > 0),
+            cpu: how.cpu,
+            spin_ns: ns(how.spin),
+            clock_ns: self.clock_ns(),
+        })
+    }
+
+    /// What is measured of it: the seam of two loops stands for all.
+    pub fn choice_measured(&self) -> Choice {
+        Choice {
+            times: self.what.times.min(2),
+            ..self.choice()
+        }
+    }
+
+    /// Memory that the buffer may take.
+    fn buffer_memory(&self) -> u64 {
+        self.how.buffer.buffer.unwrap_or(self.how.buffer.memory)
+    }
+
+    /// Whether the buffer takes all of it.
+    fn buffer_by_hand(&self) -> bool {
+        self.how.buffer.buffer.is_some()
+    }
+
+    /// What is asked of the buffer. `None`: nothing is to be measured, or times do not count.
+    pub fn wish(&self) -> Option<Wish> {
+        let how = &self.how;
+        let comes = source_of(&self.sources).is_some();
+        (!how.buffer.unmeasured && !how.as_fast_as_consumed && !comes).then(|| Wish {
+            rate: how.rate,
+            stall_ns: ns(how.buffer.stall),
+            memory_bytes: self.buffer_memory(),
+            by_hand: self.buffer_by_hand(),
+        })
+    }
+
+    /// What the application answers.
+    pub fn answer(&self) -> Option<&Answer> {
+        self.how.answer.as_ref()
+    }
+
+    /// Period of `/clock`.
+    pub fn clock_ns(&self) -> Option<u64> {
+        self.how.clock.map(|hz| 1_000_000_000 / u64::from(hz))
+    }
+
+    /// Where reports go, and in which form.
+    pub(super) fn reports(&self) -> Result<Vec<(PathBuf, Report)>, CliError> {
+        let of = |path: &PathBuf| {
+            let ending = path.extension().and_then(|e| e.to_str());
+            let kind = match ending {
+                Some("json") => Report::Json,
+                Some("html") => Report::Html,
+                Some("svg") => Report::Svg,
+                _ => {
+                    return Err(CliError::Usage(format!(
+                        "--report {}: end its name in .json, .html or .svg",
+                        path.display()
+                    )))
+                }
+            };
+            Ok((path.clone(), kind))
+        };
+        self.report.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_meant() {
+        assert_eq!(parse_ids("200-2ff"), Ok(0x200..=0x2ff));
+        assert_eq!(parse_ids("0x7"), Ok(7..=7));
+        for wrong in ["", "xyz", "3-2", "20000000"] {
+            assert!(parse_ids(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_remap("/a:=/b"), Ok(("/a".into(), "/b".into())));
+        let answer = parse_answer("/a,/b=/c").unwrap();
+        assert_eq!(answer.asked, ["/a", "/b"]);
+        for wrong in ["/a", "/a=", "=/b", "/a,=/b"] {
+            assert!(parse_answer(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_remap("/a=/b").is_err() && parse_remap(":=/b").is_err());
+        for wrong in ["0", "-1", "NaN", "inf", "fast"] {
+            assert!(parse_factor(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A recording between two hosts: `--to link:HOST:PORT` on one of them, `link:ADDRESS:PORT` in place of a recording
+//! on the other.
+
+use super::options::Args;
+use super::place::WORD;
+use super::{failed, keys, opener};
+use onbeat_link::interface::{Halves, SetupError};
+use onbeat_link::{Key, Tcp};
+use onbeat_replay::chain::{Chain, Open};
+use onbeat_replay::control::Control;
+use onbeat_replay::item::Source;
+use onbeat_replay::remote::{self, Remote, SendFault, Sent};
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{term, ExitStatus};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long one of several addresses of a host is tried before the next.
+const TURN: Duration = Duration::from_secs(1);
+
+/// All addresses of a host.
+fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
+    let how = || {
+        CliError::Usage(format!(
+            "{WORD}{text}: write {WORD}HOST:PORT, as {WORD}10.0.0.2:7400"
+        ))
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(how)?;
+    let port = port.parse::<u16>().map_err(|_| how())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let unknown = |what: &str| failed(format!("{WORD}{text}: no address of {host}: {what}"));
+    let found = (host, port).to_socket_addrs();
+    let found: Vec<SocketAddr> = found.map_err(|e| unknown(&e.to_string()))?.collect();
+    match found.is_empty() {
+        true => Err(unknown("it has none")),
+        false => Ok(found),
+    }
+}
+
+/// Meets the side that plays, at the first of its addresses where it is.
+fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, CliError> {
+    let until = Instant::now() + wait;
+    loop {
+        for address in addresses {
+            let rest = until.saturating_duration_since(Instant::now());
+            let turn = match addresses.len() {
+                1 => rest,
+                _ => rest.min(TURN),
+            };
+            match remote::meet(&Tcp::connect(*address, key.clone()), Some(turn)) {
+                Err(SetupError::NoPeer { refused: None, .. }) if rest > turn => {}
+                met => return met.map_err(failed),
+            }
+        }
+    }
+}
+
+/// Listens at the first of these addresses that is one of this host's and free.
+fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
+    let mut tried = addresses.iter().map(|at| Tcp::listen(*at, key.clone()));
+    let first = tried.next().ok_or_else(|| failed("no address"))?;
+    tried.fold(first, Result::or).map_err(failed)
+}
+
+fn key(args: &Args) -> Result<Key, CliError> {
+    let path = args.key.as_ref().ok_or_else(|| {
+        CliError::Usage(format!(
+            "{WORD}... needs --key: `onbeat link key FILE` makes one, and both hosts need it"
+        ))
+    })?;
+    Key::read_file(path).map_err(failed)
+}
+
+/// Opens what another host sends: waits until it is there, and has said which streams there are.
+/// An item has room for `most` bytes.
+pub fn receiver(
+    args: &Args,
+    at: &str,
+    most: usize,
+    control: &Arc<Control>,
+) -> Result<Open, CliError> {
+    let refused = |what: &str| {
+        Err(CliError::Usage(format!(
+            "{what}: a recording that comes over a link comes once; say it to the side that sends"
+        )))
+    };
+    match () {
+        _ if args.sources.len() > 1 => return refused("several recordings"),
+        _ if args.plan => return refused("--plan"),
+        _ if args.choice().times > 1 => return refused("--loop"),
+        _ => {}
+    }
+    let link = listen(&resolve(at)?, &key(args)?)?;
+    let name = format!("{WORD}{}", link.address());
+    let mut err = io::stderr();
+    let _ = writeln!(err, "onbeat: waits at {name} for the side that sends");
+    let halves = remote::meet(&link, None).map_err(failed)?;
+    let control = control.clone();
+    let stop = Box::new(move || control.is_stopping());
+    let mut remote = Some(Remote::open(&name, halves, most, stop).map_err(failed)?);
+    Ok(Box::new(move || match remote.take() {
+        Some(remote) => Ok(Box::new(remote) as Box<dyn Source>),
+        None => Err(onbeat_replay::item::SourceError {
+            file: name.clone(),
+            fault: "it comes once".into(),
+        }),
+    }))
+}
+
+/// What was sent, for programs.
+#[derive(Serialize)]
+struct Told<'a> {
+    to: &'a str,
+    items: u64,
+    bytes: u64,
+    /// Whether it was ended before all was sent.
+    stopped: bool,
+    damage: &'a [String],
+}
+
+/// Sends the recordings to another host, which plays them.
+pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
+    if args.to.len() > 1 || args.says_how() {
+        return Err(CliError::Usage(
+            "--to link: the receiving side says where items go, when and from which buffer: give such options there".into(),
+        ));
+    }
+    let (addresses, key) = (resolve(to)?, key(args)?);
+    let opened = opener(args.sources.clone(), args.align);
+    let mut chain = Chain::new(opened, args.choice()).map_err(failed)?;
+    let halves = meet(&addresses, &key, args.wait)?;
+    keys::catch_signals();
+    let mut progress = Progress::new("sending");
+    let sent = remote::send(&mut chain, halves, &keys::was_interrupted, &mut |items| {
+        progress.update(items, 0, 0)
+    });
+    drop(progress);
+    let (sent, stopped) = match sent {
+        Ok(sent) => (sent, false),
+        Err(SendFault::Stopped(sent)) => (sent, true),
+        Err(e) => return Err(failed(e)),
+    };
+    tell(args, to, &sent, stopped)?;
+    Ok(match sent.items {
+        0 if !stopped => ExitStatus::NothingFound,
+        _ => ExitStatus::Success,
+    })
+}
+
+fn tell(args: &Args, to: &str, sent: &Sent, stopped: bool) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        let told = Told {
+            to,
+            items: sent.items,
+            bytes: sent.bytes,
+            stopped,
+            damage: &sent.damage,
+        };
+        return term::write_json(&mut out, &told);
+    }
+    let line = match stopped {
+        true => format!(
+            "stopped after {} items: {WORD}{to} plays what it has",
+            sent.items
+        ),
+        false => format!(
+            "{} items of {} bytes: {WORD}{to} has all of them",
+            sent.items, sent.bytes
+        ),
+    };
+    let lines = [line].into_iter().chain(sent.damage.iter().cloned());
+    for line in lines {
+        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}

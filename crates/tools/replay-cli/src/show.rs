@@ -1,0 +1,148 @@
+//! What `onbeat replay` shows: the live line, the table at the end.
+
+use onbeat_document::text::duration;
+use onbeat_replay::control::State;
+use onbeat_replay::ledger::{Lateness, StreamFigures};
+use onbeat_replay::session::Played;
+use onbeat_terminal::term::{one_line, Align, Screen, Table};
+use onbeat_terminal::CliError;
+use std::io::Write;
+
+/// The live line.
+pub fn progress(state: &State) -> String {
+    if !state.began {
+        return format!("{} items read ahead", state.read);
+    }
+    let mut text = format!(
+        "{} at {}: buffer {} % full, {} ahead; latest {}",
+        match state.paused {
+            true => "paused",
+            false => "playing",
+        },
+        duration(state.position_ns as f64),
+        state.fill / 10,
+        duration(state.ahead_ns.max(0) as f64),
+        duration(state.max_late_ns as f64),
+    );
+    if state.starved > 0 {
+        text += &format!("; {} not there in time", state.starved);
+    }
+    text
+}
+
+fn time(ns: Option<u64>) -> String {
+    ns.map_or("-".into(), |ns| duration(ns as f64))
+}
+
+fn lateness(of: &Lateness) -> [String; 4] {
+    [
+        of.p50,
+        of.p99,
+        of.p999,
+        (of.extent.count > 0).then_some(of.extent.max),
+    ]
+    .map(time)
+}
+
+/// The table of streams, and what was not as it should be.
+pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
+    let mut table = Table::new()
+        .names("stream", 2)
+        .names("to", 2)
+        .column("played", Align::Right)
+        .column("bytes", Align::Right)
+        .column("cycle", Align::Right)
+        .column("late p50", Align::Right)
+        .column("p99", Align::Right)
+        .column("p99.9", Align::Right)
+        .column("max", Align::Right)
+        .column("jitter", Align::Right);
+    for s in &played.figures.streams {
+        table.row(row(s));
+    }
+    if played.figures.streams.len() > 1 {
+        let all = &played.figures.lateness_ns;
+        let mut cells = vec!["all".into(), String::new(), played.items.played.to_string()];
+        cells.extend([String::new(), String::new()]);
+        cells.extend(lateness(all));
+        cells.push(String::new());
+        table.row(cells);
+    }
+    table.write(out, &Screen::of_stdout())?;
+    for note in notes(played) {
+        writeln!(out, "{}", one_line(&note)).map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}
+
+fn row(s: &StreamFigures) -> Vec<String> {
+    let some = |n: u64, text: String| if n > 0 { text } else { "-".into() };
+    let mut cells = vec![
+        s.name.clone(),
+        s.sink.clone(),
+        s.played.to_string(),
+        some(s.bytes.count, format!("{:.0}", s.bytes.mean)),
+        some(
+            s.recorded_cycle_ns.count,
+            duration(s.recorded_cycle_ns.mean),
+        ),
+    ];
+    cells.extend(lateness(&s.lateness_ns));
+    cells.push(some(
+        s.lateness_ns.extent.count,
+        duration(s.jitter_ns as f64),
+    ));
+    cells
+}
+
+/// Sentences about what the figures rest on.
+fn notes(played: &Played) -> Vec<String> {
+    let (items, machine) = (played.items, &played.machine);
+    let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;
+    let mut notes = vec![format!(
+        "{} read, {} played, {} lost, in {}; CPU {:.1} % (player {:.1} %), peak memory {:.0} MB of which buffer {:.0} MB",
+        items.read,
+        items.played,
+        items.lost,
+        duration(machine.wall_ns as f64),
+        share(machine.process_cpu_ns),
+        share(machine.player_cpu_ns),
+        machine.peak_memory_bytes as f64 / 1e6,
+        machine.buffer_bytes as f64 / 1e6,
+    )];
+    notes.extend(played.sizing.as_ref().map(super::size::sentence));
+    let supply = &played.supply;
+    if let Some(after_ns) = supply.warned_after_ns {
+        notes.push(format!(
+            "the loader was {} behind its measured curve after {}; the first item that was not there in time: {}",
+            duration(supply.behind_ns as f64),
+            duration(after_ns as f64),
+            supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),
+        ));
+    }
+    let mut some = |n: u64, what: &str| {
+        if n > 0 {
+            notes.push(format!("{n} {what}"));
+        }
+    };
+    some(
+        items.not_played,
+        "read and not played: the replay was ended before",
+    );
+    some(
+        items.unsuitable,
+        "not played: their sink cannot (no UDP payload, a fragment, a wrong length)",
+    );
+    some(items.starved, "not in the buffer at their time: the recording is read too slowly; a larger --stall or --memory helps");
+    some(items.retries, "times a sink was busy and was tried again");
+    notes.extend(played.damage.iter().cloned());
+    for (what, fine) in [
+        (&machine.scheduling, "SCHED_FIFO"),
+        (&machine.memory, "locked"),
+    ] {
+        if !what.starts_with(fine) {
+            notes.push(format!("the player ran with: {what}"));
+        }
+    }
+    notes
+}

@@ -1,0 +1,157 @@
+//! The size of the playback buffer: measured before, told, and warned of.
+
+use super::{failed, Args, PATIENCE, SHOW_EVERY};
+use onbeat_document::text::duration;
+use onbeat_replay::chain::Chain;
+use onbeat_replay::control::State;
+use onbeat_replay::item::SourceError;
+use onbeat_replay::session::Settings;
+use onbeat_replay::sizing::{measure, Sizing};
+use onbeat_replay::LEAST_BYTES;
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{term, ExitStatus};
+use std::io::{self, Write};
+use std::time::Instant;
+
+/// Measures the recording, and sizes the buffer by it. `None`: it is not to be measured, or it is empty.
+pub fn of(
+    args: &Args,
+    open: impl FnOnce() -> Result<Chain, SourceError>,
+) -> Result<Option<Sizing>, CliError> {
+    let Some(wish) = args.wish() else {
+        return Ok(None);
+    };
+    let mut chain = open().map_err(failed)?;
+    let mut line = LiveLine::new();
+    let (started, mut shown) = (Instant::now(), Instant::now());
+    let curves = measure(&mut chain, &mut |items| {
+        if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
+            shown = Instant::now();
+            line.show(&format!(
+                "measuring: {items} items read; --unmeasured plays at once"
+            ));
+        }
+    });
+    line.clear();
+    if curves.is_empty() {
+        return Ok(None);
+    }
+    let sizing = curves.sizing(&wish);
+    let room = match wish.by_hand {
+        true => wish.memory_bytes / 4,
+        false => wish.memory_bytes.saturating_sub(LEAST_BYTES as u64 / 2),
+    };
+    if sizing.largest_bytes > room && !args.plan {
+        let (option, least) = match wish.by_hand {
+            true => ("--buffer", sizing.largest_bytes * 4),
+            false => (
+                "--memory",
+                sizing.least_bytes.unwrap_or(sizing.largest_bytes * 4),
+            ),
+        };
+        return Err(failed(format!(
+            "an item of {} bytes has no room in the buffer: give {option} {least} or more",
+            sizing.largest_bytes
+        )));
+    }
+    Ok(Some(sizing))
+}
+
+/// Gives the session the buffer and the curve to watch.
+pub fn set(settings: &mut Settings, sizing: &Sizing) {
+    settings.buffer_bytes = usize::try_from(sizing.buffer_bytes).unwrap_or(usize::MAX);
+    if !sizing.by_hand {
+        settings.largest_bytes = usize::try_from(sizing.largest_bytes).ok();
+    }
+    // Half of the reserve is left when it warns.
+    let reserve_ns = sizing.stall_ns.unwrap_or(0) / 2;
+    settings.watched = sizing.watched.map(|curve| (curve, reserve_ns));
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// Says before playing that the buffer is smaller than it should be.
+pub fn tell(sizing: &Sizing) {
+    if sizing.stall_ns != Some(sizing.stall_asked_ns) {
+        eprintln!("onbeat: {}", shortage(sizing));
+    }
+}
+
+/// What a buffer that is too small lets happen, and the way out.
+fn shortage(sizing: &Sizing) -> String {
+    let option = match sizing.by_hand {
+        true => "--buffer",
+        false => "--memory",
+    };
+    let have = megabytes(sizing.buffer_bytes);
+    let asked = duration(sizing.stall_asked_ns as f64);
+    let least = sizing.least_bytes.map(megabytes);
+    match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
+        (Some(stall_ns), _, wanted) => format!(
+            "a buffer of {have} bears a loader that stands still for {} longer than measured, not {asked} (--stall){}",
+            duration(stall_ns as f64),
+            wanted.map_or(String::new(), |w| format!(": that takes {option} {w}")),
+        ),
+        (None, Some(least), wanted) => format!(
+            "a buffer of {have} is too small, items may be late: the recording needs {least} at this rate{}",
+            wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
+        ),
+        (None, None, _) => format!(
+            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late; play slower, or give memory for all of it",
+            sizing.loader_bytes_per_s / 1e6,
+            sizing.playback_bytes_per_s / 1e6,
+        ),
+    }
+}
+
+/// What the buffer is, and what it rules out.
+pub fn sentence(sizing: &Sizing) -> String {
+    let have = megabytes(sizing.buffer_bytes);
+    let stall = duration(sizing.stall_asked_ns as f64);
+    if sizing.holds_all {
+        return format!("buffer of {have}: holds the whole recording");
+    }
+    if sizing.stall_ns != Some(sizing.stall_asked_ns) {
+        return shortage(sizing);
+    }
+    let preload = sizing.preload_items.unwrap_or(0);
+    let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
+    let least = sizing.least_bytes.map_or("-".into(), megabytes);
+    format!(
+        "buffer of {have}, by measured curves: never empty if the loader stands still for {stall} longer than \
+         measured ({least} if it does not); pre-load {preload} items, loader at most {delay} behind"
+    )
+}
+
+/// The loader falls behind.
+pub fn warning(state: &State) -> String {
+    format!(
+        "onbeat: the loader is {} behind its measured curve; {} of recorded time are in the buffer",
+        duration(state.behind_ns as f64),
+        duration(state.ahead_ns.max(0) as f64),
+    )
+}
+
+/// Prints the sizing alone.
+pub fn show(sizing: Option<&Sizing>, json: bool) -> Result<ExitStatus, CliError> {
+    let mut out = io::stdout().lock();
+    let Some(sizing) = sizing else {
+        eprintln!("onbeat: there is nothing to play, or times do not count: no buffer is better than another");
+        return Ok(ExitStatus::NothingFound);
+    };
+    match json {
+        true => term::write_json(&mut out, sizing)?,
+        false => {
+            let rates = format!(
+                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (as they lie in the buffer)",
+                sizing.playback_bytes_per_s / 1e6,
+                sizing.loader_bytes_per_s / 1e6,
+            );
+            writeln!(out, "{}\n{rates}", sentence(sizing)).map_err(CliError::Stdout)?;
+        }
+    }
+    Ok(ExitStatus::Success)
+}

@@ -1,0 +1,349 @@
+//! `onbeat-store`: the program behind `onbeat store`, which keeps traces and models of many runs in one
+//! place; and behind `onbeat export --to parquet`.
+
+mod parquet;
+mod show;
+
+use onbeat_store::{Id, Kind, Query, Store, StoreError};
+use onbeat_terminal::units::parse_duration;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, summary, term, ExitStatus};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Keep traces and models of many runs: queries, merges that cost little for a new run.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat store init runs
+  onbeat store put runs model.json trace --build 1.4.2
+  onbeat store list runs --build 1.4.2 --mode urban --from 2026-11-01
+  onbeat store merge runs --build 1.4.2 -o all.json      reads what is new, and earlier merges
+  onbeat store get runs 4f1c2a -o model.json
+  onbeat store check runs
+  onbeat store list s3://robots/runs                     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+                                                         AWS_REGION or AWS_ENDPOINT_URL are set
+
+The index, and figures of callbacks, edges and chains, are Parquet files: DuckDB, pandas and others
+read them without onbeat (docs/store-format.md).
+
+Exit codes: 0 done; 1 failed, or `check` found damage; 2 wrong command line; 3 nothing fits.")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Make a store in an empty directory, or below an unused prefix of a bucket
+    Init {
+        /// Directory, or s3://BUCKET/PREFIX
+        store: String,
+    },
+    Put(PutArgs),
+    List(ListArgs),
+    Get(GetArgs),
+    Merge(MergeArgs),
+    Tidy(TidyArgs),
+    /// Read all that is in the store and compare it with its names; exit code 1 if something is damaged
+    Check {
+        /// Directory, or s3://BUCKET/PREFIX
+        store: String,
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    #[command(hide = true)]
+    Parquet(parquet::Args),
+}
+
+/// Put models and traces into a store; the same twice is once
+#[derive(clap::Args)]
+struct PutArgs {
+    /// Directory, or s3://BUCKET/PREFIX
+    store: String,
+    /// Model files and trace directories
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What was recorded, in your words: a version, a commit
+    #[arg(long, value_name = "NAME", default_value = "")]
+    build: String,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is asked for.
+#[derive(clap::Args)]
+struct Which {
+    /// Of this build; several may be given
+    #[arg(long = "build", value_name = "NAME")]
+    builds: Vec<String>,
+    /// Of this mode; several may be given
+    #[arg(long = "mode", value_name = "NAME")]
+    modes: Vec<String>,
+    /// Of this host; several may be given
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Started at this time or later: 2026-11-24, 2026-11-24T15:00 (UTC)
+    #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
+    from: Option<u64>,
+    /// Started before this time
+    #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
+    to: Option<u64>,
+    /// Leave this object out, by the first digits of its name
+    #[arg(long, value_name = "OBJECT")]
+    without: Vec<String>,
+}
+
+/// Show what is in a store: a line for each run
+#[derive(clap::Args)]
+struct ListArgs {
+    /// Directory, or s3://BUCKET/PREFIX
+    store: String,
+    #[command(flatten)]
+    which: Which,
+    /// Models or traces only
+    #[arg(long, value_name = "KIND", value_parser = ["model", "trace"])]
+    kind: Option<String>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Get a model or a trace out of a store
+#[derive(clap::Args)]
+struct GetArgs {
+    /// Directory, or s3://BUCKET/PREFIX
+    store: String,
+    /// First digits of its name, as `list` shows it
+    object: String,
+    /// File of the model, or new directory of the trace
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+}
+
+/// Merge all models that fit, using merges of before
+#[derive(clap::Args)]
+#[command(after_help = "\
+The result is that of `onbeat merge` over the same models, byte for byte. Merges on the way are kept
+in the store and used again. A damaged model is named and left out.")]
+struct MergeArgs {
+    /// Directory, or s3://BUCKET/PREFIX
+    store: String,
+    #[command(flatten)]
+    which: Which,
+    /// File to write ('-': standard output)
+    #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Make the index one file, remove what killed writers and old merges have left
+#[derive(clap::Args)]
+struct TidyArgs {
+    /// Directory, or s3://BUCKET/PREFIX
+    store: String,
+    /// Keep merges that were made since then
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "720h")]
+    keep: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a command failed: in the store, or around it.
+struct Failed(CliError);
+
+impl From<CliError> for Failed {
+    fn from(error: CliError) -> Failed {
+        Failed(error)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Failed {
+        Failed(CliError::failed(error))
+    }
+}
+
+#[derive(clap::Parser)]
+#[command(name = "onbeat", max_term_width = 100)]
+enum Words {
+    Store(Args),
+}
+
+fn main() -> ExitCode {
+    let confine = || onbeat_rights::give_up(&[]);
+    onbeat_terminal::helper("store", confine, |Words::Store(args)| {
+        run(args).map_err(|failed| failed.0)
+    })
+}
+
+fn run(args: Args) -> Result<ExitStatus, Failed> {
+    match args.command {
+        Command::Init { store } => init(&store),
+        Command::Put(args) => put(args),
+        Command::List(args) => list(args),
+        Command::Get(args) => get(args),
+        Command::Merge(args) => merge(args),
+        Command::Tidy(args) => tidy(args),
+        Command::Check { store, json } => check(&store, json),
+        Command::Parquet(args) => Ok(parquet::run(args)?),
+    }
+}
+
+fn say(line: &str) -> Result<(), CliError> {
+    writeln!(io::stdout(), "{}", term::one_line(line)).map_err(CliError::Stdout)
+}
+
+fn warn(lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(io::stderr(), "onbeat: warning: {}", term::one_line(line));
+    }
+}
+
+fn init(place: &str) -> Result<ExitStatus, Failed> {
+    match Store::init(place)? {
+        true => say(&format!("{place}: an empty store"))?,
+        false => say(&format!("{place}: is a store already; nothing changed"))?,
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn put(args: PutArgs) -> Result<ExitStatus, Failed> {
+    let store = Store::open(&args.store)?;
+    let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    let mut progress = onbeat_terminal::progress::Progress::new("putting");
+    let mut count = 0;
+    let all = onbeat_store::put(&store, &paths, &args.build, |_| {
+        count += 1;
+        progress.count(count, paths.len(), "files");
+    })?;
+    drop(progress);
+    match args.json {
+        true => term::write_json(&mut io::stdout().lock(), &all)?,
+        false => show::put(&paths, &all)?,
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// The query, with the objects that it leaves out found in the store.
+fn query(
+    store: &Store,
+    index: &onbeat_store::Index,
+    which: &Which,
+    kind: Option<Kind>,
+) -> Result<Query, StoreError> {
+    let without: Result<Vec<Id>, StoreError> = which
+        .without
+        .iter()
+        .map(|begin| store.find(index, begin))
+        .collect();
+    Ok(Query {
+        kind,
+        builds: which.builds.clone(),
+        modes: which.modes.clone(),
+        hosts: which.hosts.clone(),
+        from_ns: which.from,
+        to_ns: which.to,
+        without: without?,
+    })
+}
+
+fn list(args: ListArgs) -> Result<ExitStatus, Failed> {
+    let store = Store::open(&args.store)?;
+    let index = store.index()?;
+    warn(&index.damaged);
+    let kind = args.kind.as_deref().and_then(Kind::parse);
+    let found = query(&store, &index, &args.which, kind)?.of(&index.rows);
+    match args.json {
+        true => term::write_json(&mut io::stdout().lock(), &found)?,
+        false => show::found(&found)?,
+    }
+    Ok(match found.rows.is_empty() {
+        true => ExitStatus::NothingFound,
+        false => ExitStatus::Success,
+    })
+}
+
+fn get(args: GetArgs) -> Result<ExitStatus, Failed> {
+    let store = Store::open(&args.store)?;
+    let index = store.index()?;
+    warn(&index.damaged);
+    let object = store.find(&index, &args.object)?;
+    let row = index.rows.iter().find(|r| r.object == object);
+    let kind = row.map_or(Kind::Model, |r| r.kind);
+    let got = onbeat_store::get(&store, object, kind, &args.output)?;
+    let (name, kind) = (args.output.display(), got.kind.word());
+    say(&format!(
+        "{name}: {kind} {}, {} files, {} bytes",
+        object.short(),
+        got.files,
+        got.bytes
+    ))?;
+    Ok(ExitStatus::Success)
+}
+
+fn merge(args: MergeArgs) -> Result<ExitStatus, Failed> {
+    let store = Store::open(&args.store)?;
+    let index = store.index()?;
+    warn(&index.damaged);
+    let found = query(&store, &index, &args.which, Some(Kind::Model))?.of(&index.rows);
+    let merged = onbeat_store::merge(&store, &found)?;
+    warn(&merged.damaged);
+    if let Some(why) = &merged.not_kept {
+        warn(&[format!("merges are not kept for the next time: {why}")]);
+    }
+    show::merged(&found, &merged)?;
+    let Some(model) = &merged.model else {
+        return Ok(ExitStatus::NothingFound);
+    };
+    files::write_model(&args.output, model)?;
+    summary::print(&args.output, model)?;
+    Ok(ExitStatus::of_model(model))
+}
+
+fn tidy(args: TidyArgs) -> Result<ExitStatus, Failed> {
+    let store = Store::open(&args.store)?;
+    let tidied = onbeat_store::tidy(&store, args.keep)?;
+    warn(&tidied.damaged);
+    match args.json {
+        true => term::write_json(&mut io::stdout().lock(), &tidied)?,
+        false => say(&format!(
+            "index: {} parts, {} before; removed: {} leftovers, {} merges, {} bytes",
+            tidied.parts_after,
+            tidied.parts_before,
+            tidied.removed,
+            tidied.merges_removed,
+            tidied.bytes
+        ))?,
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
+    let store = Store::open(place)?;
+    let checked = onbeat_store::check(&store)?;
+    match json {
+        true => term::write_json(&mut io::stdout().lock(), &checked)?,
+        false => {
+            warn(&checked.damaged);
+            say(&format!(
+                "{} models, {} traces, {} objects read; {} damaged",
+                checked.models,
+                checked.traces,
+                checked.objects,
+                checked.damaged.len()
+            ))?;
+        }
+    }
+    match checked.damaged.len() {
+        0 => Ok(ExitStatus::Success),
+        n => Err(Failed(CliError::Failed(format!(
+            "{n} damaged in {place}: put what they were made of again, or use the rest: other \
+             commands leave them out"
+        )))),
+    }
+}

@@ -1,0 +1,169 @@
+//! Files of the command: models and traces are read, outputs are written whole or not at all.
+
+use crate::error::CliError;
+use onbeat_document::Model;
+use onbeat_trace::Reader;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What is at a path, as far as its metadata show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory: what `onbeat record` writes.
+    Directory,
+    /// A file: a model, or something else.
+    File,
+}
+
+/// What is at a path.
+pub fn kind(path: &Path) -> Result<Kind, CliError> {
+    let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
+    Ok(if meta.is_dir() {
+        Kind::Directory
+    } else {
+        Kind::File
+    })
+}
+
+fn read_error(path: &Path, source: io::Error) -> CliError {
+    if source.kind() == io::ErrorKind::NotFound {
+        let hint = if path == Path::new("model.json") {
+            "; make it with `onbeat model TRACE`, or name a model file"
+        } else {
+            ""
+        };
+        CliError::Missing {
+            path: path.into(),
+            hint: hint.into(),
+        }
+    } else {
+        CliError::Read {
+            path: path.into(),
+            source,
+        }
+    }
+}
+
+/// Reads a model for `command`.
+pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
+    if kind(path)? == Kind::Directory {
+        return Err(CliError::TraceForModel {
+            path: path.into(),
+            command: command.into(),
+        });
+    }
+    let bytes = fs::read(path).map_err(|source| read_error(path, source))?;
+    onbeat_document::file::read(&bytes).map_err(CliError::in_file(path))
+}
+
+/// Longest list of paths, bytes.
+const MOST_OF_LIST: usize = 256 << 20;
+
+/// Reads paths, one a line, from a file or (`-`) the standard input. Empty lines are left out.
+pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let name = if path == Path::new("-") {
+        Path::new("/dev/stdin")
+    } else {
+        path
+    };
+    let bytes = read_at_most(name, MOST_OF_LIST)?;
+    if bytes.len() > MOST_OF_LIST {
+        let source = io::Error::other("it is longer than 256 MiB: is it a list of paths?");
+        return Err(read_error(path, source));
+    }
+    let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    Ok(lines.map(|l| OsStr::from_bytes(l).into()).collect())
+}
+
+/// Reads a file, but no more than one byte beyond `limit`: which shows that it is too long.
+pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|f| f.take(limit as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|source| read_error(path, source))?;
+    Ok(bytes)
+}
+
+/// Opens the trace at a path, for `command`; `hint` says what to do with a model instead.
+pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
+    if kind(path)? == Kind::File && begins_like_json(path)? {
+        return Err(CliError::ModelForTrace {
+            path: path.into(),
+            command: command.into(),
+            hint,
+        });
+    }
+    Reader::open(path).map_err(CliError::failed)
+}
+
+/// Whether a file begins like a JSON object, after white space.
+fn begins_like_json(path: &Path) -> Result<bool, CliError> {
+    let mut start = [0; 64];
+    let read = File::open(path).and_then(|mut f| f.read(&mut start));
+    let n = read.map_err(|source| read_error(path, source))?;
+    Ok(start[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{'))
+}
+
+/// Writes a file through a name that nobody can guess, beside it, then renames: a reader never sees
+/// half a file, and a failure leaves the old one. A link is replaced, not followed. `-` is the
+/// standard output.
+pub fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    if path == Path::new("-") {
+        let mut out = BufWriter::new(io::stdout().lock());
+        return write(&mut out)
+            .and_then(|()| out.flush())
+            .map_err(CliError::Stdout);
+    }
+    let fail = |source| CliError::Write {
+        path: path.into(),
+        source,
+    };
+    if path.is_dir() {
+        return Err(fail(io::Error::other("it is a directory")));
+    }
+    let write_to = |file: &mut File| {
+        let mut out = BufWriter::new(file);
+        write(&mut out).and_then(|()| out.flush())
+    };
+    if is_written_into(path) {
+        let mut file = OpenOptions::new().write(true).open(path).map_err(fail)?;
+        return write_to(&mut file).map_err(fail);
+    }
+    onbeat_files::replace(path, write_to).map_err(fail)
+}
+
+/// Whether something is written to, not replaced: a device or a pipe, by its own name or by one of
+/// the system's (/dev/stdout, /dev/fd/3). Not by a link elsewhere: who made it decides where it
+/// leads to.
+fn is_written_into(path: &Path) -> bool {
+    // Everybody can make names in /dev/shm.
+    let of_system =
+        (path.starts_with("/dev") && !path.starts_with("/dev/shm")) || path.starts_with("/proc");
+    let found = match of_system {
+        true => fs::metadata(path),
+        false => fs::symlink_metadata(path),
+    };
+    found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
+}
+
+/// Writes `model` as JSON without white space: a third of the size, for programs alone.
+pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
+    write_whole(path, |out| {
+        serde_json::to_writer(&mut *out, model)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Writes `model` as JSON.
+pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
+    write_whole(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, model)?;
+        out.write_all(b"\n")
+    })
+}

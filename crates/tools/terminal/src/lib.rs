@@ -1,0 +1,15 @@
+//! What the commands of onbeat share: a program's way from its start to its exit code, errors, tables,
+//! progress, units, and files that are read and written.
+pub mod date;
+mod error;
+pub mod files;
+pub mod live;
+mod program;
+pub mod progress;
+pub mod summary;
+pub mod term;
+pub mod traces;
+pub mod units;
+
+pub use error::CliError;
+pub use program::{helper, run, ExitStatus, VERSION};

@@ -56,7 +56,14 @@ impl Place {
             dir: dir.expect("a directory"),
         };
         fs::set_permissions(place.dir.path(), Permissions::from_mode(0o755)).expect("chmod");
-        fs::copy(env!("CARGO_BIN_EXE_onbeat"), place.path("onbeat")).expect("copied");
+        // By another process: a descriptor for writing here would be inherited by what other tests start.
+        let copied = Command::new("cp")
+            .args([
+                env!("CARGO_BIN_EXE_onbeat").as_ref(),
+                place.path("onbeat").as_os_str(),
+            ])
+            .status();
+        assert!(copied.expect("cp starts").success());
         place
     }
 
@@ -160,6 +167,7 @@ fn a_program_of_another_version_is_refused() {
     place.is_refused(&["99.0.1", env!("CARGO_PKG_VERSION")]);
     place.compile("onbeat-replay", "none", "hello");
     place.is_refused(&["does not say"]);
+    fs::remove_file(place.path("onbeat-replay")).expect("removed");
     fs::write(place.path("onbeat-replay"), "#!/bin/sh\necho no\n").expect("written");
     fs::set_permissions(place.path("onbeat-replay"), Permissions::from_mode(0o755)).expect("chmod");
     place.is_refused(&["not started"]);

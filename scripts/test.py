@@ -39,8 +39,8 @@ PR_SET_PDEATHSIG = 1
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
 OWN_RESULT = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
 CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
-# How many programs the line on the slowest names.
-SLOWEST = 8
+# How many of the slowest test programs and end-to-end tests the end of the output lists.
+SLOWEST = 10
 # Parts that run side by side.
 LANES = 3
 # Crates whose tests run alone: their real-time threads would stop others, and their times count.
@@ -53,6 +53,8 @@ LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
 TEST_NAME = re.compile(r"\w+(::\w+)*")
 AGAIN = re.compile(r"AGAIN +(.+)")
+# A line of an end-to-end test: what came out, its name, its seconds.
+TIMED = re.compile(r"(?:ok|FAILED|AGAIN) +([\w:-]+)[^(]*\((\d+) s")
 FAILED = re.compile(r"(?:test (.+) \.\.\. FAILED|FAILED +(\w+).*)$")
 
 
@@ -90,6 +92,8 @@ class Part:
     failures: list = field(default_factory=list)
     # What failed beside others and was run again.
     again: list = field(default_factory=list)
+    # Seconds and name of what this part consists of.
+    pieces: list = field(default_factory=list)
     seconds: float = 0
     # The output; printed at once, or at the end of a part that runs beside others.
     lines: list = field(default_factory=list)
@@ -148,7 +152,9 @@ class Part:
             self.skipped.append(found[1])
         elif found := AGAIN.match(line):
             self.again.append(found[1])
-        elif found := FAILED.match(line):
+        if found := TIMED.match(line):
+            self.pieces.append((float(found[2]), found[1]))
+        if found := FAILED.match(line):
             self.failures.append(found[1] or found[2])
 
     def failed_by_name(self):
@@ -228,9 +234,9 @@ def unit():
         whole.skipped += part.skipped
         whole.failures += part.failures
         whole.again += part.again
+        whole.pieces.append((part.seconds, part.name))
+    whole.pieces.append((build_tests.seconds, build_tests.name))
     whole.seconds = time.monotonic() - begin
-    slowest = sorted(parts, key=lambda part: -part.seconds)[:SLOWEST]
-    say("slowest: " + ", ".join(f"{part.name} {part.seconds:.0f} s" for part in slowest))
     return whole
 
 
@@ -318,6 +324,12 @@ def chosen(words):
             sys.exit(subprocess.run(end_to_end(rest).command, check=False).returncode)
         return [*prepare(), end_to_end(rest).run()]
     if first in crates():
+        if first == "cli" or first.endswith("-cli"):
+            # Their tests start the programs beside the one under test.
+            programs = [f"-p{name}" for short, name in crates().items() if short == "cli" or short.endswith("-cli")]
+            built = Part("build the programs", ["cargo", "build", "--locked", "--quiet", *programs]).run()
+            if built.failed:
+                return [built]
         command = ["cargo", "test", "--locked", "--no-fail-fast", "-p", crates()[first], "--",
                    "--show-output", *rest]
         return [Part(f"tests of {first}", command).run()]
@@ -347,6 +359,8 @@ def summarize(parts, elapsed):
         if part.seconds >= 1:
             print(f"{part.seconds:6.0f} s  {part.name}")
     print(f"{elapsed:6.0f} s  in all")
+    pieces = [piece for part in parts for piece in part.pieces or [(part.seconds, part.name)]]
+    print("slowest: " + ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(pieces, reverse=True)[:SLOWEST]))
     for part in parts:
         for reason in part.skipped:
             print(f"SKIPPED  {reason}")

@@ -1,6 +1,6 @@
 //! Rules by which node names lose what differs from run to run: process ids, addresses, counters.
 
-use regex::Regex;
+use regex_lite::Regex;
 use std::borrow::Cow;
 use std::fmt;
 

@@ -108,11 +108,20 @@ const NOT_AS_ROOT: [&str; 17] = [
     "url",
 ];
 
-/// The crates of a package's program: name, and name with version and features.
-fn linked(package: &str) -> BTreeSet<String> {
+/// The packages of the programs that are installed.
+const PROGRAMS: [&str; 4] = [
+    "onbeat",
+    "onbeat-link-cli",
+    "onbeat-replay-cli",
+    "onbeat-store-cli",
+];
+
+/// The crates that are compiled for these packages: name, version and features.
+fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {
     let output = std::process::Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "-e", "normal", "--prefix", "none"])
-        .args(["-f", "{p} {f}", "-p", package])
+        .args(["tree", "--locked", "-e", edges, "--prefix", "none"])
+        .args(["-f", "{p} {f}"])
+        .args(packages.iter().flat_map(|package| ["-p", package]))
         .current_dir(root())
         .output()
         .expect("cargo starts");
@@ -124,7 +133,7 @@ fn linked(package: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
-    let crates = linked("onbeat");
+    let crates = compiled("normal", &["onbeat"]);
     assert!(crates.len() > 50, "{crates:?}");
     let name = |line: &String| line.split(' ').next().unwrap_or_default().to_string();
     let wrong: Vec<String> = crates.iter().map(name).collect();
@@ -134,11 +143,8 @@ fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
         .collect();
     assert!(wrong.is_empty(), "onbeat links {wrong:?}");
     // The list means what it says: the other programs have these crates.
-    let others: BTreeSet<String> = ["onbeat-replay-cli", "onbeat-store-cli", "onbeat-link-cli"]
-        .iter()
-        .flat_map(|package| linked(package))
-        .map(|line| name(&line))
-        .collect();
+    let others = compiled("normal", &PROGRAMS[1..]);
+    let others: BTreeSet<String> = others.iter().map(name).collect();
     for known in [
         "rusqlite",
         "mcap",
@@ -150,4 +156,16 @@ fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
     ] {
         assert!(others.contains(known), "no program has {known}");
     }
+}
+
+/// Otherwise `./dev demo` and `./dev build` compile these crates, and all that depend on them, twice.
+#[test]
+fn a_crate_has_the_same_features_in_every_program() {
+    let alone = compiled("normal,build", &["onbeat"]);
+    let together = compiled("normal,build", &PROGRAMS);
+    let twice: Vec<_> = alone.difference(&together).collect();
+    assert!(
+        twice.is_empty(),
+        "with these features onbeat alone has them; crates/tools/terminal/Cargo.toml says what to do: {twice:?}"
+    );
 }

@@ -285,6 +285,11 @@ impl<'a> Finish<'a> {
         route: Route,
         figures: &PerMode<EdgeFigures>,
     ) {
+        let modes = self.by_mode(figures);
+        if modes.is_empty() {
+            // No item went this way: all were counted on another edge since.
+            return;
+        }
         let edge = evidence.edges.entry(key).or_insert_with_key(|key| Edge {
             from: key.from.clone(),
             to: key.to.clone(),
@@ -301,7 +306,7 @@ impl<'a> Finish<'a> {
             modes: BTreeMap::new(),
         });
         edge.intra_process |= route == Route::Intra;
-        add_all(&mut edge.modes, &self.by_mode(figures));
+        add_all(&mut edge.modes, &modes);
     }
 
     /// One topic that a node's subscriptions publish.

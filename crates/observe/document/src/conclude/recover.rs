@@ -36,16 +36,19 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
         _ => None,
     };
     let mut evidence = Evidence::default();
+    // A model of one mode shows its callbacks and edges without it. Those in `hidden` still have it.
+    for c in &mut model.callbacks {
+        only_mode.restore(&mut c.modes, &c.figures);
+    }
+    for e in &mut model.edges {
+        only_mode.restore(&mut e.modes, &e.figures);
+    }
     let callbacks = model.callbacks.into_iter();
-    add_callbacks(
-        &mut evidence,
-        callbacks.chain(std::mem::take(&mut hidden.callbacks)),
-        &hidden.unknown_periods,
-        &only_mode,
-    );
+    let callbacks = callbacks.chain(std::mem::take(&mut hidden.callbacks));
+    add_callbacks(&mut evidence, callbacks, &hidden.unknown_periods);
     let edges = model.edges.into_iter();
     let edges = edges.chain(std::mem::take(&mut hidden.edges));
-    add_edges(&mut evidence, edges, &model.junctions, &only_mode);
+    add_edges(&mut evidence, edges, &model.junctions);
     for chain in model.chains {
         if hidden.derived.contains(&chain.id) {
             continue;
@@ -187,10 +190,8 @@ fn add_callbacks(
     evidence: &mut Evidence,
     callbacks: impl Iterator<Item = Callback>,
     unknown_periods: &BTreeSet<String>,
-    only_mode: &OnlyMode,
 ) {
     for mut c in callbacks {
-        only_mode.restore(&mut c.modes, &c.figures);
         c.figures = CallbackFigures::default();
         let measured = c.kind != CallbackType::Timer || unknown_periods.contains(&c.id);
         if measured {
@@ -201,16 +202,10 @@ fn add_callbacks(
 }
 
 /// Adds all edges but those that leave from sync vertices: they are sums of their members' edges.
-fn add_edges(
-    evidence: &mut Evidence,
-    edges: impl Iterator<Item = Edge>,
-    junctions: &[Junction],
-    only_mode: &OnlyMode,
-) {
+fn add_edges(evidence: &mut Evidence, edges: impl Iterator<Item = Edge>, junctions: &[Junction]) {
     let and = junctions.iter().filter(|j| j.kind == JunctionKind::And);
     let syncs: BTreeSet<&str> = and.map(|j| j.callback.as_str()).collect();
     for mut e in edges.filter(|e| !syncs.contains(e.from.as_str())) {
-        only_mode.restore(&mut e.modes, &e.figures);
         e.figures = EdgeFigures::default();
         evidence.edges.insert(EdgeKey::of(&e), e);
     }
@@ -365,6 +360,18 @@ mod tests {
         let model = conclude(both.clone());
         assert!(model.callbacks.iter().all(|c| !c.modes.is_empty()));
         assert_eq!(recover(model).unwrap(), both);
+    }
+
+    #[test]
+    fn what_a_model_hides_is_recovered_as_it_is() {
+        let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
+        let mut evidence = full().with_callback(to, 1).with_edge(from, to, "/q", 0);
+        // Nothing went over this one, in any mode.
+        let unused = evidence.edges.values_mut().find(|e| e.topic == "/q");
+        unused.unwrap().modes.clear();
+        let model = conclude(evidence.clone());
+        assert!(model.edges.iter().all(|e| e.topic != "/q"));
+        assert!(recover(model).unwrap() == evidence);
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub fn model_of(trace: &str, options: SynthOptions) -> Model {
     model
 }
 
-/// What holds for every model: shares add up, ids are sorted, and it survives being a file.
+/// What holds for every model: shares add up, ids are sorted, and it survives being a file and being
+/// merged alone.
 pub fn check(model: &Model) {
     for chain in &model.chains {
         let f = &chain.figures;
@@ -94,6 +95,8 @@ pub fn check(model: &Model) {
         &again == model,
         "the model changes by being written and read"
     );
+    let alone = onbeat_model::merge(vec![again]).unwrap();
+    assert!(&alone == model, "the model changes by being merged alone");
 }
 
 /// A callback.

@@ -189,6 +189,29 @@ fn a_take_that_is_the_first_sight_of_a_thread_starts_nothing() {
 }
 
 #[test]
+fn an_edge_is_left_out_whose_items_all_went_to_the_callback_that_polled_them() {
+    // What was published for the subscription counts for the timer that polls it. Then its own
+    // callback runs, on an item that was not seen.
+    let own = "
+160ms cpu0 10/10 callback_start callback=0x61
+161ms cpu0 10/10 callback_end callback=0x61
+";
+    let t = 100_000;
+    let parts = [
+        SENSOR.to_string(),
+        POLLER.to_string(),
+        sense(t - 40_000),
+        poll(t, Some(t - 40_000)),
+        own.to_string(),
+    ];
+    let m = model(&sorted(&parts));
+    let scan = "/poller:subscription(/scan)";
+    assert_eq!(ids(&m), [scan, POLLER_T, SENSOR_T]);
+    assert_eq!(edges(&m), [format!("{SENSOR_T} -> {POLLER_T} /scan")]);
+    assert_eq!(m.evidence["edges"], serde_json::json!([]));
+}
+
+#[test]
 fn a_take_in_a_callback_that_finds_nothing_changes_nothing() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=5 {

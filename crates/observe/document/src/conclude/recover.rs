@@ -252,7 +252,8 @@ fn add_chain(
     if modes.is_empty() {
         only_mode.restore(&mut modes, &path_figures(&id, &key, &chain.figures)?);
     }
-    modes.retain(|_, f| f.latency_ns.count() > 0);
+    // In the other modes items were only lost or dropped.
+    modes.retain(|_, f| f.latency_ns.count() > 0 || f.age_ns.is_some());
     let path = PathEvidence {
         outputs,
         modes,
@@ -371,6 +372,26 @@ mod tests {
         unused.unwrap().modes.clear();
         let model = conclude(evidence.clone());
         assert!(model.edges.iter().all(|e| e.topic != "/q"));
+        assert!(recover(model).unwrap() == evidence);
+    }
+
+    #[test]
+    fn a_path_of_data_read_once_more_only_is_recovered() {
+        let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
+        let mut evidence = run("r")
+            .with_callback(from, 1)
+            .with_callback(to, 1)
+            .with_edge(from, to, "/q", 1)
+            .with_path(&format!("{from} /q {to}"), 1);
+        for path in evidence.paths.values_mut() {
+            path.per_run.clear();
+            for figures in path.modes.values_mut() {
+                figures.age_ns = Some(std::mem::take(&mut figures.latency_ns));
+                figures.sums.fill(0);
+            }
+        }
+        let model = conclude(evidence.clone());
+        assert_eq!(model.chains.len(), 1);
         assert!(recover(model).unwrap() == evidence);
     }
 

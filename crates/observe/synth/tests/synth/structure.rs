@@ -883,6 +883,31 @@ fn a_stored_value_ages_while_it_is_published_again() {
     check(&m);
 }
 
+#[test]
+fn a_chain_that_ended_with_data_read_once_more_only_has_an_age() {
+    // As above, but the sink misses the first publication of each value.
+    let mut s = System::new();
+    let a = s.node("source", &[100], &[], &["/in"]);
+    let k = s.node("keeper", &[50], &["/in"], &["/out"]);
+    let b = s.node("sink", &[], &["/out"], &[]);
+    for i in 1..=5 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.take(t + 2_000, k, 0, System::stamp(t, 0), &[], 1_000);
+        s.timer(t + 10_000, k, 0, &[0], 1_000);
+        s.timer(t + 60_000, k, 0, &[0], 1_000);
+        s.take(t + 62_000, b, 0, System::stamp(t + 60_000, 0), &[], 1_000);
+    }
+    let m = model_with(
+        &s.trace(),
+        &["/keeper:subscription(/in) -> /keeper:timer(50ms)"],
+    );
+    let id = "/source:timer(100ms) > /keeper:subscription(/in) > /keeper:timer(50ms) > /sink:subscription(/out)";
+    let f = &chain(&m, id).figures;
+    assert_eq!((f.executions, f.lost), (0, 5));
+    assert_eq!(f.age_ns.as_ref().map(|age| age.count()), Some(5));
+}
+
 /// Endpoints and what they ask for: of a subscription with this durability, twice, once unknown.
 fn told_qos(durability: u8) -> String {
     let qos = |what: &str, rest: &str| {

@@ -1,11 +1,12 @@
 //! Laws of the synthesis: merging is associative and commutative and equals modelling all runs;
 //! figures stay within what is possible; nothing panics on whatever order of events.
 
+use onbeat_document::cuts::Cut;
 use onbeat_document::merge::{filter_mode, merge, set_mode, ModelMergeError};
 use onbeat_document::schema::{JunctionKind, Run};
 use onbeat_document::Model;
-use onbeat_synth::Synth;
-use onbeat_synth::SynthOptions;
+use onbeat_synth::mode_rules::ModeRule;
+use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -241,6 +242,51 @@ fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
     })
 }
 
+/// What a user states of a run.
+#[derive(Debug, Clone)]
+struct Stated {
+    modes: Vec<ModeRule>,
+    /// Numbers of two callbacks: the first hands data to the second through memory.
+    link: Option<(usize, usize)>,
+    /// Numbers of two callbacks: chains are measured from the first to what the second publishes.
+    cut: Option<(usize, usize)>,
+}
+
+fn stated() -> impl Strategy<Value = Stated> {
+    let rules = prop::sample::subsequence(
+        vec!["urban@400ms..1s", "urban,highway@/b", "x@1s..2s"],
+        0..3,
+    );
+    let rules = rules.prop_map(|rules| rules.iter().map(|r| r.parse().unwrap()).collect());
+    let numbers = || prop::option::of(any::<(usize, usize)>());
+    (rules, numbers(), numbers()).prop_map(|(modes, link, cut)| Stated { modes, link, cut })
+}
+
+/// The model of a run of which the user states something, made in two passes as the command does it.
+fn synthesise_stated(run: Run, events: &[Event], stated: &Stated) -> Model {
+    let pass = |options: &SynthOptions| {
+        let mut synth = Synth::new(options.clone());
+        events.iter().for_each(|e| synth.push(e));
+        synth
+    };
+    let mut options = SynthOptions::new(run);
+    options.modes = stated.modes.clone();
+    options.ids = pass(&options).into_ids();
+    let model = pass(&options).finish();
+    let callback = |n: usize| model.callbacks.get(n % model.callbacks.len().max(1));
+    if let Some((Some(from), Some(to))) = stated.link.map(|(a, b)| (callback(a), callback(b))) {
+        let link = format!("{} -> {}", from.id, to.id);
+        options.links = link.parse().into_iter().collect();
+    }
+    if let Some((Some(from), Some(to))) = stated.cut.map(|(a, b)| (callback(a), callback(b))) {
+        options.cuts = vec![Cut {
+            from: Some(from.id.clone()),
+            to: to.outputs.first().cloned(),
+        }];
+    }
+    pass(&options).finish()
+}
+
 /// Through a file and back, as the command does it.
 fn stored(model: &Model) -> Model {
     let text = serde_json::to_vec(model).unwrap();
@@ -362,6 +408,41 @@ proptest! {
         }
         prop_assert!(stored(&m) == m);
         prop_assert!(merge(vec![m.clone()]).unwrap() == m);
+    }
+
+    /// Merging one model changes nothing, whatever the user stated of its runs.
+    #[test]
+    fn a_model_merged_alone_is_the_same_bytes(
+        runs in prop::collection::vec(
+            (prop::collection::vec(any_event(), 0..200), any::<bool>(), stated()),
+            1..4,
+        ),
+    ) {
+        let bytes = |model: &Model| serde_json::to_string_pretty(model).unwrap();
+        let runs = runs.into_iter().enumerate();
+        let models = runs.map(|(i, (mut events, in_time, stated))| {
+            if in_time {
+                events.sort_by_key(|e| e.time_ns);
+            }
+            synthesise_stated(run(i as u32, "x"), &events, &stated)
+        });
+        let models: Vec<Model> = models.collect();
+        let all = merge(models.clone()).unwrap();
+        for model in models.into_iter().chain([all]) {
+            let before = bytes(&model);
+            let mut after = vec![merge(vec![stored(&model)])];
+            if let [run] = model.runs.as_slice() {
+                // All of it is of this mode.
+                after.push(filter_mode(model.clone(), &run.mode));
+                after.push(set_mode(model.clone(), &run.mode));
+            }
+            for after in after {
+                let after = bytes(&after.unwrap());
+                let mut lines = before.lines().zip(after.lines()).enumerate();
+                let differ = lines.find(|(_, (a, b))| a != b);
+                prop_assert!(after == before, "{differ:?}");
+            }
+        }
     }
 }
 

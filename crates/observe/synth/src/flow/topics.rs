@@ -220,7 +220,7 @@ impl Topics {
         published.items.get(usize::try_from(i).ok()?)
     }
 
-    /// Finds the item with a time stamp that a subscription has not yet taken.
+    /// Finds the item with a time stamp that a subscription hears and has not yet taken.
     fn find_item(
         &mut self,
         entities: &Entities,
@@ -230,10 +230,11 @@ impl Topics {
     ) -> Option<Place> {
         let key = (name, source_ns);
         let Some(&last) = self.stamped.get(&key) else {
-            return self.find_unstamped(entities, name, source_ns);
+            return self.find_unstamped(entities, subscription, name, source_ns);
         };
+        let is_heard = |&(publisher, _): &Place| entities.hears(subscription, publisher);
         let Some(twins) = self.twins.get(&key) else {
-            return Some(last);
+            return Some(last).filter(is_heard);
         };
         // The oldest that is not yet taken.
         let cursors = self.cursors(subscription);
@@ -243,13 +244,15 @@ impl Topics {
                 sequence >= c.next || sequence < c.join || c.passed.iter().any(|p| p.0 == sequence)
             })
         };
-        twins.iter().copied().chain([last]).find(is_fresh)
+        let places = twins.iter().copied().chain([last]);
+        places.filter(is_heard).find(is_fresh)
     }
 
     /// Humble: the time stamp lies within the call that published.
     fn find_unstamped(
         &mut self,
         entities: &Entities,
+        subscription: EntityId,
         name: NameId,
         source_ns: i64,
     ) -> Option<Place> {
@@ -260,7 +263,10 @@ impl Topics {
             let Some(at) = at.and_then(|t| u64::try_from(t).ok()) else {
                 continue;
             };
-            for &p in publishers {
+            for &p in publishers
+                .iter()
+                .filter(|&&p| entities.hears(subscription, p))
+            {
                 let published = self.published(p).filter(|p| p.unstamped);
                 if let Some((off, sequence)) = published.and_then(|p| nearest(p, at)) {
                     if best.is_none_or(|b| off < b.0) {

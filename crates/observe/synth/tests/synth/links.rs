@@ -157,6 +157,30 @@ fn ends_of_one_name_may_belong_to_several_links() {
 }
 
 #[test]
+fn a_subscription_takes_no_item_of_a_link_of_its_topics_name() {
+    // The listener takes an item of a publisher that was not recorded. Its time stamp happens to be what
+    // stands for an item of the link.
+    let listener = "
+1ms cpu2 30/30 node_init node=0x1 rmw=0x1001 name=listener
+1ms cpu2 30/30 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/front
+1ms cpu2 30/30 subscription_object subscription=0x20 object=0x25
+1ms cpu2 30/30 subscription_callback object=0x25 callback=0x60
+40450us cpu2 30/30 take rmw=0x1020 source_ns=1003
+40450us cpu2 30/30 callback_start callback=0x60
+40480us cpu2 30/30 callback_end callback=0x60
+";
+    let parts = [
+        drive([(0, 0), (1, 1), (2, 2), (3, 3)]),
+        listener.to_string(),
+    ];
+    let model = model(&super::rclcpp::sorted(&parts));
+    let listened = callback(&model, "/listener:subscription(/front)");
+    assert_eq!(listened.figures.exec_ns.count(), 1);
+    let crossing = |topic| format!("{SENSE} -> {FUSE} {topic}");
+    assert_eq!(edges(&model), [crossing("/front"), crossing("/rear")]);
+}
+
+#[test]
 fn what_no_callback_receives_goes_nowhere_and_is_said() {
     let mut trace = CAR.to_string();
     for i in 0..3 {

@@ -8,24 +8,39 @@ pub struct Control {
     stop: AtomicBool,
     paused: AtomicBool,
     steps: AtomicU32,
+    pub(crate) loading: Loading,
+    pub(crate) playing: Playing,
+}
+
+/// How far the loader is. Only the loader writes it.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
     /// The buffer is full, or the source has ended: playing can begin.
-    pub(crate) loaded: AtomicBool,
-    pub(crate) began: AtomicBool,
+    pub(crate) ready: AtomicBool,
     pub(crate) read: AtomicU64,
-    pub(crate) played: AtomicU64,
-    pub(crate) starved: AtomicU64,
-    pub(crate) max_late_ns: AtomicU64,
-    pub(crate) fill: AtomicU32,
     /// Packed bytes that the loader has brought.
     pub(crate) brought: AtomicU64,
     /// How often the loader has begun or ended to wait for room: odd while it waits, or when it has ended.
     pub(crate) holds: AtomicU64,
+    /// Recorded time of the item that was read last.
+    pub(crate) position_ns: AtomicI64,
+}
+
+/// How far the player is. Only the player writes it.
+#[derive(Debug, Default)]
+pub(crate) struct Playing {
+    pub(crate) began: AtomicBool,
+    pub(crate) played: AtomicU64,
+    pub(crate) starved: AtomicU64,
+    pub(crate) max_late_ns: AtomicU64,
+    /// Fill level of the buffer, in thousandths.
+    pub(crate) fill: AtomicU32,
     /// How far the loader is behind its curve, when it was so for the first time; 0: it never was.
     pub(crate) behind_ns: AtomicU64,
-    /// Recorded times: of the first item, of the one that left last, of the one that was read last.
+    /// Recorded time of the first item.
     pub(crate) first_ns: AtomicI64,
+    /// Recorded time of the item that left last.
     pub(crate) position_ns: AtomicI64,
-    pub(crate) loaded_ns: AtomicI64,
 }
 
 /// How far a replay is.
@@ -91,29 +106,33 @@ impl Control {
             .is_ok()
     }
 
-    /// The loader begins or ends to wait for room.
-    pub(crate) fn hold(&self) {
-        self.holds.fetch_add(1, Relaxed);
-    }
-
     /// How far it is.
     pub fn state(&self) -> State {
-        let began = self.began.load(Relaxed);
-        let (first, position) = (self.first_ns.load(Relaxed), self.position_ns.load(Relaxed));
+        let (loading, playing) = (&self.loading, &self.playing);
+        let began = playing.began.load(Relaxed);
+        let first = playing.first_ns.load(Relaxed);
+        let position = playing.position_ns.load(Relaxed);
         State {
-            read: self.read.load(Relaxed),
-            played: self.played.load(Relaxed),
-            starved: self.starved.load(Relaxed),
-            max_late_ns: self.max_late_ns.load(Relaxed),
-            fill: self.fill.load(Relaxed),
+            read: loading.read.load(Relaxed),
+            played: playing.played.load(Relaxed),
+            starved: playing.starved.load(Relaxed),
+            max_late_ns: playing.max_late_ns.load(Relaxed),
+            fill: playing.fill.load(Relaxed),
             position_ns: position.saturating_sub(first),
             ahead_ns: match began {
-                true => self.loaded_ns.load(Relaxed).saturating_sub(position),
+                true => loading.position_ns.load(Relaxed).saturating_sub(position),
                 false => 0,
             },
-            behind_ns: self.behind_ns.load(Relaxed),
+            behind_ns: playing.behind_ns.load(Relaxed),
             paused: self.is_paused(),
             began,
         }
+    }
+}
+
+impl Loading {
+    /// The loader begins or ends to wait for room.
+    pub(crate) fn hold(&self) {
+        self.holds.fetch_add(1, Relaxed);
     }
 }

@@ -76,9 +76,9 @@ impl Loader<'_> {
             }
         }
         loaded.damage = source.damage().to_vec();
-        self.control.loaded.store(true, Relaxed);
+        self.control.loading.ready.store(true, Relaxed);
         // For good: it is not behind any more.
-        self.control.hold();
+        self.control.loading.hold();
         loaded
     }
 
@@ -103,11 +103,11 @@ impl Loader<'_> {
                         if let Some(read) = read.get_mut(stream) {
                             *read += 1;
                         }
-                        control.read.fetch_add(1, Relaxed);
+                        control.loading.read.fetch_add(1, Relaxed);
                         let bytes = packed(pending.item.len() as u64);
-                        control.brought.fetch_add(bytes, Relaxed);
+                        control.loading.brought.fetch_add(bytes, Relaxed);
                         if let Some(stamp) = pending.stamp {
-                            control.loaded_ns.store(stamp.time_ns, Relaxed);
+                            control.loading.position_ns.store(stamp.time_ns, Relaxed);
                         }
                     }
                     Ok(false) => {
@@ -139,19 +139,19 @@ impl Loader<'_> {
         }
         let mut next = loan.try_send();
         if next.is_err() {
-            control.hold();
+            control.loading.hold();
         } else {
             return result;
         }
         while let Err(refused) = next {
             if control.is_stopping() || refused.reason == SendError::Severed {
-                control.hold();
+                control.loading.hold();
                 return Ok(More::No);
             }
-            control.loaded.store(true, Relaxed);
+            control.loading.ready.store(true, Relaxed);
             next = refused.loan.send_until(now_ns() + STOP_PERIOD_NS);
         }
-        control.hold();
+        control.loading.hold();
         result
     }
 }

@@ -157,7 +157,7 @@ impl Stage<'_> {
 
     fn note_fill(&mut self, fill: u16) {
         self.timeline.fill = fill;
-        self.control.fill.store(fill.into(), Relaxed);
+        self.control.playing.fill.store(fill.into(), Relaxed);
     }
 
     /// Looks how the loader keeps up. Tells the first time that it leaves its curve. Real-time safe.
@@ -167,14 +167,17 @@ impl Stage<'_> {
         };
         let seen = Seen {
             time_ns: now_ns,
-            brought: self.control.brought.load(Relaxed),
-            holds: self.control.holds.load(Relaxed),
+            brought: self.control.loading.brought.load(Relaxed),
+            holds: self.control.loading.holds.load(Relaxed),
         };
         let supply = &mut self.timeline.supply;
         if let (Some(behind_ns), None) = (monitor.observe(seen), supply.warned_after_ns) {
             supply.warned_after_ns = Some(now_ns.saturating_sub(began_ns));
             supply.behind_ns = behind_ns;
-            self.control.behind_ns.store(behind_ns.max(1), Relaxed);
+            self.control
+                .playing
+                .behind_ns
+                .store(behind_ns.max(1), Relaxed);
         }
     }
 
@@ -208,15 +211,15 @@ impl Stage<'_> {
             since_ns: left_ns.saturating_sub(began_ns),
             fill: self.timeline.fill,
         });
-        let control = self.control;
+        let playing = &self.control.playing;
         // This thread is the only one that writes them.
-        control
+        playing
             .played
-            .store(control.played.load(Relaxed) + 1, Relaxed);
-        if late_ns > control.max_late_ns.load(Relaxed) {
-            control.max_late_ns.store(late_ns, Relaxed);
+            .store(playing.played.load(Relaxed) + 1, Relaxed);
+        if late_ns > playing.max_late_ns.load(Relaxed) {
+            playing.max_late_ns.store(late_ns, Relaxed);
         }
-        control.position_ns.store(stamp.time_ns, Relaxed);
+        playing.position_ns.store(stamp.time_ns, Relaxed);
     }
 
     /// Waits until an item of that recorded time is due, and tells when that was.
@@ -257,7 +260,7 @@ impl Stage<'_> {
                 .supply
                 .starved_after_ns
                 .get_or_insert(since_ns);
-            let starved = &self.control.starved;
+            let starved = &self.control.playing.starved;
             starved.store(starved.load(Relaxed) + 1, Relaxed);
         }
     }
@@ -278,9 +281,10 @@ impl Stage<'_> {
         };
         self.timeline.axis = Some(Axis::new(time_ns, now_ns, rate));
         self.timeline.began_ns = Some(now_ns);
-        self.control.first_ns.store(time_ns, Relaxed);
-        self.control.position_ns.store(time_ns, Relaxed);
-        self.control.began.store(true, Relaxed);
+        let playing = &self.control.playing;
+        playing.first_ns.store(time_ns, Relaxed);
+        playing.position_ns.store(time_ns, Relaxed);
+        playing.began.store(true, Relaxed);
     }
 
     /// Waits while it is paused. Returns true if a single item may leave, which is due then.

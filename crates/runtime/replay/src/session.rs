@@ -198,7 +198,7 @@ impl Session {
             let channel = buffer.channel.clone();
             let mut machine = prepare(&settings, buffer.unlocked);
             let stage = stage(&names, outputs, &settings, buffer.blocks, &shared);
-            while !shared.loaded.load(Relaxed) && !shared.is_stopping() {
+            while !shared.loading.ready.load(Relaxed) && !shared.is_stopping() {
                 sleep_until(monotonic_ns() + 1_000_000, 0);
             }
             let before = Usage::now();
@@ -356,7 +356,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         unsuitable: sum(|s| s.unsuitable),
         not_played: sum(|s| s.not_played),
         lost: 0,
-        starved: control.starved.load(Relaxed),
+        starved: control.playing.starved.load(Relaxed),
         retries: rest.timeline.retries,
     };
     if result.is_ok() {

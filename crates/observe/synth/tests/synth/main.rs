@@ -95,7 +95,7 @@ pub fn check(model: &Model) {
         &again == model,
         "the model changes by being written and read"
     );
-    let alone = onbeat_model::merge(vec![again]).unwrap();
+    let alone = onbeat_document::merge(vec![again]).unwrap();
     assert!(&alone == model, "the model changes by being merged alone");
 }
 

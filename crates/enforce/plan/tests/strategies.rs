@@ -592,58 +592,64 @@ fn background_gets_what_is_left() {
     assert!(refused(&m, &r).contains("/nobody"));
 }
 
+/// Asserts that a refusal contains all these words.
+fn assert_says(text: String, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no '{word}' in: {text}");
+    }
+}
+
 #[test]
-fn what_cannot_hold_is_refused_with_the_numbers() {
+fn settings_that_cannot_hold_are_refused_with_the_numbers() {
     let m = synthetic();
     let ask = |f: fn(&mut Request)| {
         let mut r = request(Strategy::Bands(1));
         f(&mut r);
         refused(&m, &r)
     };
-    let has = |text: String, words: &[&str]| {
-        for word in words {
-            assert!(text.contains(word), "no '{word}' in: {text}");
-        }
-    };
-    has(
+    assert_says(
         ask(|r| r.chains = vec!["nonsense".into()]),
         &["nonsense", "chain-0123456789ab"],
     );
-    has(ask(|r| r.priority = 90), &["90", "1 to 89"]);
-    has(ask(|r| r.priority = 0), &["1 to 89"]);
-    has(ask(|r| r.outputs.slot_ns = Some(ms(100.0))), &["100 ms"]);
-    has(
+    assert_says(ask(|r| r.priority = 90), &["90", "1 to 89"]);
+    assert_says(ask(|r| r.priority = 0), &["1 to 89"]);
+    assert_says(ask(|r| r.outputs.slot_ns = Some(ms(100.0))), &["100 ms"]);
+    assert_says(
         ask(|r| r.outputs.slot_ns = Some(ms(45.0))),
         &["104.5 ms", "100 ms"],
     );
-    has(
+    assert_says(
         ask(|r| r.outputs.epsilon_ns = Some(ms(41.0))),
         &["100.5 ms", "100 ms"],
     );
-    has(
+    assert_says(
         ask(|r| r.inputs.cycle_ns = Some(ms(50.0))),
         &["50 ms", "100 ms"],
     );
-    has(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 16"]);
-    has(
+    assert_says(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 16"]);
+    assert_says(
         ask(|r| {
             r.strategy = Strategy::Bands(16);
             r.outputs.slot_ns = Some(ms(4.0));
         }),
         &["16 slots", "at most"],
     );
-    has(
+    assert_says(
         ask(|r| r.cpus.of = vec![("/else".into(), 1)]),
         &["--cpu", "/else"],
     );
-    has(
+    assert_says(
         ask(|r| (r.strategy, r.outputs.epsilon_ns) = (Strategy::ServerPerCallback, Some(ms(6.0)))),
         &["105 ms", "100 ms"],
     );
+}
 
+#[test]
+fn a_model_that_no_plan_holds_for_is_refused_with_the_numbers() {
+    let m = synthetic();
     let mut heavy = m.clone();
     heavy.callbacks[4].figures.exec_ns = dist(&[41.0]);
-    has(
+    assert_says(
         refused(&heavy, &request(Strategy::Fifo)),
         &["CPU 1", "101.0 %", "41.0 % /n5"],
     );
@@ -653,14 +659,14 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
 
     let mut late = m.clone();
     late.callbacks[0].figures.interarrival_ns = dist(&[200.0, 200.0]);
-    has(
+    assert_says(
         refused(&late, &request(Strategy::Fifo)),
         &["every 200 ms", "100 ms"],
     );
 
     let mut silent = m.clone();
     silent.chains[0].topics.pop();
-    has(
+    assert_says(
         refused(&silent, &request(Strategy::Bands(1))),
         &["publishes nothing"],
     );
@@ -668,33 +674,39 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
 
     let mut never = m.clone();
     never.chains[0].figures.latency_ns = dist(&[]);
-    has(
+    assert_says(
         refused(&never, &request(Strategy::Fifo)),
         &["record longer"],
     );
+
+    let mut huge = m;
+    huge.chains[0].figures.latency_ns.record(u64::MAX);
+    for (_, row) in compare(&huge, &Request::default()) {
+        assert!(row.is_err());
+    }
+}
+
+#[test]
+fn chains_that_the_request_does_not_tell_apart_are_refused() {
+    let m = synthetic();
     let mut none = m.clone();
     none.chains.clear();
-    has(refused(&none, &Request::default()), &["no chain"]);
-    let mut two = m.clone();
+    assert_says(refused(&none, &Request::default()), &["no chain"]);
+    let mut two = m;
     two.chains.push(chain(
         "chain-0123456789ff",
         &["/n2:subscription(/t1)"],
         &["/t2"],
         &[5.0],
     ));
-    has(refused(&two, &Request::default()), &["2 chains", "--chain"]);
+    assert_says(refused(&two, &Request::default()), &["2 chains", "--chain"]);
     let mut both = Request {
         chains: vec!["0123".into()],
         ..Request::default()
     };
-    has(refused(&two, &both), &["beginning of 2"]);
+    assert_says(refused(&two, &both), &["beginning of 2"]);
     both.chains = vec!["chain-0123456789ab".into(), "0123456789ff".into()];
-    has(refused(&two, &both), &["same callback"]);
-    let mut huge = m;
-    huge.chains[0].figures.latency_ns.record(u64::MAX);
-    for (_, row) in compare(&huge, &Request::default()) {
-        assert!(row.is_err());
-    }
+    assert_says(refused(&two, &both), &["same callback"]);
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub use links::Link;
 pub use naming::NameRule;
 pub use options::{SynthOptions, INFRASTRUCTURE};
 
+use crate::index::{NameId, PathId, VertexId};
 use crate::mode_rules::PerMode;
 use crate::naming::NameRules;
 use causes::Causes;
@@ -52,6 +53,7 @@ use flow::Flow;
 use helpers::Helpers;
 use modes::Modes;
 use notes::{Note, Notes};
+use observe::Observation;
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::Model;
 use onbeat_trace::Event;
@@ -192,5 +194,37 @@ impl Synth {
     /// The model so far; the recording goes on.
     pub fn snapshot(&self) -> Model {
         self.clone().finish()
+    }
+}
+
+impl Synth {
+    /// From here on, keeps observations for [`Synth::drain_observations`], which is then to be
+    /// called after every few events.
+    pub fn observe(&mut self) {
+        self.flow.observer.list();
+    }
+
+    /// The observations since the last call.
+    pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
+        self.flow.observer.list().drain(..)
+    }
+
+    /// A topic's or service's name by its number (untrusted).
+    pub fn name(&self, number: u32) -> &str {
+        self.cx.entities.names.get(NameId::new(number as usize))
+    }
+
+    /// Whether chains begin with a callback, by its number, though others give it its data.
+    pub fn begin_chains(&mut self, callback: u32, begins: bool) {
+        self.flow
+            .graph
+            .set_cut(VertexId::new(callback as usize), begins);
+    }
+
+    /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
+    pub fn path(&self, path: u32) -> Vec<u32> {
+        let paths = &self.flow.lineage.paths;
+        let vertices = paths.vertices(PathId::new(path as usize));
+        vertices.into_iter().map(|v| v.index() as u32).collect()
     }
 }

@@ -16,11 +16,11 @@ use onbeat_document::schema::CallbackType;
 
 /// A running instance of a callback.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Instance {
+pub(super) struct Instance {
     pub(super) entity: EntityId,
-    pub(crate) vertex: VertexId,
-    pub(crate) thread: ThreadId,
-    pub(crate) start: u64,
+    pub(super) vertex: VertexId,
+    pub(super) thread: ThreadId,
+    pub(super) start: u64,
     /// Since when its input waited for it; none where no time of the recording says so.
     ready: Option<u64>,
     pub(super) lineages: Lineages,
@@ -272,7 +272,9 @@ impl Flow {
             None => (end.time, None),
         };
         self.end_lineages(&it, end.how.is_whole(), output);
-        self.observer.execution(&it, end.time, end.spent.exec_ns);
+        let times = (it.start, end.time);
+        self.observer
+            .execution(it.vertex, it.thread, times, end.spent.exec_ns);
         self.instances.end(end.instance);
         self.ways.polls.end(end.instance);
         self.action_end(end.instance);
@@ -325,8 +327,9 @@ impl Flow {
         }
         if whole {
             if output.is_none() {
-                let steps = lineages.as_slice();
-                self.observer.left(&self.lineage, steps, (None, time, None));
+                let last = lineages.as_slice();
+                self.observer
+                    .left(&self.lineage.steps, last, (None, time, None));
             }
             self.lineage.finish(&lineages, time, output);
         }

@@ -19,8 +19,6 @@ mod synchronisers;
 mod topics;
 
 pub(crate) use graph::{EdgeData, Graph, Measured, Route, Use, Vertex};
-pub(crate) use instances::Instance;
-pub(crate) use lineage::Lineage;
 pub(crate) use naming::Ids;
 pub(crate) use synchronisers::{Group, Groups, Joined, Member, Output, Part};
 
@@ -35,6 +33,7 @@ use cuts::Cuts;
 use deferred::Deferred;
 use handed::HandedWork;
 use instances::Instances;
+use lineage::Lineage;
 use links::Links;
 use made::Made;
 use onbeat_document::stated::StatedJunction;

@@ -411,9 +411,9 @@ impl Flow {
         }
         let output = (Some(name), time, event.source_ns);
         self.observer
-            .left(&self.lineage, lineages.as_slice(), output);
+            .left(&self.lineage.steps, lineages.as_slice(), output);
         // They are followed no further, but came this far.
-        self.observer.left(&self.lineage, &beyond, output);
+        self.observer.left(&self.lineage.steps, &beyond, output);
         for step in beyond {
             self.lineage.steps.release(step);
         }

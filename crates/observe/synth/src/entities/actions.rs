@@ -1,26 +1,8 @@
 //! Actions: which endpoints belong to one, by the names that rcl_action gives them.
 
-use super::{Entities, EntityKind, HandleKind, NewEntity};
+use super::{ActionPart, Entities, EntityKind, HandleKind, NewEntity};
 use crate::ids::EntityId;
 use crate::index::NameId;
-
-/// What an endpoint is to its action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum ActionPart {
-    Goal,
-    Cancel,
-    Result,
-    Feedback,
-    Status,
-}
-
-/// An action's endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OfAction {
-    /// The action's name.
-    pub(crate) action: NameId,
-    pub(crate) part: ActionPart,
-}
 
 impl Entities {
     /// The task of a process in which the server of an action executes its goals: `status` is its

@@ -1,6 +1,5 @@
 //! Timers and endpoints: subscriptions, publishers, services and clients.
 
-use super::OfAction;
 use crate::ids::{NodeId, ProcessIndex};
 use crate::index::{NameId, VertexId};
 use crate::values::Gid;
@@ -101,6 +100,24 @@ pub(crate) struct Looks {
     pub(crate) name: Option<NameId>,
     /// Of a timer, as it was made, as far as known.
     pub(crate) period_ns: Option<u64>,
+}
+
+/// What an endpoint is to its action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum ActionPart {
+    Goal,
+    Cancel,
+    Result,
+    Feedback,
+    Status,
+}
+
+/// An action's endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OfAction {
+    /// The action's name.
+    pub(crate) action: NameId,
+    pub(crate) part: ActionPart,
 }
 
 /// How a callback nests with others, as far as seen.

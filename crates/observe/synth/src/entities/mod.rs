@@ -9,10 +9,9 @@ mod process;
 mod rings;
 mod timers;
 
-pub(crate) use actions::{ActionPart, OfAction};
 pub(crate) use creation::Creation;
-pub(crate) use entity::{ClientGid, Entity, EntityKind, Nests, Role, ServiceNames};
-pub(crate) use entity::{Slot, Timer};
+pub(crate) use entity::{ActionPart, ClientGid, Entity, EntityKind, Nests, OfAction};
+pub(crate) use entity::{Role, ServiceNames, Slot, Timer};
 pub(crate) use names::Names;
 pub(crate) use nodes::Nodes;
 pub(crate) use process::{HandleKind, Process, Processes};

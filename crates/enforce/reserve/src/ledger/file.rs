@@ -1,10 +1,10 @@
-//! Ledgers as files: created, locked, appended to, recovered.
+//! Ledgers as files: created, locked, appended to, undone.
 //!
 //! What is in a ledger is done by root, so only what this user wrote is read: the directory is held
 //! open and belongs to this user alone, and so does every file that is read. Links are not followed.
 
 use super::state::State;
-use super::{Entry, Recovery, Restored, Standing};
+use super::{Entry, Restored};
 use crate::sys;
 use onbeat_files::{Directory, Meta};
 use std::fs::File;
@@ -21,8 +21,6 @@ const SUFFIX: &str = ".json";
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 /// Time between two attempts to get it.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-/// How long a guard whose owner has died may take, for who starts anew.
-const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
 /// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
 /// it.
@@ -129,26 +127,6 @@ impl Ledgers {
         Ok(State::of(&whole(&mut file)?))
     }
 
-    /// Undoes the changes of reservations whose owner has died, where the guard is dead too, or
-    /// silent.
-    pub(crate) fn recover(&self) -> io::Result<Restored> {
-        let how = Recovery {
-            dry_run: false,
-            wait_for_guard: GUARD_LIMIT,
-        };
-        let mut report = Restored::default();
-        for ledger in self.look(how)? {
-            if ledger.standing == Standing::Guarded {
-                report.fail(format!(
-                    "a guard (process gate-keeper) that does not end still answers for {}",
-                    ledger.path.display()
-                ));
-            }
-            ledger.restored.into_iter().for_each(|r| report.join(r));
-        }
-        Ok(report)
-    }
-
     /// Where a ledger of this name lies.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -242,12 +220,4 @@ fn whole(file: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Undoes the changes of reservations whose owner and guard were both killed.
-pub(crate) fn recover(dir: &Path) -> io::Result<Restored> {
-    match dir.symlink_metadata() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Restored::default()),
-        _ => Ledgers::open(dir)?.recover(),
-    }
 }

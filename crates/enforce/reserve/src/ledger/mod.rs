@@ -13,7 +13,8 @@ mod state;
 
 pub(crate) use children::{free, give_nice};
 pub(crate) use compact::forget_alike;
-pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
+pub(crate) use file::{default_dir, Ledger, Ledgers};
+pub(crate) use recovery::recover;
 pub use recovery::{recover_in, FoundLedger, FoundThread, GroupStanding, Recovery, Standing};
 
 use crate::identity::identity;

@@ -15,6 +15,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a guard that was killed may take to end.
 const KILLED: Duration = Duration::from_secs(10);
 
+/// How long a guard whose owner has died may take, for who starts anew.
+const GUARD_LIMIT: Duration = Duration::from_secs(10);
+
 /// How [`recover_in`] goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
@@ -128,7 +131,35 @@ pub fn recover_in(dir: &Path, how: Recovery) -> io::Result<Vec<FoundLedger>> {
     }
 }
 
+/// Undoes the changes of reservations whose owner and guard were both killed.
+pub(crate) fn recover(dir: &Path) -> io::Result<Restored> {
+    match dir.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Restored::default()),
+        _ => Ledgers::open(dir)?.recover(),
+    }
+}
+
 impl Ledgers {
+    /// Undoes the changes of reservations whose owner has died, where the guard is dead too, or
+    /// silent.
+    pub(crate) fn recover(&self) -> io::Result<Restored> {
+        let how = Recovery {
+            dry_run: false,
+            wait_for_guard: GUARD_LIMIT,
+        };
+        let mut report = Restored::default();
+        for ledger in self.look(how)? {
+            if ledger.standing == Standing::Guarded {
+                report.fail(format!(
+                    "a guard (process gate-keeper) that does not end still answers for {}",
+                    ledger.path.display()
+                ));
+            }
+            ledger.restored.into_iter().for_each(|r| report.join(r));
+        }
+        Ok(report)
+    }
+
     /// [`recover_in`] this directory.
     pub(crate) fn look(&self, how: Recovery) -> io::Result<Vec<FoundLedger>> {
         let mut found = Vec::new();

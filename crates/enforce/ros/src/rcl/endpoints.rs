@@ -1,8 +1,8 @@
 //! Publishers and subscriptions of serialised items.
 
-use super::abi::{self, Bytes, Handle, MessageInfo, WaitSet};
+use super::abi::{self, Bytes, Handle, MessageInfo, Options, WaitSet};
 use super::types::TypeSupport;
-use super::{Node, RclError};
+use super::{name, Node, Qos, RclError};
 use onbeat_time::clock::monotonic_ns;
 use std::ffi::c_int;
 use std::ptr;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// A serialised item. Moving it moves no bytes of it.
 pub struct Item {
-    pub(super) bytes: Bytes,
-    pub(super) fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
+    bytes: Bytes,
+    fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
     /// Source time stamp (CLOCK_REALTIME).
     pub source_ns: i64,
     /// When it had been taken (CLOCK_MONOTONIC).
@@ -53,9 +53,9 @@ impl Drop for Item {
 
 /// A publisher of serialised items.
 pub struct Publisher {
-    pub(super) node: Arc<Node>,
-    pub(super) handle: Box<Handle>,
-    pub(super) _support: TypeSupport,
+    node: Arc<Node>,
+    handle: Box<Handle>,
+    _support: TypeSupport,
 }
 
 // SAFETY: rcl_publish may be called from any thread.
@@ -129,10 +129,10 @@ impl Drop for Publisher {
 
 /// A subscription of serialised items, with what is needed to wait for them.
 pub struct Subscription {
-    pub(super) node: Arc<Node>,
-    pub(super) handle: Box<Handle>,
-    pub(super) wait_set: Box<WaitSet>,
-    pub(super) _support: TypeSupport,
+    node: Arc<Node>,
+    handle: Box<Handle>,
+    wait_set: Box<WaitSet>,
+    _support: TypeSupport,
 }
 
 // SAFETY: used by one thread at a time.
@@ -191,6 +191,106 @@ impl Drop for Subscription {
         unsafe {
             (self.node.rcl.f.wait_set_fini)(&mut *self.wait_set);
             (self.node.rcl.f.subscription_fini)(&mut *self.handle, node);
+        }
+    }
+}
+
+impl Node {
+    /// Publishes a topic.
+    pub fn publisher(
+        self: &Arc<Self>,
+        topic: &str,
+        type_name: &str,
+        qos: &Qos,
+    ) -> Result<Publisher, RclError> {
+        let support = self.rcl.type_support(type_name)?;
+        let text = name(topic)?;
+        let f = &self.rcl.f;
+        let mut handle = Box::new(Handle::zero());
+        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        unsafe {
+            let mut options: Options = (f.publisher_options)();
+            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
+            let code = (f.publisher_init)(
+                &mut *handle,
+                &*self.node,
+                support.handle,
+                text.as_ptr(),
+                &options,
+            );
+            self.rcl.check(code, || format!("publishing {topic}"))?;
+        }
+        Ok(Publisher {
+            node: self.clone(),
+            handle,
+            _support: support,
+        })
+    }
+
+    /// Subscribes to a topic.
+    pub fn subscription(
+        self: &Arc<Self>,
+        topic: &str,
+        type_name: &str,
+        qos: &Qos,
+    ) -> Result<Subscription, RclError> {
+        let support = self.rcl.type_support(type_name)?;
+        let text = name(topic)?;
+        let f = &self.rcl.f;
+        let mut handle = Box::new(Handle::zero());
+        // SAFETY: zero bits are what `rcl_get_zero_initialized_wait_set` returns.
+        let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
+        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        unsafe {
+            let mut options: Options = (f.subscription_options)();
+            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
+            let code = (f.subscription_init)(
+                &mut *handle,
+                &*self.node,
+                support.handle,
+                text.as_ptr(),
+                &options,
+            );
+            self.rcl.check(code, || format!("subscribing to {topic}"))?;
+            let context = ptr::from_ref(&*self.context).cast_mut();
+            let code =
+                (f.wait_set_init)(&mut *wait_set, 1, 0, 0, 0, 0, 0, context, (f.allocator)());
+            if let Err(e) = self.rcl.check(code, || "making a wait set".into()) {
+                (f.subscription_fini)(&mut *handle, ptr::from_ref(&*self.node).cast_mut());
+                return Err(e);
+            }
+        }
+        Ok(Subscription {
+            node: self.clone(),
+            handle,
+            wait_set,
+            _support: support,
+        })
+    }
+
+    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has
+    /// to.
+    pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
+        let f = &self.rcl.f;
+        // SAFETY: as rcl initialises an array; then the bytes are its own.
+        unsafe {
+            let allocator = (f.allocator)();
+            let mut array = Bytes {
+                buffer: ptr::null_mut(),
+                length: 0,
+                capacity: 0,
+                allocator,
+            };
+            let code = (f.bytes_init)(&mut array, bytes.max(1), &allocator);
+            self.rcl
+                .check(code, || format!("getting {bytes} bytes of memory"))?;
+            ptr::write_bytes(array.buffer, 0xff, array.capacity);
+            Ok(Item {
+                bytes: array,
+                fini: f.bytes_fini,
+                source_ns: 0,
+                arrival_ns: 0,
+            })
         }
     }
 }

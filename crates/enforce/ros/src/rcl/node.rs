@@ -1,7 +1,6 @@
 //! A ROS 2 context with one node, and its view of the graph.
 
-use super::abi::{self, Bytes, EndpointArray, Handle, Options, WaitSet};
-use super::endpoints::{Item, Publisher, Subscription};
+use super::abi::{self, EndpointArray, Handle, Options};
 use super::{name, Qos, Rcl, RclError};
 use std::ffi::CStr;
 use std::ptr;
@@ -21,7 +20,7 @@ pub struct Announced {
 /// A context with one node: no parameters, no services, nothing on /rosout.
 pub struct Node {
     pub(super) rcl: Arc<Rcl>,
-    context: Box<Handle>,
+    pub(super) context: Box<Handle>,
     pub(super) node: Box<Handle>,
 }
 
@@ -118,104 +117,6 @@ impl Node {
                 .collect();
             (f.endpoints_fini)(&mut array, &mut allocator);
             Ok(found)
-        }
-    }
-
-    /// Publishes a topic.
-    pub fn publisher(
-        self: &Arc<Self>,
-        topic: &str,
-        type_name: &str,
-        qos: &Qos,
-    ) -> Result<Publisher, RclError> {
-        let support = self.rcl.type_support(type_name)?;
-        let text = name(topic)?;
-        let f = &self.rcl.f;
-        let mut handle = Box::new(Handle::zero());
-        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
-        unsafe {
-            let mut options: Options = (f.publisher_options)();
-            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
-            let code = (f.publisher_init)(
-                &mut *handle,
-                &*self.node,
-                support.handle,
-                text.as_ptr(),
-                &options,
-            );
-            self.rcl.check(code, || format!("publishing {topic}"))?;
-        }
-        Ok(Publisher {
-            node: self.clone(),
-            handle,
-            _support: support,
-        })
-    }
-
-    /// Subscribes to a topic.
-    pub fn subscription(
-        self: &Arc<Self>,
-        topic: &str,
-        type_name: &str,
-        qos: &Qos,
-    ) -> Result<Subscription, RclError> {
-        let support = self.rcl.type_support(type_name)?;
-        let text = name(topic)?;
-        let f = &self.rcl.f;
-        let mut handle = Box::new(Handle::zero());
-        // SAFETY: zero bits are what `rcl_get_zero_initialized_wait_set` returns.
-        let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
-        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
-        unsafe {
-            let mut options: Options = (f.subscription_options)();
-            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
-            let code = (f.subscription_init)(
-                &mut *handle,
-                &*self.node,
-                support.handle,
-                text.as_ptr(),
-                &options,
-            );
-            self.rcl.check(code, || format!("subscribing to {topic}"))?;
-            let context = ptr::from_ref(&*self.context).cast_mut();
-            let code =
-                (f.wait_set_init)(&mut *wait_set, 1, 0, 0, 0, 0, 0, context, (f.allocator)());
-            if let Err(e) = self.rcl.check(code, || "making a wait set".into()) {
-                (f.subscription_fini)(&mut *handle, ptr::from_ref(&*self.node).cast_mut());
-                return Err(e);
-            }
-        }
-        Ok(Subscription {
-            node: self.clone(),
-            handle,
-            wait_set,
-            _support: support,
-        })
-    }
-
-    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has
-    /// to.
-    pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
-        let f = &self.rcl.f;
-        // SAFETY: as rcl initialises an array; then the bytes are its own.
-        unsafe {
-            let allocator = (f.allocator)();
-            let mut array = Bytes {
-                buffer: ptr::null_mut(),
-                length: 0,
-                capacity: 0,
-                allocator,
-            };
-            let code = (f.bytes_init)(&mut array, bytes.max(1), &allocator);
-            self.rcl
-                .check(code, || format!("getting {bytes} bytes of memory"))?;
-            ptr::write_bytes(array.buffer, 0xff, array.capacity);
-            Ok(Item {
-                bytes: array,
-                fini: f.bytes_fini,
-                source_ns: 0,
-                arrival_ns: 0,
-            })
         }
     }
 }

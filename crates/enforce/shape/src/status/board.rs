@@ -1,7 +1,7 @@
 //! Where a session leaves its status. Neither side waits for the other: a lock is held for as long as it takes to
 //! copy a pointer, by threads of normal priority.
 
-use super::diagnostics::Post;
+use super::post::Post;
 use super::{Reloads, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -5,6 +5,7 @@
 //! | here | [`Status`]: the figures |
 //! | `tally` | figures that are added up while a session runs |
 //! | `board` | where a session leaves its status; never waits |
+//! | `post` | what a session and the thread of its diagnostics leave for each other |
 //! | `service` | a thread that answers on a Unix socket |
 //! | `reload` | new plans on their way to a session, and what becomes of them |
 //! | `client` | asks the sessions of this machine |
@@ -15,6 +16,7 @@ mod board;
 mod client;
 mod diagnostics;
 mod metrics;
+mod post;
 mod reload;
 mod service;
 mod sockets;
@@ -22,8 +24,9 @@ mod tally;
 
 pub use board::Board;
 pub use client::{ask, Answer};
-pub(crate) use diagnostics::{Diagnostics, Standing};
+pub(crate) use diagnostics::Diagnostics;
 pub use metrics::prometheus;
+pub(crate) use post::Standing;
 pub use reload::{Outcome, Reloaded, Reloads};
 pub use service::{Duties, LoadPlan, Service, StatusError, WriteFigures};
 pub(crate) use tally::Tally;

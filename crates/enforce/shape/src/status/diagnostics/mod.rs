@@ -8,16 +8,12 @@
 //! |---|---|
 //! | here | the thread |
 //! | `message` | a status as statuses of `diagnostic_msgs`; pure |
-//! | `post` | what the session and the thread leave for each other |
 //! | `publisher` | the process, seen from its owner |
 
 mod message;
-mod post;
 mod publisher;
 
-pub(crate) use post::Post;
-pub use post::Standing;
-
+use super::post::Standing;
 use super::Board;
 use message::{Moment, Reporter};
 use publisher::{Event, Publisher};

@@ -3,9 +3,9 @@
 use super::damage::Damage;
 use super::{fault, Bytes};
 use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
-use block::Loaded;
+use block::{Block, Loaded};
 use std::io::BufReader;
-use survey::{Block, Survey};
+use survey::Survey;
 
 mod block;
 mod channels;

@@ -2,7 +2,6 @@
 
 use super::channels::Channels;
 use super::plain;
-use super::survey::{log_time, Block, MESSAGE_HEADER};
 use crate::source::damage::Damage;
 use mcap::records::op;
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
@@ -13,6 +12,20 @@ use std::io::{Read, Seek, SeekFrom};
 const MOST_BYTES: usize = 512 << 20;
 /// Bytes that are read at once.
 const READ: usize = 256 << 10;
+
+/// Channel, number, two times.
+pub const MESSAGE_HEADER: usize = 22;
+
+/// A chunk, or a run of messages outside of chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// First byte of its first record.
+    pub at: u64,
+    /// Bytes of its records, as far as the file goes.
+    pub length: u64,
+    /// Time of its earliest message.
+    pub first_ns: u64,
+}
 
 /// One message.
 #[derive(Clone, Copy, Debug)]
@@ -208,4 +221,9 @@ fn name(error: &McapError) -> &'static str {
         McapError::UnexpectedEof => plain::TORN,
         _ => "chunks that are damaged, used up to there",
     }
+}
+
+/// When a message was recorded, of its header.
+pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
+    u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
 }

@@ -1,21 +1,11 @@
 //! Walks the records at the top of an MCAP file: where its messages are, from when, and its channels.
 
+use super::block::{log_time, Block, Loaded, MESSAGE_HEADER};
 use super::channels::Channels;
-use super::{Loaded, MAGIC};
+use super::MAGIC;
 use crate::source::damage::Damage;
 use mcap::records::op;
 use std::io::{BufReader, Read, Seek, SeekFrom};
-
-/// A chunk, or a run of messages outside of chunks.
-#[derive(Clone, Copy, Debug)]
-pub struct Block {
-    /// First byte of its first record.
-    pub at: u64,
-    /// Bytes of its records, as far as the file goes.
-    pub length: u64,
-    /// Time of its earliest message.
-    pub first_ns: u64,
-}
 
 /// What a file has.
 pub struct Survey {
@@ -27,8 +17,6 @@ pub struct Survey {
 
 /// Opcode and length of a record.
 const RECORD: u64 = 9;
-/// Channel, number, two times.
-pub const MESSAGE_HEADER: usize = 22;
 /// Runs of messages outside of chunks are cut at this size.
 const RUN: u64 = 1 << 20;
 /// Longest schema or channel that is read.
@@ -195,9 +183,4 @@ impl<R: Read + Seek> Walk<'_, R> {
         self.bytes.read_exact(&mut number)?;
         Ok(u64::from_le_bytes(number))
     }
-}
-
-/// When a message was recorded, of its header.
-pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
-    u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
 }

@@ -1,14 +1,35 @@
-//! What a running experiment works with: options, children, watchdog, files.
+//! How an experiment is asked to run, and what it works with then: options, children, watchdog, files.
 
 use super::children::{Groups, Guarded};
 use super::raw::{write_whole, Raw};
 use super::rng::Rng;
 use super::watchdog::Watchdog;
-use super::{LabError, Options};
+use super::LabError;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// How an experiment is to be run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Fewer and shorter runs: to see that it works, not to quote figures.
+    pub quick: bool,
+    /// More and longer runs than usual, for experiments that have them.
+    pub long: bool,
+    /// Only this part of an experiment that has parts.
+    pub only: Option<String>,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// A recording of arrivals to stream instead of generated ones, for experiments with streams.
+    pub arrivals: Option<PathBuf>,
+    /// Directory for the results; made if need be.
+    pub dir: PathBuf,
+    /// The `onbeat` program, for experiments that record.
+    pub onbeat: PathBuf,
+    /// Another build of it to measure in the same rounds, for experiments that compare builds.
+    pub before: Option<PathBuf>,
+}
 
 /// What a running experiment works with.
 pub struct Context {

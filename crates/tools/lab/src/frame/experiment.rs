@@ -1,7 +1,6 @@
-//! What an experiment is, and how it is asked to run.
+//! What an experiment is.
 
 use super::{Context, LabError, Report};
-use std::path::PathBuf;
 
 /// A measurement that can be repeated with one command.
 pub trait Experiment {
@@ -28,25 +27,4 @@ pub trait Experiment {
     /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an
     /// error means that there is no result at all.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
-}
-
-/// How an experiment is to be run.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Fewer and shorter runs: to see that it works, not to quote figures.
-    pub quick: bool,
-    /// More and longer runs than usual, for experiments that have them.
-    pub long: bool,
-    /// Only this part of an experiment that has parts.
-    pub only: Option<String>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// A recording of arrivals to stream instead of generated ones, for experiments with streams.
-    pub arrivals: Option<PathBuf>,
-    /// Directory for the results; made if need be.
-    pub dir: PathBuf,
-    /// The `onbeat` program, for experiments that record.
-    pub onbeat: PathBuf,
-    /// Another build of it to measure in the same rounds, for experiments that compare builds.
-    pub before: Option<PathBuf>,
 }

@@ -12,9 +12,9 @@ pub mod rng;
 mod run;
 mod watchdog;
 
-pub use context::{cache_dir, Context};
+pub use context::{cache_dir, Context, Options};
 pub use error::LabError;
-pub use experiment::{Experiment, Options};
+pub use experiment::Experiment;
 pub use raw::Raw;
 pub use report::Report;
 pub use results::Results;

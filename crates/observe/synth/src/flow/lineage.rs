@@ -36,6 +36,18 @@ pub(super) struct Incoming {
     pub(super) untold: bool,
 }
 
+/// An item that was counted as published for an entity, and that it may still take.
+pub(super) struct Awaited {
+    pub(super) from: VertexId,
+    /// When it was published.
+    pub(super) time: u64,
+    pub(super) name: NameId,
+    pub(super) route: Route,
+    pub(super) lineages: Lineages,
+    /// A newer one was taken before it. Whether it then counted as overwritten, not as lost.
+    pub(super) passed: Option<bool>,
+}
+
 /// Topics at which chains begin, and how often something was taken there.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);

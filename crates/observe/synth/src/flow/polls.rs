@@ -1,6 +1,7 @@
 //! Inputs that a running callback takes itself: items that it polls, responses that it waits for.
 
 use super::graph::{Hop, Route};
+use super::lineage::Awaited;
 use super::Flow;
 use crate::chains::Lineages;
 use crate::events::{Input, OwnInput};
@@ -161,12 +162,48 @@ impl Flow {
         true
     }
 
-    /// A callback of an entity runs: its items go to itself, and no longer to who polled it.
+    /// A callback of an entity runs: its items go to itself, and no longer to who polled it. So do
+    /// those on their way.
     pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
         let entity = cx.entities.get_mut(e);
-        if std::mem::take(&mut entity.nests.polled) {
-            entity.vertex = None;
+        if !std::mem::take(&mut entity.nests.polled) {
+            return;
         }
+        let polling = entity.vertex.take();
+        let own = self.vertex(cx, e);
+        let Some(polling) = polling.filter(|&v| v != own) else {
+            return;
+        };
+        for awaited in self.awaited(cx, e) {
+            let hop = |to| Hop {
+                to,
+                name: awaited.name,
+                route: awaited.route,
+            };
+            let (from, time) = (awaited.from, awaited.time);
+            let figures = self.graph.sent(from, hop(polling), time);
+            figures.published = figures.published.saturating_sub(1);
+            self.graph.count_published(from, hop(own), time);
+            if let Some(overwritten) = awaited.passed {
+                let item = (Some(from), awaited.lineages, time);
+                self.lose(item, hop(polling), -1, overwritten);
+                self.lose(item, hop(own), 1, overwritten);
+            }
+        }
+    }
+
+    /// The items of callbacks that an entity may still take.
+    fn awaited(&self, cx: &Context, e: EntityId) -> Vec<Awaited> {
+        let entity = cx.entities.get(e);
+        let mut all = Vec::new();
+        if let Some(name) = entity.name() {
+            all.extend(self.ways.topics.awaited(e, name));
+            all.extend(self.ways.rings.awaited(e, name));
+        }
+        if let Some(names) = entity.service_names() {
+            all.extend(self.ways.services.awaited(e, names.response));
+        }
+        all
     }
 
     /// A client's instance ended within another one, which waited for the response and goes on.

@@ -2,12 +2,12 @@
 //! put.
 
 use super::graph::{Hop, NodeBy, Route};
-use super::lineage::Incoming;
+use super::lineage::{Awaited, Incoming};
 use super::Flow;
 use crate::chains::Lineages;
 use crate::events::Enqueue;
 use crate::ids::EntityId;
-use crate::index::VertexId;
+use crate::index::{NameId, VertexId};
 use crate::notes::Note;
 use crate::Context;
 use rustc_hash::FxHashMap;
@@ -23,6 +23,27 @@ struct Slot {
 /// The ring buffers, by subscription, and their messages by place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rings(FxHashMap<EntityId, FxHashMap<u64, Slot>>);
+
+impl Rings {
+    /// The messages in a subscription's ring buffer that callbacks put there.
+    pub(super) fn awaited(
+        &self,
+        subscription: EntityId,
+        name: NameId,
+    ) -> impl Iterator<Item = Awaited> + '_ {
+        let slots = self.0.get(&subscription).into_iter().flatten();
+        slots.filter_map(move |(_, slot)| {
+            Some(Awaited {
+                from: slot.vertex?,
+                time: slot.time,
+                name,
+                route: Route::Intra,
+                lineages: slot.lineages,
+                passed: None,
+            })
+        })
+    }
+}
 
 /// Places of one ring buffer, at most.
 const MAX_RING: usize = 4096;

@@ -2,7 +2,7 @@
 
 use super::actions::Actions;
 use super::graph::{Hop, NodeBy, Route};
-use super::lineage::Incoming;
+use super::lineage::{Awaited, Incoming};
 use super::Flow;
 use crate::chains::Lineages;
 use crate::events::{MadeBy, Owner, Request, Response};
@@ -75,6 +75,29 @@ impl Services {
     pub(super) fn sent(&self, name: NameId, sequence: i64) -> &[Sent] {
         let sent = self.sent.get(&(name, sequence));
         sent.map_or(&[], Vec::as_slice)
+    }
+
+    /// The responses that were counted as published for a client, and that it may still take.
+    pub(super) fn awaited(
+        &self,
+        client: EntityId,
+        response: NameId,
+    ) -> impl Iterator<Item = Awaited> + '_ {
+        let calls = self
+            .calls
+            .values()
+            .filter(move |c| c.client == Some(client));
+        let told = calls.filter(|c| !matches!(c.state, CallState::Untold));
+        told.filter_map(move |call| {
+            Some(Awaited {
+                from: call.vertex,
+                time: call.responded?,
+                name: response,
+                route: Route::Topic,
+                lineages: call.lineages,
+                passed: None,
+            })
+        })
     }
 
     /// True when the response to a client's request is known, or will never be.

@@ -2,7 +2,7 @@
 //! items are lost. Topic and source time stamp identify an item.
 
 use super::graph::{Hop, NodeBy, Route};
-use super::lineage::Incoming;
+use super::lineage::{Awaited, Incoming};
 use super::Flow;
 use crate::chains::Lineages;
 use crate::entities::Entities;
@@ -318,6 +318,33 @@ impl Topics {
             take.doubled = sequence >= c.join;
         }
         take
+    }
+
+    /// The items that were counted as published for a subscription, and that it may still take.
+    pub(super) fn awaited(
+        &self,
+        subscription: EntityId,
+        name: NameId,
+    ) -> impl Iterator<Item = Awaited> + '_ {
+        let cursors = self.cursors(subscription).iter().filter(|c| !c.intra);
+        cursors.flat_map(move |c| {
+            let passed = c
+                .passed
+                .iter()
+                .map(|&(sequence, over)| (sequence, Some(over)));
+            let next = (c.next..self.next(c.publisher)).map(|sequence| (sequence, None));
+            passed.chain(next).filter_map(move |(sequence, passed)| {
+                let item = self.item((c.publisher, sequence))?;
+                Some(Awaited {
+                    from: item.vertex?,
+                    time: item.time,
+                    name,
+                    route: Route::Topic,
+                    lineages: item.lineages,
+                    passed,
+                })
+            })
+        })
     }
 
     /// Whether an item may still be taken by a live subscription of its topic.

@@ -731,3 +731,27 @@ fn in_rclpy_a_coroutine_is_one_execution_without_the_time_in_which_it_is_suspend
         nothing_else(&m);
     }
 }
+
+#[test]
+fn an_item_on_its_way_goes_to_the_callback_that_takes_it() {
+    // The timer polls the first item; the second waits when the subscription's own callback runs.
+    let own = "
+160ms cpu0 10/10 take rmw=0x1020 source_ns=140000us
+160ms cpu0 10/10 callback_start callback=0x61
+161ms cpu0 10/10 callback_end callback=0x61
+";
+    let t = 100_000;
+    let parts = [
+        SENSOR.to_string(),
+        POLLER.to_string(),
+        sense(t - 40_000),
+        poll(t, Some(t - 40_000)),
+        sense(t + 40_000),
+        own.to_string(),
+    ];
+    let m = model(&sorted(&parts));
+    for to in [POLLER_T, "/poller:subscription(/scan)"] {
+        let e = edge(&m, SENSOR_T, to);
+        assert_eq!((e.published, e.taken, e.lost), (1, 1, 0), "to {to}");
+    }
+}

@@ -91,17 +91,18 @@ def reduced(crates):
 
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {
-    "cli": (4, 0), "lab": (2.2, 0),
-    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "store": (0.2, 1.2), "advise": (1.25, 1.2),
-    "model": (1, 2.75), "record": (2, 2.75),
-    "trace": (1.5, 4),
-    "shape": (4, 1), "plan": (3, 2), "reserve": (4.1, 2.5), "ros": (5.2, 2),
-    "c": (6.6, 1.5), "link": (6.6, 2.75), "replay": (7.6, 1.7), "flow": (6.6, 4),
-    "yaml": (1, 5.4), "stats": (2, 5.4), "files": (3, 5.4), "time": (4, 5.4), "proc": (5, 5.4),
-    "rights": (6, 5.4)}
-FRAMES = {"tools": (2.05, -0.35, 3.0, 0.95), "observe": (-0.1, 0.85, 3.05, 3.85),
-          "enforce": (2.97, 0.68, 3.33, 2.55), "runtime": (6.45, 1.15, 2.2, 3.55),
-          "base": (0.85, 5.05, 6.15, 0.95)}
+    "store-cli": (0, 0), "lab": (1.3, 0), "cli": (3.6, 0), "link-cli": (5.2, 0), "replay-cli": (6.8, 0),
+    "terminal": (2.6, 0.9),
+    "store": (-0.05, 2.2), "tables": (0.95, 2.2), "redact": (1.95, 2.2), "advise": (-0.05, 2.95), "check": (0.95, 2.95),
+    "diff": (1.95, 2.95), "views": (1.95, 3.7), "synth": (0.95, 4.4), "record": (2.3, 4.4),
+    "document": (-0.05, 5.1), "trace": (1.5, 5.3),
+    "shape": (4, 2), "plan": (3.2, 3), "reserve": (4.3, 3.5), "ros": (5.4, 3.5),
+    "replay": (7.6, 2.2), "c": (6.6, 2.7), "link": (6.9, 3.7), "flow": (6.6, 5),
+    "yaml": (0.6, 6.7), "stats": (1.6, 6.7), "files": (3, 6.7), "time": (4, 6.7), "proc": (5, 6.7),
+    "rights": (6, 6.7)}
+FRAMES = {"tools": (-0.15, -0.35, 8, 1.85), "observe": (-0.15, 1.85, 3.35, 4.05),
+          "enforce": (3.15, 1.68, 3.3, 2.45), "runtime": (6.5, 1.85, 2.2, 3.8),
+          "base": (0.5, 6.35, 6.5, 0.95)}
 
 
 def place(column, row):
@@ -112,7 +113,7 @@ def place(column, row):
 def draw_crates():
     """Crates in their folders, and who depends on whom."""
     crates = manifests()
-    picture = Picture(1190, 560, "Crates of onbeat and their dependencies")
+    picture = Picture(1200, 640, "Crates of onbeat and their dependencies")
     for name, (column, row, width, height) in FRAMES.items():
         x, y = place(column, row)
         picture.group(x, y, width * 130, height * 78, "crates/" + name)

@@ -10,9 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The experiment.
-pub struct Parking;
-
 /// Table 3.3: callback, node, part of its topic, mBCET, mACET, mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
@@ -67,33 +64,28 @@ struct Programs {
     syn: PathBuf,
 }
 
-impl Experiment for Parking {
-    fn name(&self) -> &'static str {
-        "parking"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "parking",
+    about: "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)",
+    parts: &["alone", "beside"],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["alone", "beside"]
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let programs = Programs {
-            python: context.ros_env("kilted")?.join("bin/python"),
-            demo: context.source("demos/parking/run.py")?,
-            syn: context.source("demos/syn/syn.py")?,
-        };
-        let mut report = Report::new();
-        for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
-            if context.wants(name) {
-                part.measure(context, &mut report, &programs)?;
-            }
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let programs = Programs {
+        python: context.ros_env("kilted")?.join("bin/python"),
+        demo: context.source("demos/parking/run.py")?,
+        syn: context.source("demos/syn/syn.py")?,
+    };
+    let mut report = Report::new();
+    for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
+        if context.wants(name) {
+            part.measure(context, &mut report, &programs)?;
         }
-        Ok(report)
     }
+    Ok(report)
 }
 
 impl Part {

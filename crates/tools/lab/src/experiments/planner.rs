@@ -26,9 +26,6 @@ const LIMITS: Constraints = Constraints {
     liveliness_ns: None,
 };
 
-/// The experiment.
-pub struct Planner;
-
 /// Latencies of a chain.
 struct Case {
     name: &'static str,
@@ -48,59 +45,58 @@ struct Cell {
     swarm: Vec<(f64, f64)>,
 }
 
-impl Experiment for Planner {
-    fn name(&self) -> &'static str {
-        "planner"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "planner",
+    about: "placing 1 to 8 latency bands: optimal, random and PySwarms (thesis, Figure 4.7 and Table 4.4)",
+    parts: &[],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "placing 1 to 8 latency bands: optimal, random and PySwarms (thesis, Figure 4.7 and Table 4.4)"
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let mut report = Report::new();
+    let mut cases = synthetic(&mut context.rng("latencies"), context.pick(2000, 500));
+    match recorded(context) {
+        Ok(latencies_ns) => cases.push(Case {
+            name: "recorded",
+            about: "the recorded parking demo",
+            latencies_ns,
+        }),
+        Err(e) => report.skip("the recorded parking demo", e),
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let mut cases = synthetic(&mut context.rng("latencies"), context.pick(2000, 500));
-        match recorded(context) {
-            Ok(latencies_ns) => cases.push(Case {
-                name: "recorded",
-                about: "the recorded parking demo",
-                latencies_ns,
-            }),
-            Err(e) => report.skip("the recorded parking demo", e),
-        }
-        let mut raw = context.raw("planner.csv", "case,bands,how,seed,average_ms,seconds")?;
-        let swarm = swarm_program(context).map_err(|e| report.skip("comparison with PySwarms", e));
-        let mut cells = Vec::new();
-        for (case, of) in cases.iter().enumerate() {
-            for bands in BANDS {
-                let limit = Duration::from_secs(600);
-                context.step(&format!("{}: {bands} bands", of.name), limit);
-                let mut cell = place(case, of, bands, context)?;
-                // One band leaves nothing to choose.
-                if let (Ok(program), 2..) = (&swarm, bands) {
-                    cell.swarm = run_swarm(context, program, of, bands)?;
-                }
-                let mut line = |how: &str, seed: usize, average: f64, s: f64| {
-                    raw.line(format_args!(
-                        "{},{bands},{how},{seed},{average},{s}",
-                        of.name
-                    ))
-                };
-                line("optimal", 0, cell.optimal_ms, cell.optimal_s)?;
-                line("random-mean", 0, cell.random_ms, f64::NAN)?;
-                for (seed, &(average, s)) in cell.swarm.iter().enumerate() {
-                    line("pyswarms", seed, average, s)?;
-                }
-                cells.push(cell);
+    let mut raw = context.raw("planner.csv", "case,bands,how,seed,average_ms,seconds")?;
+    let swarm = swarm_program(context).map_err(|e| report.skip("comparison with PySwarms", e));
+    let mut cells = Vec::new();
+    for (case, of) in cases.iter().enumerate() {
+        for bands in BANDS {
+            let limit = Duration::from_secs(600);
+            context.step(&format!("{}: {bands} bands", of.name), limit);
+            let mut cell = place(case, of, bands, context)?;
+            // One band leaves nothing to choose.
+            if let (Ok(program), 2..) = (&swarm, bands) {
+                cell.swarm = run_swarm(context, program, of, bands)?;
             }
+            let mut line = |how: &str, seed: usize, average: f64, s: f64| {
+                raw.line(format_args!(
+                    "{},{bands},{how},{seed},{average},{s}",
+                    of.name
+                ))
+            };
+            line("optimal", 0, cell.optimal_ms, cell.optimal_s)?;
+            line("random-mean", 0, cell.random_ms, f64::NAN)?;
+            for (seed, &(average, s)) in cell.swarm.iter().enumerate() {
+                line("pyswarms", seed, average, s)?;
+            }
+            cells.push(cell);
         }
-        raw.finish()?;
-        let fifo_ms: Vec<f64> = cases.iter().map(|c| mean_ms(&c.latencies_ns)).collect();
-        figures(&mut report, &cases, &cells, &fifo_ms);
-        tables(&mut report, &cases, &cells, &fifo_ms);
-        plots(context, &cases, &cells, &fifo_ms)?;
-        Ok(report)
     }
+    raw.finish()?;
+    let fifo_ms: Vec<f64> = cases.iter().map(|c| mean_ms(&c.latencies_ns)).collect();
+    figures(&mut report, &cases, &cells, &fifo_ms);
+    tables(&mut report, &cases, &cells, &fifo_ms);
+    plots(context, &cases, &cells, &fifo_ms)?;
+    Ok(report)
 }
 
 fn mean_ms(latencies_ns: &[u64]) -> f64 {

@@ -4,7 +4,7 @@ use super::children::{Groups, Guarded};
 use super::raw::{write_whole, Raw};
 use super::rng::Rng;
 use super::watchdog::Watchdog;
-use super::LabError;
+use super::{LabError, Report};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,6 +63,21 @@ impl Context {
     /// True unless another part of the experiment was asked for.
     pub fn wants(&self, part: &str) -> bool {
         self.options.only.as_deref().is_none_or(|only| only == part)
+    }
+
+    /// Runs a part of an experiment if it is wanted. One that fails does not take the others with it:
+    /// the report says so, about `what`.
+    pub fn part(
+        &mut self,
+        report: &mut Report,
+        (part, what): (&str, &str),
+        measure: impl FnOnce(&mut Context, &mut Report) -> Result<(), LabError>,
+    ) {
+        if self.wants(part) {
+            if let Err(e) = measure(self, report) {
+                report.skip(what, e);
+            }
+        }
     }
 
     /// `full`, or `quick` when only a quick look is wanted.

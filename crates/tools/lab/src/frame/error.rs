@@ -1,5 +1,6 @@
 //! Why an experiment could not be done, in one line with the way out.
 
+use super::Extra;
 use std::io;
 use std::path::PathBuf;
 
@@ -19,23 +20,13 @@ pub enum LabError {
         /// What there is.
         known: String,
     },
-    /// The experiment has no streams.
-    #[error("{experiment} streams no messages: leave --arrivals out")]
-    NoArrivals {
-        /// Which.
+    /// The experiment does not have an option that others have.
+    #[error("{experiment} {}: leave {} out", extra.words().1, extra.words().0)]
+    NoExtra {
+        /// Which experiment.
         experiment: &'static str,
-    },
-    /// The experiment has no longer runs.
-    #[error("{experiment} has no longer runs: leave --long out")]
-    NoLong {
-        /// Which.
-        experiment: &'static str,
-    },
-    /// The experiment compares no builds.
-    #[error("{experiment} compares no two builds: leave --before out")]
-    NoBefore {
-        /// Which.
-        experiment: &'static str,
+        /// Which option.
+        extra: Extra,
     },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]

@@ -14,7 +14,7 @@ mod watchdog;
 
 pub use context::{cache_dir, Context, Options};
 pub use error::LabError;
-pub use experiment::Experiment;
+pub use experiment::{Experiment, Extra};
 pub use raw::Raw;
 pub use report::Report;
 pub use results::Results;

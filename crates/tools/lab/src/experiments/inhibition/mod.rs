@@ -16,7 +16,7 @@ mod run;
 
 use super::shaping::floor;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
 use condition::Condition;
 use programs::{Middleware, Programs, MIDDLEWARES};
@@ -26,47 +26,35 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The experiment.
-pub struct Inhibition;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "inhibition",
+    about: "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)",
+    parts: &["cyclonedds", "fastdds", "ros2", "cause", "minute"],
+    takes: &[Extra::Long],
+    run,
+};
 
-impl Experiment for Inhibition {
-    fn name(&self) -> &'static str {
-        "inhibition"
-    }
-
-    fn about(&self) -> &'static str {
-        "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["cyclonedds", "fastdds", "ros2", "cause", "minute"]
-    }
-
-    fn takes_long(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        namespace()?;
-        floor::measure(context, &mut report)?;
-        report.note(throttling());
-        let programs = Programs::prepare(context, &mut report)?;
-        for middleware in MIDDLEWARES {
-            if context.wants(middleware.part()) && programs.has(middleware) {
-                let arms = measure(context, &programs, middleware)?;
-                results::judge(context, &mut report, middleware, &arms)?;
-            }
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let mut report = Report::new();
+    namespace()?;
+    floor::measure(context, &mut report)?;
+    report.note(throttling());
+    let programs = Programs::prepare(context, &mut report)?;
+    for middleware in MIDDLEWARES {
+        if context.wants(middleware.part()) && programs.has(middleware) {
+            let arms = measure(context, &programs, middleware)?;
+            results::judge(context, &mut report, middleware, &arms)?;
         }
-        if context.wants("cause") {
-            cause::measure(context, &mut report, &programs)?;
-        }
-        // Minutes for a run: asked for by --long, or by name.
-        let by_name = !context.wants("ros2");
-        if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
-            minute::measure(context, &mut report, &programs)?;
-        }
-        Ok(report)
     }
+    if context.wants("cause") {
+        cause::measure(context, &mut report, &programs)?;
+    }
+    // Minutes for a run: asked for by --long, or by name.
+    let by_name = !context.wants("ros2");
+    if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
+        minute::measure(context, &mut report, &programs)?;
+    }
+    Ok(report)
 }
 
 /// All conditions of a middleware, in turns.

@@ -14,7 +14,7 @@ pub mod streams;
 mod tables;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
 use arms::{Programs, ARMS};
 use cell::Setting;
@@ -23,9 +23,6 @@ use seat::Seat;
 use std::path::Path;
 use std::time::Duration;
 use streams::{Arrivals, Kind, Spread, CAN, RADAR};
-
-/// The experiment.
-pub struct Queues;
 
 /// Parallel streams in the paper's tables.
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
@@ -55,36 +52,31 @@ fn in_round(arm: &str, round: usize, streams: usize) -> bool {
 /// Failures after which an arm is given up.
 const GIVE_UP: usize = 3;
 
-impl Experiment for Queues {
-    fn name(&self) -> &'static str {
-        "queues"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "queues",
+    about: "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
+    parts: &[],
+    takes: &[Extra::Arrivals],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)"
-    }
-
-    fn takes_arrivals(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let work = context.dir().join("work");
-        let _ = std::fs::remove_dir_all(&work);
-        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
-        // Programs that run elsewhere read and write there, too.
-        let work = work
-            .canonicalize()
-            .map_err(LabError::file("finding", &work))?;
-        let mut report = Report::new();
-        let plans = plans(context, &work)?;
-        tables::input(&mut report, &plans);
-        let results = measure(context, &mut report, &work, plans)?;
-        results.write(context)?;
-        tables::fill(context, &mut report, &results)?;
-        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
-        Ok(report)
-    }
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let work = context.dir().join("work");
+    let _ = std::fs::remove_dir_all(&work);
+    std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+    // Programs that run elsewhere read and write there, too.
+    let work = work
+        .canonicalize()
+        .map_err(LabError::file("finding", &work))?;
+    let mut report = Report::new();
+    let plans = plans(context, &work)?;
+    tables::input(&mut report, &plans);
+    let results = measure(context, &mut report, &work, plans)?;
+    results.write(context)?;
+    tables::fill(context, &mut report, &results)?;
+    std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+    Ok(report)
 }
 
 /// A setting, and how often the arms that the figures compare are measured in it.

@@ -29,9 +29,6 @@ const PRIORITY: i32 = 80;
 /// Room for Table I's packets on the link.
 const MTU: &str = "2000";
 
-/// The experiment.
-pub struct Replay;
-
 /// Who plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
@@ -92,50 +89,49 @@ struct Run {
     cpu: f64,
 }
 
-impl Experiment for Replay {
-    fn name(&self) -> &'static str {
-        "replay"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "replay",
+    about: "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)",
+    parts: &[],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)"
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let mut report = Report::new();
+    report.skip(
+        "canplayer",
+        "it needs a CAN interface, and this kernel has no CAN",
+    );
+    let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
+    report.skip("rosbag2's player", no_wheel);
+    let arms = available(&mut report);
+    let hosts = Hosts::new()?;
+    for host in [Host::Sender, Host::Receiver] {
+        widen(&hosts, host)?;
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        report.skip(
-            "canplayer",
-            "it needs a CAN interface, and this kernel has no CAN",
-        );
-        let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
-        report.skip("rosbag2's player", no_wheel);
-        let arms = available(&mut report);
-        let hosts = Hosts::new()?;
-        for host in [Host::Sender, Host::Receiver] {
-            widen(&hosts, host)?;
-        }
-        let messages = context.pick_of_three(6000, 1500, 200);
-        let counts = context.pick(COUNTS, &[1, 10]);
-        let mut rng = context.rng("arrivals");
-        let mut runs = Vec::new();
-        let mut floors = Vec::new();
-        for busy in [false, true] {
-            let mut floor = Floor::default();
-            for &streams in counts {
-                let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
-                for &arm in &arms {
-                    let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
-                    runs.push(run);
-                }
+    let messages = context.pick(1500, 200);
+    let counts = context.pick(COUNTS, &[1, 10]);
+    let mut rng = context.rng("arrivals");
+    let mut runs = Vec::new();
+    let mut floors = Vec::new();
+    for busy in [false, true] {
+        let mut floor = Floor::default();
+        for &streams in counts {
+            let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
+            for &arm in &arms {
+                let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
+                runs.push(run);
             }
-            floors.push(floor);
         }
-        // The seed makes it again.
-        let _ = std::fs::remove_file(recording::path(context));
-        judge::judge(context, &mut report, &runs, &floors)?;
-        rate::measure(context, &mut report)?;
-        Ok(report)
+        floors.push(floor);
     }
+    // The seed makes it again.
+    let _ = std::fs::remove_file(recording::path(context));
+    judge::judge(context, &mut report, &runs, &floors)?;
+    rate::measure(context, &mut report)?;
+    Ok(report)
 }
 
 /// The arms that can run here.

@@ -16,7 +16,7 @@ mod synthetic;
 mod targets;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError};
 use std::path::PathBuf;
 
 /// A part adds its tables and figures to the report.
@@ -30,55 +30,40 @@ struct Profiles {
 }
 
 /// The experiment.
-pub struct Shaping;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "shaping",
+    about:
+        "latency and jitter of chains under a plan (thesis, Tables 4.1 to 4.5, Figures 4.7 to 4.10)",
+    parts: &[
+        "motivation",
+        "parking",
+        "async",
+        "let",
+        "parking-let",
+        "dag",
+        "overshoot",
+    ],
+    takes: &[Extra::Long],
+    run,
+};
 
-impl Experiment for Shaping {
-    fn name(&self) -> &'static str {
-        "shaping"
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let mut report = Report::new();
+    floor::measure(context, &mut report)?;
+    let parts: [(&str, Part); 7] = [
+        ("motivation", synthetic::motivation),
+        ("parking", parking::parking),
+        ("async", synthetic::asynchronous),
+        ("let", synthetic::logical),
+        ("parking-let", parking::logical),
+        ("dag", synthetic::dag),
+        ("overshoot", synthetic::overshoot),
+    ];
+    let mut profiles = Profiles::default();
+    for (name, part) in parts {
+        context.part(&mut report, (name, name), |context, report| {
+            part(context, report, &mut profiles)
+        });
     }
-
-    fn about(&self) -> &'static str {
-        "latency and jitter of chains under a plan (thesis, Tables 4.1 to 4.5, Figures 4.7 to 4.10)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &[
-            "motivation",
-            "parking",
-            "async",
-            "let",
-            "parking-let",
-            "dag",
-            "overshoot",
-        ]
-    }
-
-    fn takes_long(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        floor::measure(context, &mut report)?;
-        let parts: [(&str, Part); 7] = [
-            ("motivation", synthetic::motivation),
-            ("parking", parking::parking),
-            ("async", synthetic::asynchronous),
-            ("let", synthetic::logical),
-            ("parking-let", parking::logical),
-            ("dag", synthetic::dag),
-            ("overshoot", synthetic::overshoot),
-        ];
-        let mut profiles = Profiles::default();
-        for (name, part) in parts {
-            if !context.wants(name) {
-                continue;
-            }
-            // One part that cannot be done does not take the others' figures with it.
-            if let Err(error) = part(context, &mut report, &mut profiles) {
-                report.skip(name, error);
-            }
-        }
-        Ok(report)
-    }
+    Ok(report)
 }

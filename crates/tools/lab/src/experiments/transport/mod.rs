@@ -18,43 +18,31 @@ use crate::frame::{Context, Experiment, LabError};
 use peers::Peers;
 
 /// The experiment.
-pub struct Transport;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "transport",
+    about: "latency, CPU time and context switches of a message, onbeat beside its peers (A middleware journey, Figures 1 and 2)",
+    parts: &["latency", "subscribers", "handover", "stall", "pipeline"],
+    takes: &[],
+    run,
+};
 
-impl Experiment for Transport {
-    fn name(&self) -> &'static str {
-        "transport"
+fn run(context: &mut Context) -> Result<Report, LabError> {
+    let mut report = Report::new();
+    let peers = Peers::prepare(context, &mut report)?;
+    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
+    let parts: [(&str, &str, Part); 5] = [
+        ("latency", "latency against size", latency::measure),
+        ("subscribers", "several subscribers", subscribers::measure),
+        ("handover", "the hand-over in a chain", handover::measure),
+        ("stall", "a producer that has to wait", stall::measure),
+        ("pipeline", "the perception pipeline", pipeline::measure),
+    ];
+    for (part, what, measure) in parts {
+        context.part(&mut report, (part, what), |context, report| {
+            measure(context, report, &peers)
+        });
     }
-
-    fn about(&self) -> &'static str {
-        "latency, CPU time and context switches of a message, onbeat beside its peers (A middleware journey, Figures 1 and 2)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["latency", "subscribers", "handover", "stall", "pipeline"]
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let peers = Peers::prepare(context, &mut report)?;
-        type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
-        let parts: [(&str, &str, Part); 5] = [
-            ("latency", "latency against size", latency::measure),
-            ("subscribers", "several subscribers", subscribers::measure),
-            ("handover", "the hand-over in a chain", handover::measure),
-            ("stall", "a producer that has to wait", stall::measure),
-            ("pipeline", "the perception pipeline", pipeline::measure),
-        ];
-        for (part, what, measure) in parts {
-            if !context.wants(part) {
-                continue;
-            }
-            // One part that fails does not take the others with it.
-            if let Err(e) = measure(context, &mut report, &peers) {
-                report.skip(what, e);
-            }
-        }
-        Ok(report)
-    }
+    Ok(report)
 }
 
 /// A size as people write it.

@@ -263,18 +263,7 @@ fn summarise(
                 Part::Beside => " with SYN beside",
             }
         ),
-        &[
-            "CB",
-            "node",
-            "count",
-            "mBCET",
-            "mACET",
-            "mWCET",
-            "load %",
-            "thesis mBCET",
-            "mACET",
-            "mWCET",
-        ],
+        "CB | node | count | mBCET | mACET | mWCET | load % | thesis mBCET | mACET | mWCET",
     );
     let mut raw = context.raw(
         &format!("{}.evolution.csv", part.id()),

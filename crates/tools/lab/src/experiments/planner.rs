@@ -417,10 +417,8 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
                 of.latencies_ns.iter().max().map_or(0.0, |&v| v as f64 / 1e6),
                 fifo_ms[case],
             ),
-            &[
-                "bands", "optimal", "random, mean", "random, best", "PySwarms, median", "best", "ours, ms",
-                "PySwarms, ms", "times faster",
-            ],
+            "bands | optimal | random, mean | random, best | PySwarms, median | best | \
+ours, ms | PySwarms, ms | times faster",
         );
         for cell in cells.iter().filter(|c| c.case == case) {
             table.row([
@@ -441,7 +439,7 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
     if let (Some(one), Some(three)) = (of(1), of(3)) {
         let mut table = Table::new(
             "Table 4.4, average latency, ms (parking)",
-            &["configuration", "thesis", "here"],
+            "configuration | thesis | here",
         );
         let mut row = |name: &str, thesis: f64, here: f64| {
             table.row([

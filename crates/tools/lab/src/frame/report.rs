@@ -120,18 +120,35 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
-    pub fn new(title: impl Into<String>, head: &[&str]) -> Self {
+    /// An empty table. `head` has the heads of its columns, with `|` between them.
+    pub fn new(title: impl Into<String>, head: &str) -> Self {
+        let head = head.split('|').map(|h| h.trim().to_string());
         Table {
             title: title.into(),
-            head: head.iter().map(|h| h.to_string()).collect(),
+            head: head.collect(),
             rows: vec![],
         }
+    }
+
+    /// An empty table with a column for each of `heads` behind the first ones.
+    pub fn over<H: Into<String>>(
+        title: impl Into<String>,
+        first: &str,
+        heads: impl IntoIterator<Item = H>,
+    ) -> Self {
+        let mut table = Table::new(title, first);
+        table.head.extend(heads.into_iter().map(Into::into));
+        table
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a row with the cells of `others` behind its first one.
+    pub fn row_of(&mut self, first: impl Into<String>, others: impl IntoIterator<Item = String>) {
+        self.row([first.into()].into_iter().chain(others));
     }
 
     /// The table as text, columns aligned: the first to the left, figures to the right.
@@ -223,16 +240,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",
-            &[
-                "figure",
-                "value",
-                "unit",
-                "95 % interval",
-                "target",
-                "",
-                "baseline",
-                "of",
-            ],
+            "figure | value | unit | 95 % interval | target |  | baseline | of",
         );
         for f in &self.figures {
             let sign = match f.relation.as_deref() {

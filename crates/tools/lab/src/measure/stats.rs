@@ -1,5 +1,6 @@
 //! Statistics over raw samples: exact percentiles, and estimates with their uncertainty.
 
+use crate::frame::report::number;
 use crate::frame::rng::Rng;
 use serde::Serialize;
 
@@ -31,6 +32,24 @@ impl Sorted {
             .ceil()
             .max(1.0) as usize;
         self.0[rank.min(self.0.len()) - 1]
+    }
+
+    /// A quantile as tables show it; a dash where there are no samples.
+    pub fn shown(&self, q: f64) -> String {
+        if self.is_empty() {
+            return "-".into();
+        }
+        number(self.quantile(q))
+    }
+
+    /// True without samples.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Arithmetic mean, 0 when empty.
@@ -137,7 +156,7 @@ pub fn mean_replaced(sorted: &Sorted) -> f64 {
     let is_usual = |v: f64| v >= low - reach && v <= high + reach;
     let values = sorted.values().iter();
     let sum: f64 = values.map(|v| if is_usual(*v) { *v } else { median }).sum();
-    sum / sorted.values().len().max(1) as f64
+    sum / sorted.len().max(1) as f64
 }
 
 /// Median of unsorted values, 0 when empty; the mean of the middle two for an even count.
@@ -168,7 +187,7 @@ pub fn bootstrap(
             .collect();
         figure(&pick)
     }));
-    if drawn.values().is_empty() {
+    if drawn.is_empty() {
         return Estimate {
             value,
             low: value,

@@ -16,17 +16,9 @@ pub fn measure(
     report: &mut Report,
     programs: &Programs,
 ) -> Result<(), LabError> {
-    let head = [
-        "middleware",
-        "M1, s",
-        "M2 max, ms",
-        "M3 max, ms",
-        "M4 max, ms",
-        "late answers, %",
-    ];
     let mut table = Table::new(
         "A minute: two processes, RR-TS, inhibitor later, same core",
-        &head,
+        "middleware | M1, s | M2 max, ms | M3 max, ms | M4 max, ms | late answers, %",
     );
     let mut rng = context.rng("minute");
     let later = |c: &Condition| {

@@ -77,22 +77,10 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
         "{}: M1 to M4 (medians and extremes of all runs)",
         middleware.name()
     );
-    let head = [
-        "condition",
-        "runs",
-        "M1, s",
-        "M1 max",
-        "start, ms",
-        "M2 p50, ms",
-        "M2 max",
-        "M3 p50, ms",
-        "M3 max",
-        "M4 max, ms",
-        "late answers, %",
-        "lost",
-        "packets a loop",
-    ];
-    let mut table = Table::new(title, &head);
+    let head =
+        "condition | runs | M1, s | M1 max | start, ms | M2 p50, ms | M2 max | M3 p50, ms | \
+M3 max | M4 max, ms | late answers, % | lost | packets a loop";
+    let mut table = Table::new(title, head);
     for arm in arms {
         let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
         let of_runs = |of: fn(&Run) -> f64| arm.runs.iter().map(of).collect::<Vec<_>>();
@@ -128,8 +116,8 @@ fn means(middleware: Middleware, arms: &[Arm]) -> Table {
          the box are replaced by the median",
         middleware.name()
     );
-    let head = ["condition", "M1", "M2", "M3", "M3, replaced"];
-    let mut table = Table::new(title, &head);
+    let head = "condition | M1 | M2 | M3 | M3, replaced";
+    let mut table = Table::new(title, head);
     for arm in arms {
         let over = |of: &dyn Fn(&Run) -> f64| {
             let values: Vec<f64> = arm.runs.iter().map(of).collect();
@@ -158,11 +146,10 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
         middleware.name()
     );
     let names = PATTERNS.map(Pattern::name);
-    let head: Vec<&str> = ["condition"].into_iter().chain(names).collect();
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "condition", names);
     for arm in arms {
         let counts = PATTERNS.map(|p| arm.count(p).to_string());
-        table.row([arm.condition.name()].into_iter().chain(counts));
+        table.row_of(arm.condition.name(), counts);
     }
     table
 }
@@ -176,7 +163,7 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     );
     let mut table = Table::new(
         title,
-        &["thread", "condition", "on a CPU, ms", "ready in vain, ms"],
+        "thread | condition | on a CPU, ms | ready in vain, ms",
     );
     let shown = arms.iter().filter(|a| {
         a.condition.layout == Layout::TwoProcesses
@@ -212,7 +199,7 @@ fn holders(middleware: Middleware, arms: &[Arm]) -> Table {
         "{}: locks that a main thread waited for (looked at each 2 ms)",
         middleware.name()
     );
-    let mut table = Table::new(title, &["condition", "waits", "held by", "runs", "looks"]);
+    let mut table = Table::new(title, "condition | waits | held by | runs | looks");
     for arm in arms {
         let mut by_holder: BTreeMap<&(&str, String), (u32, u32)> = BTreeMap::new();
         for (who, looks) in arm.runs.iter().flat_map(|r| &r.held) {

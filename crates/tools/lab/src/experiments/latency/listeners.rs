@@ -20,13 +20,8 @@ const SIZES: [usize; 5] = [256, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
     let count = context.pick(120, 20);
     let mut all = vec![];
-    let head: Vec<String> = SIZES.iter().map(|b| size_name(*b)).collect();
-    let head: Vec<&str> = ["listeners"]
-        .into_iter()
-        .chain(head.iter().map(|h| &**h))
-        .collect();
     let title = "Equality: the slowest listener's median over the fastest one's";
-    let mut equality = Table::new(title, &head);
+    let mut equality = Table::over(title, "listeners", SIZES.map(size_name));
     for listeners in LISTENERS {
         let mut group = start(context, peers, listeners)?;
         let mut series = Series::new(format!("{listeners} listeners"), listeners.to_string());

@@ -47,15 +47,12 @@ pub fn series(
         .first()
         .map_or(vec![], |s| s.of.iter().map(|o| o.0).collect());
     let names: Vec<String> = sizes.iter().map(|b| size_name(*b)).collect();
-    let head: Vec<&str> = [""].into_iter().chain(names.iter().map(|n| &**n)).collect();
     let mut tables = [
-        Table::new(format!("{title}: median, us"), &head),
-        Table::new(format!("{title}: mean, us, and its interval at 80 %"), &head),
-        Table::new(
-            format!("{title}: mean where samples beyond 1.5 of the box are replaced by the median, as in the paper, us"),
-            &head,
-        ),
-    ];
+        "median, us",
+        "mean, us, and its interval at 80 %",
+        "mean where samples beyond 1.5 of the box are replaced by the median, as in the paper, us",
+    ]
+    .map(|what| Table::over(format!("{title}: {what}"), "", names.clone()));
     for one in all {
         let mut rows = [
             vec![one.name.clone()],

@@ -110,15 +110,9 @@ fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>, LabError> {
 fn tell(report: &mut Report, way_ns: u64, rows: &[Row]) {
     let title =
         "Latency on a port of 1 Gbit/s that three streams share, us: the longest, and its bound";
-    let head = [
-        "priority, message",
-        "period, ms",
-        "alone, longest",
-        "beside the others, longest",
-        "bound",
-        "bound / longest",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "priority, message | period, ms | alone, longest | beside the others, longest | \
+bound | bound / longest";
+    let mut table = Table::new(title, head);
     for ((priority, bytes, period_ns), row) in STREAMS.into_iter().zip(rows) {
         let ratio = row.bound / row.longest;
         table.row(vec![

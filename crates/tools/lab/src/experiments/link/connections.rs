@@ -70,17 +70,8 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
 fn tell(report: &mut Report, measured: &[(Arm, Of)]) {
     let title =
         "Three classes of one process: a connection for each, and one for all (urgent 1 KB, us)";
-    let head = [
-        "",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "CPU, %",
-        "wire/content",
-        "in place, %",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "| p50 | p99 | p99.9 | max | CPU, % | wire/content | in place, %";
+    let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let latency = Sorted::new(of.latency.iter().copied());
         let cpu = Sorted::new(of.cpu.iter().copied()).quantile(0.5);

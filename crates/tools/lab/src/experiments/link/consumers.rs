@@ -16,12 +16,7 @@ const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
     let count = context.pick(1000, 200);
     let title = format!("Bytes that left the sender for {count} messages of a channel ({} of 1 MB), by the number of its consumers on the other host", of_size(count, 1 << 20));
-    let labels = CONSUMERS.map(|n| n.to_string());
-    let head: Vec<&str> = [""]
-        .into_iter()
-        .chain(labels.iter().map(|l| &**l))
-        .collect();
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "", CONSUMERS.map(|n| n.to_string()));
     for bytes in SIZES {
         let mut row = vec![name_of(bytes)];
         let mut one = 0.0;

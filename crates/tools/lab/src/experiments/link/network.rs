@@ -68,7 +68,7 @@ fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<T
 /// Figure 5.15.
 pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
     let title = "A network split over two hosts, ms: medians (Figure 5.15)";
-    let mut table = Table::new(title, &["", "computing", "communication", "whole", "p99"]);
+    let mut table = Table::new(title, "| computing | communication | whole | p99");
     let thesis = |name: &str, communication: f64| {
         let whole = number(THESIS[0] + communication);
         [
@@ -94,7 +94,7 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
             number(middle(&times.whole)),
             number(times.whole.quantile(0.99)),
         ]);
-        let samples = times.whole.values().len() as u64;
+        let samples = times.whole.len() as u64;
         let name = format!("network.{}", arm.id);
         let figure = Figure::new(
             format!("{name}.communication"),
@@ -128,14 +128,11 @@ pub fn contention(
     field: &Field,
 ) -> Result<(), LabError> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut head = vec!["".to_string()];
-    head.extend((0..=cores).map(|n| format!("{n} programs")));
-    let head: Vec<&str> = head.iter().map(|h| &**h).collect();
+    let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
         "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";
-    let mut table = Table::new(title, &head);
-    let mut series: Vec<(String, Vec<Bar>)> =
-        head[1..].iter().map(|h| (h.to_string(), vec![])).collect();
+    let mut table = Table::over(title, "", heads.clone());
+    let mut series: Vec<(String, Vec<Bar>)> = heads.into_iter().map(|h| (h, vec![])).collect();
     let arms = field.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);

@@ -26,7 +26,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     let arms = field.arms.in_clear();
     let mut table = Table::new(
         format!("Messages in their place on the wire, % of the first {FIRST} of {experiments} experiments (Figure 5.13)"),
-        &["", "1 KB", "64 KB"],
+        "| 1 KB | 64 KB",
     );
     let mut shown = vec![];
     for arm in &arms {

@@ -3,7 +3,7 @@
 
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
-use super::size::{id_of, name_of, shown};
+use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
@@ -109,23 +109,14 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         name_of(LARGE),
         name_of(MEDIUM.0)
     );
-    let head = [
-        "",
-        "alone p50",
-        "p99",
-        "p99.9",
-        "loaded p50",
-        "p99",
-        "p99.9",
-        "max",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "| alone p50 | p99 | p99.9 | loaded p50 | p99 | p99.9 | max";
+    let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let mut row = vec![arm.name.to_string()];
         row.extend([0.5, 0.99, 0.999].map(|q| number(of[0].quantile(q))));
         row.extend([0.5, 0.99, 0.999, 1.0].map(|q| number(of[1].quantile(q))));
         table.row(row);
-        let samples = of[1].values().len() as u64;
+        let samples = of[1].len() as u64;
         for (name, load, q) in [
             ("alone.p50", 0, 0.5),
             ("alone.p99_9", 0, 0.999),
@@ -206,15 +197,14 @@ fn large_plan(context: &Context, bytes: usize) -> Plan {
 }
 
 fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorted>)]) {
-    let sizes: Vec<String> = measured.iter().map(|(b, _)| name_of(*b)).collect();
-    let head: Vec<&str> = [""].into_iter().chain(sizes.iter().map(|s| &**s)).collect();
+    let sizes = measured.iter().map(|(b, _)| name_of(*b));
     let title =
         "Urgent messages beside two streams of the same size, ms: least to greatest (Figure 5.14)";
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "", sizes);
     for (i, arm) in arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];
         for (bytes, of) in measured {
-            let ends = [0.0, 1.0].map(|q| shown(&of[i], q));
+            let ends = [0.0, 1.0].map(|q| of[i].shown(q));
             row.push(ends.join(" to "));
             large_figures(report, *bytes, arm, &of[i]);
         }
@@ -224,7 +214,7 @@ fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorte
 }
 
 fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) {
-    if sorted.values().is_empty() {
+    if sorted.is_empty() {
         return;
     }
     let thesis = [THESIS_1MB.0, THESIS_1MB.1];
@@ -234,7 +224,7 @@ fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) 
         if bytes == 1 << 20 && *arm == arms::INTERFACE {
             figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
         }
-        report.figure(figure.samples(sorted.values().len() as u64));
+        report.figure(figure.samples(sorted.len() as u64));
     }
 }
 
@@ -256,7 +246,7 @@ fn large_plots(
                 colour: arm.colour,
                 dashed,
                 points: points
-                    .filter(|(_, of)| !of[i].values().is_empty())
+                    .filter(|(_, of)| !of[i].is_empty())
                     .map(|(b, of)| (*b as f64, of[i].quantile(q)))
                     .collect(),
             });

@@ -6,7 +6,6 @@ use super::qperf;
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
-use crate::measure::stats::Sorted;
 use crate::plot::{self, curves, Axes, Curve, Line};
 use std::time::Duration;
 
@@ -34,14 +33,6 @@ pub fn name_of(bytes: usize) -> String {
 /// A size as a part of a figure's name.
 pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
-}
-
-/// A value of samples, or that there are none.
-pub fn shown(samples: &Sorted, q: f64) -> String {
-    if samples.values().is_empty() {
-        return "-".into();
-    }
-    number(samples.quantile(q))
 }
 
 /// What was measured for a size: transfers in us, and CPU use in % of all CPUs.
@@ -198,24 +189,22 @@ impl Part<'_> {
 
     fn tables(&self, report: &mut Report, measured: &[Of]) {
         let table = |what: &str, measured: &[&Of]| {
-            let sizes: Vec<String> = measured.iter().map(|o| name_of(o.bytes)).collect();
-            let head: Vec<&str> = [""].into_iter().chain(sizes.iter().map(|s| &**s)).collect();
-            Table::new(format!("{what}, {}", self.link), &head)
+            let sizes = measured.iter().map(|o| name_of(o.bytes));
+            Table::over(format!("{what}, {}", self.link), "", sizes)
         };
         let all: Vec<&Of> = measured.iter().collect();
         let mut latency = table("Latency (median), us (Figures 5.6 and 5.12a)", &all);
-        let counted = |o: &&Of| !o.cpu.pooled(0).values().is_empty();
+        let counted = |o: &&Of| !o.cpu.pooled(0).is_empty();
         let used: Vec<&Of> = measured.iter().filter(counted).collect();
         let mut cpu = table("Use of all CPUs, % (Figures 5.7 and 5.12b)", &used);
         for (i, arm) in self.arms.iter().enumerate() {
-            let row = |cells: Vec<String>| [arm.name.to_string()].into_iter().chain(cells);
-            let cells = all.iter().map(|o| shown(&o.transfers.pooled(i), 0.5));
-            latency.row(row(cells.collect()));
-            let cells = used.iter().map(|o| shown(&o.cpu.pooled(i), 1.0));
-            cpu.row(row(cells.collect()));
+            let cells = all.iter().map(|o| o.transfers.pooled(i).shown(0.5));
+            latency.row_of(arm.name, cells);
+            let cells = used.iter().map(|o| o.cpu.pooled(i).shown(1.0));
+            cpu.row_of(arm.name, cells);
         }
         let qperf = all.iter().map(|o| o.qperf.map_or("-".into(), number));
-        latency.row(["qperf".to_string()].into_iter().chain(qperf));
+        latency.row_of("qperf", qperf);
         report.tables.extend([latency, cpu]);
     }
 
@@ -232,7 +221,7 @@ impl Part<'_> {
                 points: measured
                     .iter()
                     .map(|o| (o.bytes as f64, of(o).pooled(i)))
-                    .filter(|(_, samples)| !samples.values().is_empty())
+                    .filter(|(_, samples)| !samples.is_empty())
                     .map(|(x, samples)| (x, (samples.quantile(q) / scale).max(0.001)))
                     .collect(),
             };
@@ -272,7 +261,7 @@ impl Part<'_> {
                     (one.cpu.pooled(i), "cpu", 1.0, "%", THESIS_CPU),
                 ];
                 for (samples, what, q, unit, baseline) in all {
-                    if samples.values().is_empty() {
+                    if samples.is_empty() {
                         continue;
                     }
                     let mut figure =
@@ -280,7 +269,7 @@ impl Part<'_> {
                     if thesis && *arm == arms::TCP {
                         figure = figure.baseline(baseline, "thesis, TCP");
                     }
-                    report.figure(figure.samples(samples.values().len() as u64));
+                    report.figure(figure.samples(samples.len() as u64));
                 }
             }
         }
@@ -312,7 +301,7 @@ impl Part<'_> {
                 _ => figure,
             });
             let [alone, ours] = [alone, ours].map(|arm| one.cpu.pooled(arm));
-            if at <= 4 << 20 && !alone.values().is_empty() && !ours.values().is_empty() {
+            if at <= 4 << 20 && !alone.is_empty() && !ours.is_empty() {
                 // Of medians: the highest of few rounds is anybody's.
                 let points = ours.quantile(0.5) - alone.quantile(0.5);
                 let figure = Figure::new(format!("added.{name}.cpu"), points, "points");

@@ -80,7 +80,7 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
     let title = format!(
         "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process"
     );
-    let mut table = Table::new(title, &["", "p50", "p99", "max"]);
+    let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead) in measured {
         let mut row = vec![arm.name.to_string()];
         row.extend([0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))));

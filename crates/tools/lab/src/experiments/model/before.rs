@@ -9,7 +9,7 @@ use crate::measure::stats::{bootstrap, median};
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
         "This build and the one before, in the same rounds (medians)",
-        &["events", "CPU s", "before", "peak MB", "before"],
+        "events | CPU s | before | peak MB | before",
     );
     for size in sizes.iter().filter(|s| !s.before.is_empty()) {
         let (now, before) = (size.cpu_s(), size.before_cpu_s());

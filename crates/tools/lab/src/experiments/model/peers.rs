@@ -96,7 +96,7 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
             "onbeat makes the model; the others only read ({} events, medians)",
             number(events)
         ),
-        &["program", "CPU s", "million events/s", "peak MB"],
+        "program | CPU s | million events/s | peak MB",
     );
     let speed =
         |arm: usize| events / median(&runs[arm].iter().map(Ended::cpu_s).collect::<Vec<_>>());

@@ -56,17 +56,7 @@ const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
-        &[
-            "messages",
-            "bytes",
-            "of",
-            "cycle min",
-            "mean",
-            "max",
-            "processing min",
-            "mean",
-            "max",
-        ],
+        "messages | bytes | of | cycle min | mean | max | processing min | mean | max",
     );
     let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
         [cycle, processing]
@@ -130,23 +120,18 @@ pub(super) fn fill(
     plots(context, results, kind)
 }
 
-fn heads(first: &str, counts: &[usize]) -> Vec<String> {
+fn table(title: String, counts: &[usize]) -> Table {
     let counts = counts.iter().map(|c| match c {
         1 => "1 stream".to_string(),
         c => format!("{c} streams"),
     });
-    [first.to_string(), String::new()]
-        .into_iter()
-        .chain(counts)
-        .collect()
+    Table::over(title, "figure |", counts)
 }
 
-fn table(title: String, first: &str, counts: &[usize]) -> Table {
-    Table {
-        title,
-        head: heads(first, counts),
-        rows: vec![],
-    }
+/// Adds a row; the figure's name stands in the first of its rows only.
+fn add(table: &mut Table, figure: &mut String, who: &str, cells: impl IntoIterator<Item = String>) {
+    let firsts = [std::mem::take(figure), who.to_string()];
+    table.row(firsts.into_iter().chain(cells));
 }
 
 /// The paper's value for so many streams.
@@ -165,7 +150,6 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     let counts = results.counts("standard", kind);
     let mut table = table(
         format!("Concept 2, {kind}, standard: absolute (paper, Table III)"),
-        "figure",
         &counts,
     );
     for kpi in &KPIS {
@@ -176,11 +160,7 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
                 _ => number(v),
             };
             let cells = counts.iter().map(|c| paper_cell(values, *c, text));
-            table.row(
-                [std::mem::take(&mut first), "paper".into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, "paper", cells);
         }
         for (arm, who) in [("ros1-nodelets", "ROS 1 nodelets"), ("drop", "onbeat")] {
             let cells: Vec<String> = counts
@@ -188,11 +168,7 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
                 .map(|c| results.value(arm, results.setting("standard", kind, *c), kpi))
                 .map(|v| v.map_or("-".into(), number))
                 .collect();
-            table.row(
-                [std::mem::take(&mut first), who.into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, who, cells);
         }
     }
     report.tables.push(table);
@@ -250,16 +226,12 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
     ];
     let counts = results.counts("standard", kind);
     for (title, paper, pairs) in tables {
-        let mut table = table(format!("{title}, {kind}, standard"), "figure", &counts);
+        let mut table = table(format!("{title}, {kind}, standard"), &counts);
         for kpi in &KPIS {
             let mut first = kpi.title.split(',').next().unwrap_or_default().to_string();
             if let Some(values) = paper_row(paper, kpi) {
                 let cells = counts.iter().map(|c| paper_cell(values, *c, signed));
-                table.row(
-                    [std::mem::take(&mut first), "paper".into()]
-                        .into_iter()
-                        .chain(cells),
-                );
+                add(&mut table, &mut first, "paper", cells);
             }
             for (a, b, who) in pairs {
                 let cells: Vec<String> = counts
@@ -267,11 +239,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
                     .map(|c| results.setting("standard", kind, *c))
                     .map(|s| difference(results.value(a, s, kpi), results.value(b, s, kpi)))
                     .collect();
-                table.row(
-                    [std::mem::take(&mut first), (*who).into()]
-                        .into_iter()
-                        .chain(cells),
-                );
+                add(&mut table, &mut first, who, cells);
             }
         }
         report.tables.push(table);
@@ -281,7 +249,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
 /// Absolute figures of every arm.
 fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind: &str) {
     let counts = results.counts(scenario, kind);
-    let mut table = table(format!("All arms, {kind}, {scenario}"), "figure", &counts);
+    let mut table = table(format!("All arms, {kind}, {scenario}"), &counts);
     for kpi in &KPIS {
         let mut first = kpi.title.to_string();
         for arm in &ARMS {
@@ -293,11 +261,7 @@ fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind:
                 continue;
             }
             let cells = values.into_iter().map(|v| v.map_or("-".into(), number));
-            table.row(
-                [std::mem::take(&mut first), arm.title.into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, arm.title, cells);
         }
     }
     report.tables.push(table);

@@ -27,7 +27,7 @@ pub(super) fn judge(
         let series: Vec<(&str, Sorted)> = ARMS
             .into_iter()
             .map(|arm| (arm.name(), all(runs, arm, busy)))
-            .filter(|(_, s)| !s.values().is_empty())
+            .filter(|(_, s)| !s.is_empty())
             .collect();
         let title = match busy {
             true => "Lateness at the receiver, busy neighbours",
@@ -62,7 +62,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     }
     let p99 = |arm| {
         let late = all(runs, arm, busy);
-        (!late.values().is_empty()).then(|| late.quantile(0.99))
+        (!late.is_empty()).then(|| late.quantile(0.99))
     };
     let peers = [Arm::Tcpreplay, Arm::TcpreplayFifo]
         .into_iter()
@@ -70,7 +70,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     let best = peers.min_by(f64::total_cmp);
     for arm in ARMS {
         let late = all(runs, arm, busy);
-        if late.values().is_empty() {
+        if late.is_empty() {
             continue;
         }
         let word = match arm {
@@ -78,7 +78,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
             Arm::Tcpreplay => "tcpreplay",
             Arm::TcpreplayFifo => "tcpreplay_fifo",
         };
-        let samples = late.values().len() as u64;
+        let samples = late.len() as u64;
         let figure = |what: &str, value, unit: &str| {
             Figure::new(format!("{word}.{what}.{load}"), value, unit).samples(samples)
         };
@@ -113,18 +113,8 @@ fn table(runs: &[Run], busy: bool) -> Table {
         "idle"
     };
     let title = format!("Lateness at the receiver, us; radar streams of Table I; {load}");
-    let head = [
-        "arm",
-        "streams",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "lost",
-        "misplaced",
-        "CPU",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "arm | streams | p50 | p99 | p99.9 | max | lost | misplaced | CPU";
+    let mut table = Table::new(title, head);
     for run in runs.iter().filter(|r| r.busy == busy) {
         let late = &run.late_us;
         let quantiles = [0.5, 0.99, 0.999, 1.0].map(|q| number(late.quantile(q)));

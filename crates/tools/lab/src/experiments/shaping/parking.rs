@@ -190,7 +190,7 @@ fn plans<'a>(
     let mut arms = Vec::new();
     let mut slots = Table::new(
         "Reserved time slots of the parking chain, ms (thesis, Table 4.3)",
-        &["config.", "server", "slots"],
+        "config. | server | slots",
     );
     for (name, file, words, _) in TABLE_4_4 {
         // What is held to a target, and the arm that it is compared with.
@@ -221,18 +221,8 @@ fn plans<'a>(
 fn table_4_4(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The parking chain under different plans, ms (thesis, Table 4.4)",
-        &[
-            "config.",
-            "avg",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "per band",
-            "in slot %",
-            "thesis avg",
-            "max",
-            "jitter",
-        ],
+        "config. | avg | max | jitter | p0.5-p99.5 | per band | in slot % | thesis avg | \
+max | jitter",
     );
     for (file, name, result) in &measured.0 {
         let Some((.., paper)) = TABLE_4_4.iter().find(|t| t.1 == *file) else {
@@ -316,9 +306,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The same executions, unshaped (output ready) and shaped (output left), ms",
-        &[
-            "config.", "avg", "shaped", "max", "shaped", "jitter", "shaped", "ratio",
-        ],
+        "config. | avg | shaped | max | shaped | jitter | shaped | ratio",
     );
     for (file, name, result) in &measured.0 {
         let (jitter, average, worst) = result.unshaped_ms();
@@ -354,7 +342,7 @@ fn same_executions(report: &mut Report, measured: &Measured) {
 fn worst_cases(report: &mut Report, model: &onbeat_document::Model) {
     let mut table = Table::new(
         "Measured worst-case execution times in the parking chain, ms (thesis, Table 4.2)",
-        &["node", "mWCET", "thesis"],
+        "node | mWCET | thesis",
     );
     for (node, paper) in TABLE_4_2 {
         let of_node = model.callbacks.iter().filter(|c| c.node.ends_with(node));

@@ -102,15 +102,7 @@ pub(super) fn motivation(
     let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
-        &[
-            "load",
-            "arm",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "thesis max",
-            "jitter",
-        ],
+        "load | arm | max | jitter | p0.5-p99.5 | thesis max | jitter",
     );
     for (load, max, jitter) in loads.iter().map(|&i| TABLE_4_1[i]) {
         let name = format!("motivation-{load}");
@@ -177,17 +169,7 @@ pub(super) fn beside(
 ) {
     let mut table = Table::new(
         title,
-        &[
-            "arm",
-            "executions",
-            "avg",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "in slot %",
-            "thesis max",
-            "jitter",
-        ],
+        "arm | executions | avg | max | jitter | p0.5-p99.5 | in slot % | thesis max | jitter",
     );
     for (i, (arm, result)) in arms.iter().zip(results).enumerate() {
         let sorted = result.sorted();
@@ -267,7 +249,7 @@ pub(super) fn asynchronous(
     beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
         "The same chain, as a subscriber outside sees it, ms",
-        &["arm", "items", "avg", "max", "jitter", "p0.5-p99.5"],
+        "arm | items | avg | max | jitter | p0.5-p99.5",
     );
     for (arm, result) in arms.iter().zip(&results) {
         let heard = Sorted::new(result.heard_ms.iter().copied());
@@ -425,16 +407,7 @@ pub(super) fn overshoot(
     )?;
     let mut table = Table::new(
         "One output in 20 comes too late for its slot",
-        &[
-            "policy",
-            "outputs",
-            "late",
-            "discarded",
-            "in slot %",
-            "max, ms",
-            "late max",
-            "p0.5-p99.5, ms",
-        ],
+        "policy | outputs | late | discarded | in slot % | max, ms | late max | p0.5-p99.5, ms",
     );
     for (arm, result) in arms.iter().zip(&results) {
         table.row([

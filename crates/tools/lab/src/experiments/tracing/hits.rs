@@ -247,12 +247,7 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
         "Cost of one probe hit, us (median over rounds; bare call deducted)",
-        &[
-            "instruction probed",
-            "there",
-            "95 % interval",
-            "with placement",
-        ],
+        "instruction probed | there | 95 % interval | with placement",
     );
     for f in forms {
         let figure = |name: String, e: &Estimate| {
@@ -383,7 +378,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        &["function", "at the entry", "placed", "placed at", "kind"],
+        "function | at the entry | placed | placed at | kind",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);

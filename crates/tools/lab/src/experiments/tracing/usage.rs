@@ -227,7 +227,7 @@ fn probe_table(
     let (mut trap_s, mut unknown) = (0.0, 0u64);
     let mut table = Table::new(
         format!("Probes on the parking demo and SYN together, {observed_s:.0} s"),
-        &["probe", "placement", "hits", "traps, ms"],
+        "probe | placement | hits | traps, ms",
     );
     let mut raw = context.raw("usage.csv", "probe,library,placement,hits,trap_us_per_hit")?;
     for p in &probes {
@@ -269,7 +269,7 @@ fn program_table(
 ) -> Result<(), LabError> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
-        &["program", "runs", "ns per run", "ms"],
+        "program | runs | ns per run | ms",
     );
     let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
     programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));

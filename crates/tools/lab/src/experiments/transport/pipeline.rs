@@ -137,9 +137,7 @@ fn summarise(
 ) -> Result<(), LabError> {
     let mut table = Table::new(
         "An iteration of the perception pipeline (section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
-        &[
-            "", "n", "switches", "p50 us", "p90 us", "p99 us", "max us", "CPU us",
-        ],
+        "| n | switches | p50 us | p90 us | p99 us | max us | CPU us",
     );
     let mut switched = vec![];
     let mut series = vec![];

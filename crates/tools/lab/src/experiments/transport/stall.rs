@@ -116,9 +116,7 @@ fn summarise(
 ) -> Result<(), LabError> {
     let mut table = Table::new(
         "From giving a credit back to the end of the send that waited for it (20 ms for each item), us",
-        &[
-            "arm", "n", "p50", "p90", "p99", "max", "CPU of who waits, %", "switches",
-        ],
+        "arm | n | p50 | p90 | p99 | max | CPU of who waits, % | switches",
     );
     let share = |a: usize| waiting[a].0 / waiting[a].1.max(1.0) * 100.0;
     for (a, name) in NAMES.into_iter().enumerate() {
@@ -151,14 +149,14 @@ fn summarise(
         .into_iter()
         .enumerate()
         .map(|(a, name)| (name, samples.pooled(a)))
-        .filter(|s| !s.1.values().is_empty())
+        .filter(|s| !s.1.is_empty())
         .collect();
     context.plot(
         "stall.svg",
         &percentiles("A stalled producer goes on", "us", &series)?,
     )?;
-    let n = samples.pooled(ONBEAT).values().len() as u64;
-    if n == 0 || samples.pooled(FUTEX).values().is_empty() {
+    let n = samples.pooled(ONBEAT).len() as u64;
+    if n == 0 || samples.pooled(FUTEX).is_empty() {
         return Ok(());
     }
     let mut rng = context.rng("stall ratio");

@@ -34,9 +34,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
         "Latency of 64 KiB to several subscribers, over all of them, us; CPU time and context switches of a message, all processes",
-        &[
-            "arm", "subscribers", "n", "p50", "p90", "p99", "max", "CPU us", "switches", "lost",
-        ],
+        "arm | subscribers | n | p50 | p90 | p99 | max | CPU us | switches | lost",
     );
     let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
     let mut medians: Vec<Curve> = arms
@@ -128,8 +126,8 @@ fn busy(context: &Context, report: &mut Report, arms: &[Arm], samples: &ArmSampl
     let (Some(theirs), Some(ours)) = (at(&peers::ICEORYX2_BUSY), at(&peers::ONBEAT_BUSY)) else {
         return;
     };
-    let n = samples.pooled(ours).values().len();
-    if n == 0 || samples.pooled(theirs).values().is_empty() {
+    let n = samples.pooled(ours).len();
+    if n == 0 || samples.pooled(theirs).is_empty() {
         return;
     }
     let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut context.rng("busy"));

@@ -195,20 +195,10 @@ impl Judged {
             longest as f64 / 1e6,
             "ms",
         ));
-        let head = [
-            "middleware",
-            "run",
-            "pattern",
-            "waits",
-            "for, ms",
-            "lock held by",
-            "which ran, ms",
-            "was ready in vain, ms",
-            "the inhibitor had the core, %",
-            "M4 max, ms",
-        ];
+        let head = "middleware | run | pattern | waits | for, ms | lock held by | which ran, ms | \
+was ready in vain, ms | the inhibitor had the core, % | M4 max, ms";
         let title = "Locks for which a main thread slept for 1 ms or longer (the longest)";
-        let table = self.locks.get_or_insert_with(|| Table::new(title, &head));
+        let table = self.locks.get_or_insert_with(|| Table::new(title, head));
         for wait in waits.iter().take(LOCKS_SHOWN) {
             table.row(wait.row(middleware));
         }
@@ -216,18 +206,10 @@ impl Judged {
     }
 
     fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
-        let head = [
-            "middleware",
-            "condition",
-            "pattern",
-            "runs",
-            "longest ready in vain: thread",
-            "median, ms",
-            "max, ms",
-            "the inhibitor had the core, %",
-        ];
+        let head = "middleware | condition | pattern | runs | longest ready in vain: thread | \
+median, ms | max, ms | the inhibitor had the core, %";
         let title = "The middleware's threads that were ready and had no CPU, by pattern";
-        let table = self.ready.get_or_insert_with(|| Table::new(title, &head));
+        let table = self.ready.get_or_insert_with(|| Table::new(title, head));
         let mut groups: BTreeMap<(String, Pattern), Vec<&Recorded>> = BTreeMap::new();
         for one in recorded {
             let key = (one.condition.name(), one.run.measures.pattern());

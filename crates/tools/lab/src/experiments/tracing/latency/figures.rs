@@ -33,7 +33,7 @@ impl Added {
 /// Figures of one cell.
 pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
     let samples = cell.samples(from);
-    let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).values().len());
+    let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).len());
     let figure = |what: &str, e: Estimate, unit: &str| {
         let name = format!("latency.{}.{}.{what}", from.id(), cell.setting.id());
         Figure::new(name, e.value, unit)

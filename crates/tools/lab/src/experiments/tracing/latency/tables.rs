@@ -12,27 +12,9 @@ pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -
             from.title(),
             policy.name()
         ),
-        &[
-            "rate, size",
-            "off mean",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "max",
-            "onbeat mean",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "max",
-            "added mean",
-            "95 % interval",
-            "added p50",
-            "p99 ratio",
-        ],
+        "rate, size | off mean | p50 | p90 | p99 | p99.9 | p99.99 | max | onbeat mean | \
+p50 | p90 | p99 | p99.9 | p99.99 | max | added mean | 95 % interval | added p50 | \
+p99 ratio",
     );
     for (cell, added) in cells.iter().zip(added) {
         let samples = cell.samples(from);

@@ -44,7 +44,7 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     };
     let id = measured.setting.id;
     let both = measured.over_sizes(futex, ours);
-    let n = both.pooled(1).values().len() as u64;
+    let n = both.pooled(1).len() as u64;
     if n == 0 {
         return;
     }
@@ -96,7 +96,7 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     for (s, bytes) in SIZES.into_iter().enumerate() {
         let samples = &measured.samples[s];
         let (v, w) = (samples.pooled(ours), samples.pooled(theirs));
-        if v.values().is_empty() || w.values().is_empty() {
+        if v.is_empty() || w.is_empty() {
             continue;
         }
         let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
@@ -106,7 +106,7 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
             "1",
         )
         .interval(ratio.low, ratio.high)
-        .samples(v.values().len() as u64);
+        .samples(v.len() as u64);
         // The target is for processes.
         if matches!(measured.setting.place, Place::Processes(_)) {
             figure = figure.target(Target::AtMost(1.0));

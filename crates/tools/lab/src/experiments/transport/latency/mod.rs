@@ -197,7 +197,7 @@ fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<(), LabError> 
             points: SIZES
                 .iter()
                 .enumerate()
-                .filter(|(s, _)| !measured.samples[*s].pooled(a).values().is_empty())
+                .filter(|(s, _)| !measured.samples[*s].pooled(a).is_empty())
                 .map(|(s, bytes)| (*bytes as f64, measured.samples[s].pooled(a).quantile(0.5)))
                 .collect(),
         })

@@ -2,12 +2,14 @@
 //! beside it, whose load changes from run to run, as the thesis has it.
 
 use crate::frame::children::Guarded;
+use crate::frame::files;
+use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Experiment, LabError};
 use crate::plot::{lines, Axes, Line};
 use onbeat_document::schema::{Callback, Model};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Table 3.3: callback, node, part of its topic, mBCET, mACET, mWCET in ms.
@@ -39,6 +41,9 @@ const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
 const UP_S: u64 = 3;
 /// SYN has a domain of its own: it takes processors, and no part in the demo's discovery.
 const DOMAIN: &str = "78";
+
+/// How long a step of a run may take.
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Whether SYN runs beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +102,7 @@ impl Part {
     ) -> Result<(), LabError> {
         let runs: usize = context.pick(50, 5);
         let work = context.dir().join("runs");
-        let _ = std::fs::remove_dir_all(&work);
-        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+        files::fresh_dir(&work)?;
         let mut rng = context.rng("durations");
         let mut models: Vec<PathBuf> = vec![];
         // The demo fails when the machine is too busy for it to locate the car. Such a run shows
@@ -146,11 +150,9 @@ impl Part {
         let merged = context.dir().join(format!("{}.json", self.id()));
         let mut merge = Command::new(context.onbeat());
         merge.arg("merge").args(&models).arg("-o").arg(&merged);
-        succeed(context, merge, "onbeat merge")?;
-        let text = std::fs::read(&merged).map_err(LabError::file("reading", &merged))?;
-        let model: Model = serde_json::from_slice(&text)
-            .map_err(|e| LabError::unexpected(merged.display().to_string(), e))?;
-        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+        context.succeed(quiet(&mut merge), "onbeat merge", LIMIT)?;
+        let model: Model = files::json(&merged)?;
+        files::remove_dir(&work)?;
         report.figure(
             Figure::new(format!("{}.runs", self.id()), models.len() as f64, "runs")
                 .baseline(50.0, "thesis, Table 3.3"),
@@ -175,12 +177,8 @@ fn beside(
     command.args(["--quiet", "--scale", SCALES[run % SCALES.len()]]);
     // It lasts longer than the demo.
     command.args(["--duration", &(duration_s + 60).to_string()]);
-    command
-        .env("ROS_DOMAIN_ID", DOMAIN)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    context.spawn(&mut command)
+    command.env("ROS_DOMAIN_ID", DOMAIN);
+    context.spawn(quiet(&mut command))
 }
 
 fn one_run(
@@ -205,32 +203,13 @@ fn one_run(
         "--seed",
         &attempt.to_string(),
     ]);
-    succeed(context, record, "onbeat record")?;
+    context.succeed(quiet(&mut record), "onbeat record", LIMIT)?;
     let model = work.join(format!("model-{attempt}.json"));
     let mut build = Command::new(context.onbeat());
     build.arg("model").arg(&trace).arg("-o").arg(&model);
-    succeed(context, build, "onbeat model")?;
-    std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+    context.succeed(quiet(&mut build), "onbeat model", LIMIT)?;
+    files::remove_dir(&trace)?;
     Ok(model)
-}
-
-fn succeed(context: &Context, mut command: Command, what: &str) -> Result<(), LabError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    match child
-        .wait(Duration::from_secs(240))
-        .map_err(|e| LabError::program(what, e))?
-    {
-        Some(ended) if ended.status.success() => Ok(()),
-        Some(ended) => Err(LabError::program(
-            what,
-            format!("{}{}", ended.status, child.said()),
-        )),
-        None => Err(LabError::program(what, "it did not end within 240 s")),
-    }
 }
 
 /// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has
@@ -342,7 +321,7 @@ fn figure_3_9(
         Figure::new(format!("{id}.cb2.mwcet_growth"), grown(2), "%")
             .baseline(10.0, "thesis, Figure 3.9"),
     );
-    report.figure(Figure::new(format!("{id}.cb2.macet_growth"), grown(1), "%"));
+    report.value(format!("{id}.cb2.macet_growth"), grown(1), "%");
     let steady = (0..=last)
         .find(|&i| evolution[i][2] == evolution[last][2])
         .unwrap_or(last)

@@ -1,7 +1,8 @@
 //! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure
 //! 4.7 of the thesis, with its particle swarm beside.
 
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::programs::{output, quiet};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::rng::Rng;
 use crate::frame::{cache_dir, Context, Experiment, LabError};
 use crate::measure::stats::{mean, median};
@@ -9,9 +10,8 @@ use crate::plot::{lines, Axes, Line};
 use onbeat_plan::bands::{average_ns, optimal, random, Constraints, Samples};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PSO: &str = include_str!("../../native/pso.py");
@@ -144,12 +144,8 @@ fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
     let path = context.dir().join("recorded.json");
     let mut command = Command::new(context.onbeat());
     command.arg("model").arg(&trace).arg("-o").arg(&path);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    match child.wait(Duration::from_secs(300)) {
-        Ok(Some(ended)) if ended.status.success() => {}
-        _ => return Err(LabError::program("onbeat model", child.said())),
-    }
+    let limit = Duration::from_secs(300);
+    context.succeed(quiet(&mut command), "onbeat model", limit)?;
     let bytes = std::fs::read(&path).map_err(LabError::file("reading", &path))?;
     let _ = std::fs::remove_file(&path);
     let model =
@@ -257,26 +253,16 @@ fn run_swarm(
     };
     let question = serde_json::to_vec(&ask).map_err(|e| LabError::unexpected("the question", e))?;
     let path = context.dir().join("pso.json");
-    write(&path, &question)?;
+    std::fs::write(&path, &question).map_err(LabError::file("writing", &path))?;
     let input = std::fs::File::open(&path).map_err(LabError::file("reading", &path))?;
-    let output = Command::new(&program.python)
-        .arg(&program.script)
-        .stdin(input)
-        .stderr(Stdio::piped())
-        // As ours: one thread.
-        .envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])
-        .output()
-        .map_err(|e| LabError::program("pso.py", e))?;
+    let mut python = Command::new(&program.python);
+    python.arg(&program.script).stdin(input);
+    // As ours: one thread.
+    python.envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")]);
+    let answers = output(&mut python, "pso.py", "`./dev bench planner` sets it up");
     let _ = std::fs::remove_file(&path);
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(LabError::program(
-            "pso.py",
-            said.lines().last().unwrap_or("no reason given"),
-        ));
-    }
     let mut found = Vec::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in answers?.lines() {
         let answer: Answer =
             serde_json::from_str(line).map_err(|e| LabError::unexpected("pso.py's answer", e))?;
         let ends: Vec<u64> = answer
@@ -296,12 +282,6 @@ fn run_swarm(
         found.push((average, answer.seconds));
     }
     Ok(found)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
-    std::fs::File::create(path)
-        .and_then(|mut f| f.write_all(bytes))
-        .map_err(LabError::file("writing", path))
 }
 
 impl Cell {
@@ -373,9 +353,7 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         .iter()
         .map(|c| c.optimal_ms - c.best_random_ms)
         .fold(f64::MIN, f64::max);
-    report.figure(
-        Figure::new("planner.above_best_random", over_random, "ms").target(Target::AtMost(1e-9)),
-    );
+    report.figure(Figure::new("planner.above_best_random", over_random, "ms").at_most(1e-9));
     let with_swarm = || cells.iter().filter(|c| !c.swarm.is_empty());
     if with_swarm().next().is_none() {
         return;
@@ -387,21 +365,15 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
             above.fold(f64::MIN, f64::max),
             "ms",
         )
-        .target(Target::AtMost(1e-9))
+        .at_most(1e-9)
         .samples(with_swarm().map(|c| c.swarm.len() as u64).sum()),
     );
     let gain = with_swarm().filter_map(|c| Some(c.swarm_ms()? - c.optimal_ms));
-    report.figure(Figure::new(
-        "planner.swarm_misses_by",
-        gain.fold(0.0, f64::max),
-        "ms",
-    ));
+    report.value("planner.swarm_misses_by", gain.fold(0.0, f64::max), "ms");
     let slowest = with_swarm()
         .filter_map(Cell::speedup)
         .fold(f64::MAX, f64::min);
-    report.figure(
-        Figure::new("planner.speedup_over_swarm", slowest, "1").target(Target::AtLeast(100.0)),
-    );
+    report.figure(Figure::new("planner.speedup_over_swarm", slowest, "1").at_least(100.0));
 }
 
 fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) {

@@ -2,7 +2,7 @@
 
 use super::Extra;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why an experiment could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,11 @@ impl LabError {
             program: program.into(),
             why: why.to_string(),
         }
+    }
+
+    /// A file that says something unusable.
+    pub fn in_file(path: &Path, why: impl ToString) -> LabError {
+        LabError::unexpected(path.display().to_string(), why)
     }
 
     /// Something unusable.

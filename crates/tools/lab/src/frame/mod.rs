@@ -2,9 +2,12 @@
 pub mod children;
 mod context;
 mod error;
+mod estimate;
 mod experiment;
+pub mod files;
 pub mod machine;
 pub mod merge;
+pub mod programs;
 mod raw;
 pub mod report;
 mod results;
@@ -14,6 +17,7 @@ mod watchdog;
 
 pub use context::{cache_dir, Context, Options};
 pub use error::LabError;
+pub use estimate::Estimate;
 pub use experiment::{Experiment, Extra};
 pub use raw::Raw;
 pub use report::Report;

@@ -1,6 +1,7 @@
 //! Runs one experiment and writes its results.
 
 use super::children::Groups;
+use super::files;
 use super::machine::{LoadMeter, Machine};
 use super::raw::write_whole;
 use super::report::{self, Figure};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Runs an experiment and writes its results; returns them for printing.
 pub fn run(experiment: &Experiment, options: &Options) -> Result<Results, LabError> {
     check(experiment, options)?;
-    fs::create_dir_all(&options.dir).map_err(LabError::file("making", &options.dir))?;
+    files::make_dir(&options.dir)?;
     let mut context = guarded(experiment.name, options);
     let machine = Machine::here();
     let (meter, clock) = (LoadMeter::start(), Instant::now());
@@ -125,7 +126,6 @@ fn unique_names(figures: &[Figure]) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::report::Target;
     use crate::frame::Report;
     use crate::measure::arms;
     use crate::plot;
@@ -156,12 +156,11 @@ mod tests {
         let added = samples.added_mean(0, 1, &mut context.rng("interval"));
         let mut report = Report::new();
         report.figure(
-            Figure::new("added", added.value, "us")
-                .target(Target::AtMost(0.5))
-                .baseline(3.3, "ros2_tracing")
-                .interval(added.low, added.high),
+            Figure::estimated("added", added, "us")
+                .at_most(0.5)
+                .baseline(3.3, "ros2_tracing"),
         );
-        report.figure(Figure::new("plain", 2.0, "1"));
+        report.value("plain", 2.0, "1");
         report.skip("nothing", "all was there");
         Ok(report)
     }

@@ -1,10 +1,11 @@
 //! `onbeat record` as a child of an experiment.
 
 use crate::frame::children::Guarded;
+use crate::frame::programs::quiet;
 use crate::frame::{Context, LabError};
 use onbeat_trace::{Manifest, Reader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a recorder may take to put its probes in place.
@@ -41,11 +42,7 @@ impl Recorder {
         for pid in pids {
             command.args(["--pid", &pid.to_string()]);
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let child = context.spawn(&mut command)?;
+        let child = context.spawn(quiet(&mut command))?;
         let mut recorder = Recorder {
             child,
             dir: dir.to_path_buf(),

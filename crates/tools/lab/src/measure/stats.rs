@@ -2,7 +2,11 @@
 
 use crate::frame::report::number;
 use crate::frame::rng::Rng;
+use crate::frame::Estimate;
 use serde::Serialize;
+
+/// Resamplings behind an interval, where nothing asks for another number.
+pub const RESAMPLES: usize = 400;
 
 /// Samples in ascending order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -106,17 +110,6 @@ pub struct Summary {
     pub max: f64,
 }
 
-/// A figure with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The figure itself.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
 /// Arithmetic mean, 0 when empty.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
@@ -188,17 +181,20 @@ pub fn bootstrap(
         figure(&pick)
     }));
     if drawn.is_empty() {
-        return Estimate {
-            value,
-            low: value,
-            high: value,
-        };
+        return Estimate::exact(value);
     }
     Estimate {
         value,
         low: drawn.quantile(0.025),
         high: drawn.quantile(0.975),
     }
+}
+
+/// A figure over independent values, with an interval from resampling them.
+pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
+    bootstrap(values.len(), RESAMPLES, rng, |pick| {
+        figure(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
+    })
 }
 
 /// Least-squares line through points: (slope, intercept, share of variance explained).

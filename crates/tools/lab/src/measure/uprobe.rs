@@ -1,6 +1,7 @@
 //! The smallest possible uprobe: a BPF program that returns at once, so that what a hit costs is
 //! the kernel's trap alone. And the kernel's accounting of BPF programs.
 
+use crate::frame::files;
 use crate::frame::LabError;
 use std::ffi::CString;
 use std::fs;
@@ -151,13 +152,12 @@ impl Uprobe {
             file.display()
         );
         let pmu = Path::new("/sys/bus/event_source/devices/uprobe/type");
-        let pmu_type: u32 = fs::read_to_string(pmu)
-            .map_err(LabError::file("reading", pmu))?
+        let pmu_type: u32 = files::text(pmu)?
             .trim()
             .parse()
-            .map_err(|e| LabError::unexpected(pmu.display().to_string(), e))?;
+            .map_err(|e| LabError::in_file(pmu, e))?;
         let path = CString::new(file.as_os_str().as_encoded_bytes())
-            .map_err(|e| LabError::unexpected(file.display().to_string(), e))?;
+            .map_err(|e| LabError::in_file(file, e))?;
         // struct perf_event_attr, as far as a uprobe needs it (PERF_ATTR_SIZE_VER5, 112 bytes).
         let mut attr = [0u64; 14];
         attr[0] = u64::from(pmu_type) | (112 << 32);

@@ -11,7 +11,7 @@ mod percentiles;
 mod points;
 mod timeline;
 
-pub use bars::{bars, Bar};
+pub use bars::bars;
 pub use boxes::boxes;
 pub use curves::{curves, Curve};
 pub use lines::{lines, Axes, Line};
@@ -139,6 +139,7 @@ fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, La
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Estimate;
     use crate::measure::stats::Sorted;
 
     /// Set ONBEAT_PLOTS to a directory to look at them.
@@ -205,15 +206,18 @@ mod tests {
                 (
                     "1 KiB".into(),
                     vec![
-                        Bar {
+                        Estimate {
                             value: 3.0,
                             low: 2.5,
                             high: 3.4,
                         },
-                        Bar::plain(-1.0),
+                        Estimate::exact(-1.0),
                     ],
                 ),
-                ("64 KiB".into(), vec![Bar::plain(4.0), Bar::plain(4.4)]),
+                (
+                    "64 KiB".into(),
+                    vec![Estimate::exact(4.0), Estimate::exact(4.4)],
+                ),
             ],
             Some((5.0, "target 5 us")),
         )

@@ -4,6 +4,7 @@ mod figures;
 mod models;
 mod run;
 
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
 
@@ -26,6 +27,6 @@ fn run(context: &mut Context) -> Result<Report, LabError> {
     let merges = run::measure(context, &engines, &paths, &sizes)?;
     figures::add(context, &mut report, &engines, &merges, sizes);
     figures::plot(context, &engines, &merges, &sizes)?;
-    std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
+    files::remove_dir(&scratch)?;
     Ok(report)
 }

@@ -1,5 +1,6 @@
 //! Models of many runs that differ: the recorded parking demo, each time with other times.
 
+use crate::frame::files;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
 use onbeat_document::schema::Run;
@@ -24,7 +25,7 @@ pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf
         &format!("making {number} models"),
         Duration::from_secs(3600),
     );
-    std::fs::create_dir_all(dir).map_err(LabError::file("making", dir))?;
+    files::make_dir(dir)?;
     let trace = context.source("demos/recorded/parking")?;
     let mut reader =
         Reader::open(&trace).map_err(|e| LabError::unexpected("the recorded parking demo", e))?;

@@ -1,5 +1,6 @@
 //! Has an engine merge the models, each engine in a process of its own.
 
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError};
 use crate::measure::arms::schedule;
@@ -144,14 +145,8 @@ fn cluster(
     command.env("ONBEAT", onbeat).env("PYTHONPATH", package);
     command.stdin(open(list)?).stderr(Stdio::piped());
     command.stdout(File::create(&said).map_err(LabError::file("writing", &said))?);
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(LIMIT)
-        .map_err(|e| LabError::program(engine.name, e))?;
-    if !ended.is_some_and(|e| e.status.success()) {
-        return Err(LabError::program(engine.name, child.said()));
-    }
-    let text = std::fs::read_to_string(&said).map_err(LabError::file("reading", &said))?;
+    context.succeed(&mut command, engine.name, LIMIT)?;
+    let text = files::text(&said)?;
     for path in [&output, &said] {
         std::fs::remove_file(path).map_err(LabError::file("removing", path))?;
     }

@@ -15,6 +15,7 @@ mod results;
 mod run;
 
 use super::shaping::floor;
+use crate::frame::programs::output;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
@@ -119,15 +120,8 @@ fn namespace() -> Result<(), LabError> {
         &["link", "set", "lo", "up"][..],
         &["route", "add", "224.0.0.0/4", "dev", "lo"],
     ] {
-        let status = Command::new("ip").args(words).status();
-        let status =
-            status.map_err(|e| LabError::program("ip", format!("{e}; install iproute2")))?;
-        if !status.success() {
-            return Err(LabError::program(
-                "ip",
-                format!("{}: {status}", words.join(" ")),
-            ));
-        }
+        let what = format!("ip {}", words.join(" "));
+        output(Command::new("ip").args(words), &what, "install iproute2")?;
     }
     Ok(())
 }

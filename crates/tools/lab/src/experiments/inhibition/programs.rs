@@ -1,5 +1,6 @@
 //! The programs that are measured: built where they run, and what each needs.
 
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError};
 use crate::measure::{native, ros};
@@ -150,7 +151,7 @@ fn missing(what: &str, packages: &str) -> LabError {
 fn cyclone(sources: &Path) -> Result<PathBuf, LabError> {
     let missing = || missing("Cyclone DDS", "cyclonedds-dev and cyclonedds-tools");
     let generated = cache_dir().join("lab/inhibition-idl");
-    std::fs::create_dir_all(&generated).map_err(LabError::file("making", &generated))?;
+    files::make_dir(&generated)?;
     let status = Command::new("idlc")
         .args(["-x", "final"])
         .arg(sources.join("message.idl"))

@@ -227,18 +227,15 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
         let estimate = bootstrap(whole.len(), RESAMPLES, &mut rng, |picked| {
             median(&picked.iter().map(|&i| whole[i]).collect::<Vec<_>>())
         });
-        let m1 = Figure::new(name("m1_median"), estimate.value, "s");
-        report.figure(
-            m1.interval(estimate.low, estimate.high)
-                .samples(whole.len() as u64),
-        );
+        let m1 = Figure::estimated(name("m1_median"), estimate, "s");
+        report.figure(m1.samples(whole.len() as u64));
         let maxima = [
             ("m2_max", arm.largest(|r| r.measures.send_max())),
             ("m3_max", arm.largest(|r| r.measures.answer_max())),
             ("m4_max", arm.largest(|r| r.measures.gap_max())),
         ];
         for (what, us) in maxima {
-            report.figure(Figure::new(name(what), us, "us"));
+            report.value(name(what), us, "us");
         }
     }
 }

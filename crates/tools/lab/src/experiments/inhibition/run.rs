@@ -4,6 +4,7 @@ use super::condition::{Condition, Layout, Order};
 use super::locks::{self, Account};
 use super::measures::{Loop, Measures};
 use super::programs::{Middleware, Programs};
+use crate::frame::files;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::Peer;
@@ -126,9 +127,7 @@ impl Bench<'_> {
             span_ns: (from_ns, monotonic_ns()),
         };
         let times = processes.ping.expect("times")?;
-        let text =
-            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
-        let _ = std::fs::remove_file(&samples);
+        let text = files::take_text(&samples)?;
         if let Some(inhibitor) = inhibitor {
             inhibitor.succeed(4 * self.length.inhibitor)?;
         }

@@ -5,7 +5,7 @@ use super::tell::{self, Series};
 use super::{rate_hz, SIZES};
 use crate::experiments::transport::peers::{Peers, ROS2};
 use crate::experiments::transport::{size_id, size_name};
-use crate::frame::report::{Figure, Report};
+use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use std::time::Duration;
@@ -150,5 +150,5 @@ fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Serie
     let sum: f64 = steps.iter().map(|s| median(s)).sum();
     let whole = whole.of.last().map_or(0.0, |(_, values)| median(values));
     let name = format!("chain.{}.whole_over_steps", size_id(bytes));
-    report.figure(Figure::new(name, whole / sum.max(1e-9), "1"));
+    report.value(name, whole / sum.max(1e-9), "1");
 }

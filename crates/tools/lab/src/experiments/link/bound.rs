@@ -3,7 +3,7 @@
 use super::arms::{OURS, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::name_of;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
@@ -130,8 +130,8 @@ bound | bound / longest";
         report.figure(figure("longest", row.longest, "us"));
         report.figure(figure("bound", row.bound, "us"));
         let kept = figure("longest_over_bound", 1.0 / ratio, "1");
-        report.figure(kept.target(Target::AtMost(1.0)));
-        report.figure(figure("bound_over_longest", ratio, "1").target(Target::AtMost(2.0)));
+        report.figure(kept.at_most(1.0));
+        report.figure(figure("bound_over_longest", ratio, "1").at_most(2.0));
     }
     report.tables.push(table);
     report.note(format!("bound: from complete at the sender to readable at the receiver; with {} us behind the port, the longest that a stream alone took beside its bytes on the wire", number(way_ns as f64 / 1000.0)));

@@ -4,12 +4,13 @@ use super::arms::{Arm, Arms};
 use super::capture::{Capture, Packet, Seen};
 use super::hosts::{Host, Hosts, INTERFACE};
 use crate::frame::children;
+use crate::frame::files;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use onbeat_proc::system::CpuTicks;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// From the start command to the begin of a run.
@@ -233,7 +234,7 @@ impl Field {
         (arm, limited): (&Arm, bool),
         plan: &Plan,
         port: u16,
-        file: &std::path::Path,
+        file: &Path,
     ) -> Result<Vec<Peer>, LabError> {
         let all: Vec<usize> = (0..plan.streams.len()).collect();
         let (floods, timed) = all
@@ -298,8 +299,8 @@ fn captured(source: std::io::Error) -> LabError {
     LabError::program("the capture", source)
 }
 
-fn read(file: &PathBuf) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
+    let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
     let mut samples = samples.ok_or_else(|| LabError::unexpected("a sample", "not six numbers"))?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));

@@ -3,7 +3,7 @@
 use super::arms::CHANNELS;
 use super::cell::{Field, Plan, Stream};
 use super::size::name_of;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
                 name_of(bytes).replace(' ', "")
             );
             let figure = Figure::new(name, sent / one, "1").samples(of_size(count, bytes));
-            report.figure(figure.target(Target::AtMost(1.02)));
+            report.figure(figure.at_most(1.02));
         }
         table.row(row);
     }

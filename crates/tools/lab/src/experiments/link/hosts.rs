@@ -4,6 +4,7 @@
 //! process and in the programs that run in them, which cannot outlive it. With the last of them the
 //! kernel removes the interfaces and what is configured on them.
 
+use crate::frame::programs::output;
 use crate::frame::LabError;
 use std::fs::File;
 use std::io;
@@ -190,27 +191,21 @@ impl Hosts {
         }
     }
 
-    fn ip(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
-        succeed(self.command(host, "ip"), "ip", words)
+    /// Configures a host's end of the link.
+    pub fn ip(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
+        self.configure(host, "ip", words)
     }
 
     fn tc(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
-        succeed(self.command(host, "tc"), "tc", words)
+        self.configure(host, "tc", words)
     }
-}
 
-fn succeed(mut command: Command, name: &str, words: &[&str]) -> Result<(), LabError> {
-    let output = command.args(words).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| LabError::program(name, format!("{e}; install iproute2")))?;
-    if output.status.success() {
-        return Ok(());
+    fn configure(&self, host: Host, program: &str, words: &[&str]) -> Result<(), LabError> {
+        let mut command = self.command(host, program);
+        command.args(words).stdin(Stdio::null());
+        let what = format!("{program} {}", words.join(" "));
+        output(&mut command, &what, "install iproute2").map(drop)
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let why = said.lines().next().unwrap_or("no message");
-    Err(LabError::program(
-        name,
-        format!("{}: {why}", words.join(" ")),
-    ))
 }
 
 /// A network namespace that lives as long as its descriptor.

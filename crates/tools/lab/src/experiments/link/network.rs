@@ -5,9 +5,9 @@ use super::arms::{self, Arm};
 use super::cell::{Field, Plan, Sample, Stream};
 use crate::frame::children::Guarded;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Estimate, LabError};
 use crate::measure::stats::Sorted;
-use crate::plot::{bars, Bar};
+use crate::plot::bars;
 use std::time::Duration;
 
 /// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
@@ -132,7 +132,7 @@ pub fn contention(
     let title =
         "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";
     let mut table = Table::over(title, "", heads.clone());
-    let mut series: Vec<(String, Vec<Bar>)> = heads.into_iter().map(|h| (h, vec![])).collect();
+    let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
     let arms = field.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
@@ -144,7 +144,7 @@ pub fn contention(
             drop(running);
             let middle = [&times.computing, &times.communication].map(|t| t.quantile(0.5));
             row.push(middle.map(number).join(" + "));
-            bars.1.push(Bar::plain(times.whole.quantile(0.5)));
+            bars.1.push(Estimate::exact(times.whole.quantile(0.5)));
             let alone = *alone.get_or_insert(middle);
             if hogs == cores {
                 added(report, arm, middle[0] / alone[0], middle[1] / alone[1]);

@@ -4,7 +4,7 @@ use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::{in_place, times_at, wire_orders, Seen};
 use super::size::{id_of, name_of};
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::plot::{lines, Axes, Line};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
             let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
             report.figure(if arm.ours() {
-                figure.target(Target::AtLeast(100.0))
+                figure.at_least(100.0)
             } else {
                 figure
             });

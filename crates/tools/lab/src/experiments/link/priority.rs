@@ -4,7 +4,7 @@
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::{id_of, name_of};
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
@@ -146,11 +146,11 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         loaded - 1.05 * alone,
         "us",
     );
-    report.figure(figure.target(Target::AtMost(window_us)));
+    report.figure(figure.at_most(window_us));
     for (arm, of) in measured.iter().filter(|(arm, _)| !arm.ours()) {
         let name = format!("urgent.ours_over.{}", arm.id);
         let figure = Figure::new(name, loaded / of[1].quantile(0.999), "1");
-        report.figure(figure.target(Target::AtMost(1.0)));
+        report.figure(figure.at_most(1.0));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::qperf;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
@@ -288,16 +288,13 @@ impl Part<'_> {
             let (name, at) = (id_of(one.bytes), one.bytes);
             let mut rng = context.rng(&format!("added {at}"));
             let ratio = one.transfers.quantile_ratio(alone, ours, 0.5, &mut rng);
-            let added = |ratio: f64| (ratio - 1.0) * 100.0;
-            let figure = Figure::new(format!("added.{name}.latency"), added(ratio.value), "%");
-            let figure = figure.interval(added(ratio.low), added(ratio.high));
+            let added = ratio.map(|ratio| (ratio - 1.0) * 100.0);
+            let figure = Figure::estimated(format!("added.{name}.latency"), added, "%");
             report.figure(match at {
                 b if b >= 1 << 20 => figure
-                    .target(Target::AtMost(ADDED.1))
+                    .at_most(ADDED.1)
                     .baseline(THESIS_ADDED.1, "thesis, at most"),
-                b if b == 64 << 10 => figure
-                    .target(Target::AtMost(ADDED.0))
-                    .baseline(THESIS_ADDED.0, "thesis"),
+                b if b == 64 << 10 => figure.at_most(ADDED.0).baseline(THESIS_ADDED.0, "thesis"),
                 _ => figure,
             });
             let [alone, ours] = [alone, ours].map(|arm| one.cpu.pooled(arm));
@@ -305,7 +302,7 @@ impl Part<'_> {
                 // Of medians: the highest of few rounds is anybody's.
                 let points = ours.quantile(0.5) - alone.quantile(0.5);
                 let figure = Figure::new(format!("added.{name}.cpu"), points, "points");
-                report.figure(figure.target(Target::AtMost(ADDED_CPU)));
+                report.figure(figure.at_most(ADDED_CPU));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::bytes_ahead;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
@@ -90,7 +90,7 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
             let mut figure = Figure::new(name, ahead.quantile(q), "bytes");
             if arm.ours() && q == 1.0 {
                 let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
-                figure = figure.target(Target::AtMost((window + arms::SEGMENT) as f64));
+                figure = figure.at_most((window + arms::SEGMENT) as f64);
             }
             report.figure(figure.samples(count));
         }

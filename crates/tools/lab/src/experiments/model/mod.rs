@@ -7,6 +7,7 @@ mod peers;
 mod run;
 mod tables;
 
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 
@@ -33,12 +34,15 @@ fn run(context: &mut Context) -> Result<Report, LabError> {
     }
     if context.wants("peers") {
         if let Err(e) = peers::measure(context, &mut report, &scratch) {
-            report.skip("comparison with babeltrace2", e);
+            report.skip(
+                "comparison with babeltrace2",
+                format!("{e}; Debian has it as babeltrace2 and python3-bt2"),
+            );
         }
     }
     if context.wants("nodes") {
         nodes::measure(context, &mut report, &scratch)?;
     }
-    std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
+    files::remove_dir(&scratch)?;
     Ok(report)
 }

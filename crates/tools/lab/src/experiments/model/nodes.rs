@@ -1,12 +1,11 @@
 //! Memory on a graph of 100 nodes, over the length of the trace.
 
-use super::run::{model, Size};
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use super::run::{model, Size, HOUR};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
 use crate::measure::layers::write_layers;
 use std::path::Path;
-use std::time::Duration;
 
 /// Models traces of 2, 8 and 16 million events of the same 100 nodes. What differs between the two
 /// longer ones is what grows with a trace: by then every distribution has its buckets.
@@ -20,7 +19,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     for events in events {
         context.step(
             &format!("generating {} events of 100 nodes", number(events as f64)),
-            Duration::from_secs(3600),
+            HOUR,
         );
         write_layers(events, &scratch.join(format!("nodes-{events}")))?;
         sizes.push(Size::new(events, 0));
@@ -34,7 +33,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            HOUR,
         );
         let trace = scratch.join(format!("nodes-{events}"));
         let run = model(context, context.onbeat(), &trace)?;
@@ -63,9 +62,9 @@ fn summarise(report: &mut Report, sizes: &[Size]) {
         let growth = last.peak_mb() / middle.peak_mb();
         report.figure(
             Figure::new("model.nodes_memory_growth", growth, "1")
-                .target(Target::AtMost(1.1))
+                .at_most(1.1)
                 .samples(last.runs.len() as u64),
         );
-        report.figure(Figure::new("model.nodes_memory", last.peak_mb(), "MB"));
+        report.value("model.nodes_memory", last.peak_mb(), "MB");
     }
 }

@@ -1,7 +1,8 @@
 //! Peers of the modelling, which only read the same events.
 
-use super::run::model;
+use super::run::{model, HOUR};
 use crate::frame::children::{self, Ended};
+use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
@@ -10,8 +11,7 @@ use crate::measure::generate::write_trace;
 use crate::measure::stats::median;
 use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 const READ_CTF: &str = include_str!("../../../native/read_ctf.py");
 
@@ -41,7 +41,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            HOUR,
         );
         let ended = run_arm(context, arm, &inputs)?;
         raw.line(format_args!(
@@ -129,25 +129,6 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
 /// Runs a peer on one core.
 fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
     children::pin(command, 0);
-    let mut child = context.spawn(command)?;
-    match child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program(&program, e))?
-    {
-        Some(ended) if ended.status.success() => Ok(ended),
-        Some(ended) => Err(LabError::program(
-            program,
-            format!(
-                "{}{}; Debian has it as babeltrace2 and python3-bt2",
-                ended.status,
-                child.said()
-            ),
-        )),
-        None => Err(LabError::program(program, "it did not end within an hour")),
-    }
+    context.succeed(quiet(command), &program, HOUR)
 }

@@ -1,6 +1,7 @@
 //! Generates traces and has them modelled, each in a process of its own.
 
 use crate::frame::children::{self, Ended};
+use crate::frame::programs::quiet;
 use crate::frame::report::number;
 use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
@@ -9,8 +10,11 @@ use crate::measure::stats::median;
 use onbeat_time::clock;
 use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// What takes longer hangs.
+pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs on one size of trace.
 pub struct Size {
@@ -99,7 +103,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            HOUR,
         );
         let (name, trace) = match build {
             0 => ("this", scratch.join(events.to_string())),
@@ -126,7 +130,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
 fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabError> {
     context.step(
         &format!("generating {} events", number(events as f64)),
-        Duration::from_secs(3600),
+        HOUR,
     );
     let dir = scratch.join(events.to_string());
     write_trace(events, context.seed(), &dir)?;
@@ -152,20 +156,9 @@ fn generate_before(
     command
         .args(["generate", "-n", &events.to_string()])
         .args(["--seed", &context.seed().to_string(), "-o"])
-        .arg(trace_before(scratch, events))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program(lab.display().to_string(), e))?;
-    match ended {
-        Some(e) if e.status.success() => Ok(()),
-        _ => Err(LabError::program(
-            lab.display().to_string(),
-            format!("it made no trace{}", child.said()),
-        )),
-    }
+        .arg(trace_before(scratch, events));
+    let name = lab.display().to_string();
+    context.succeed(quiet(&mut command), &name, HOUR).map(drop)
 }
 
 /// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
@@ -173,37 +166,18 @@ fn generate_before(
 pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended), LabError> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
-    command
-        .arg("model")
-        .arg(trace)
-        .arg("-o")
-        .arg(&output)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.arg("model").arg(trace).arg("-o").arg(&output);
     children::pin(&mut command, 0);
     let clock = Instant::now();
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program("onbeat model", e))?;
+    let ended = context.succeed(quiet(&mut command), "onbeat model", HOUR);
     let wall_s = clock.elapsed().as_secs_f64();
     let _ = std::fs::remove_file(&output);
-    match ended {
-        Some(e) if e.status.success() => Ok((wall_s, e)),
-        Some(e) => Err(LabError::program(
-            "onbeat model",
-            format!("{}{}", e.status, child.said()),
-        )),
-        None => Err(LabError::program(
-            "onbeat model",
-            "it did not end within an hour",
-        )),
-    }
+    Ok((wall_s, ended?))
 }
 
 /// Events per second of CPU time when the longest trace is only read.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64, LabError> {
-    context.step("reading alone", Duration::from_secs(3600));
+    context.step("reading alone", HOUR);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
     let mut reader = Reader::open(scratch.join(longest))
         .map_err(|e| LabError::unexpected("the generated trace", e))?;

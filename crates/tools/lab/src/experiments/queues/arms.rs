@@ -1,6 +1,7 @@
 //! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
 
 use super::seat::Seat;
+use crate::frame::files;
 use crate::frame::{cache_dir, Context, LabError};
 use crate::measure::peer::Peer;
 use crate::measure::ros;
@@ -376,7 +377,7 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, Lab
         .map_err(|e| LabError::program("the ROS 1 master", e))?
         .port();
     let home = work.join("ros");
-    std::fs::create_dir_all(&home).map_err(LabError::file("making", &home))?;
+    files::make_dir(&home)?;
     let mut command = Command::new("rosmaster");
     command
         .args(["--core", "-p", &port.to_string()])

@@ -4,6 +4,7 @@ use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
 use super::seat::Seat;
 use super::streams::{Arrivals, Kind};
+use crate::frame::files;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{start_all, stop_all, Peer};
 use crate::measure::stats::mean;
@@ -193,9 +194,9 @@ pub fn measure(
     let mut logs = vec![];
     for (k, arrivals) in setting.arrivals.iter().enumerate() {
         let path = PathBuf::from(format!("{}{k}.received.csv", log.display()));
-        let text = std::fs::read_to_string(&path).map_err(LabError::file("reading", &path))?;
+        let text = files::text(&path)?;
         let read = kpis::parse(&text, arrivals.due_ns.len());
-        logs.push(read.map_err(|why| LabError::unexpected(path.display().to_string(), why))?);
+        logs.push(read.map_err(|why| LabError::in_file(&path, why))?);
     }
     Ok(window.measured(setting, logs))
 }

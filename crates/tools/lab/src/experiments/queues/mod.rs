@@ -13,6 +13,7 @@ mod seat;
 pub mod streams;
 mod tables;
 
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
@@ -63,8 +64,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(context: &mut Context) -> Result<Report, LabError> {
     let work = context.dir().join("work");
-    let _ = std::fs::remove_dir_all(&work);
-    std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+    files::fresh_dir(&work)?;
     // Programs that run elsewhere read and write there, too.
     let work = work
         .canonicalize()
@@ -75,7 +75,7 @@ fn run(context: &mut Context) -> Result<Report, LabError> {
     let results = measure(context, &mut report, &work, plans)?;
     results.write(context)?;
     tables::fill(context, &mut report, &results)?;
-    std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+    files::remove_dir(&work)?;
     Ok(report)
 }
 

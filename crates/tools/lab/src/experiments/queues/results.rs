@@ -3,8 +3,8 @@
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, median, Estimate};
+use crate::frame::{Context, Estimate, LabError};
+use crate::measure::stats::{bootstrap, mean, median, RESAMPLES};
 
 /// One measurement.
 pub(super) struct Row {
@@ -161,7 +161,7 @@ impl QueueResults {
             let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
             (mean(&ratios) - 1.0) * 100.0
         };
-        Some(bootstrap(rounds, 400, rng, added))
+        Some(bootstrap(rounds, RESAMPLES, rng, added))
     }
 
     /// Writes key figures by measurement and stream, and every message.

@@ -13,6 +13,7 @@
 //! mean, in an order that the seed gives. So every stream has the table's minimum, mean and
 //! maximum, and a short one has the shape of a long one.
 
+use crate::frame::files;
 use crate::frame::rng::Rng;
 use crate::frame::LabError;
 use std::path::Path;
@@ -110,8 +111,8 @@ impl Arrivals {
     /// line that begins with a letter is a header. What comes later than `limit_ns` after the first
     /// message is left out.
     pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals, LabError> {
-        let text = std::fs::read_to_string(path).map_err(LabError::file("reading", path))?;
-        parse(&text, limit_ns).map_err(|why| LabError::unexpected(path.display().to_string(), why))
+        let text = files::text(path)?;
+        parse(&text, limit_ns).map_err(|why| LabError::in_file(path, why))
     }
 
     /// Times between messages, the first from the start.

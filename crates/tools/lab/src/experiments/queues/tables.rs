@@ -7,9 +7,9 @@ use super::results::{
 };
 use super::streams::{Spread, CAN, RADAR};
 use super::{Plan, COUNTS};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, median, Sorted};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Estimate, LabError};
+use crate::measure::stats::{mean, median, resampled, Sorted};
 use crate::plot::{lines, percentiles, Axes, Line};
 
 /// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of
@@ -290,14 +290,13 @@ fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind:
         let e = results.added(a, b, &settings, &CPU_PER_MESSAGE, &mut rng);
         if let Some(e) = e {
             let name = format!("queues.credit.{side}.{}_added", CPU_PER_MESSAGE.name);
-            report.figure(Figure::new(name, e.value, "%").interval(e.low, e.high));
+            report.figure(Figure::estimated(name, e, "%"));
         }
         for (kpi, paper, limit) in limits {
-            let figure = |name: String, e: crate::measure::stats::Estimate, paper: f64| {
-                Figure::new(name, e.value, "%")
-                    .target(Target::AtMost(limit))
+            let figure = |name: String, e: Estimate, paper: f64| {
+                Figure::estimated(name, e, "%")
+                    .at_most(limit)
                     .baseline(paper, "paper, Table V")
-                    .interval(e.low, e.high)
             };
             let name = format!("queues.credit.{side}.{}_added", kpi.name);
             if let Some(e) = results.added(a, b, &settings, &kpi, &mut rng) {
@@ -337,7 +336,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
             )
             .samples(messages as u64);
             if arm.lossless() {
-                figure.target(Target::AtMost(0.0))
+                figure.at_most(0.0)
             } else {
                 figure
             }
@@ -372,14 +371,12 @@ fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind
         if values.is_empty() {
             continue;
         }
-        let e = bootstrap(values.len(), 400, &mut rng, |pick| {
-            median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
-        });
+        let e = resampled(&values, &mut rng, median);
         let name = format!("queues.beyond_processing.{}", arm.name);
-        let mut figure = Figure::new(name, e.value, "% of a core").interval(e.low, e.high);
+        let mut figure = Figure::estimated(name, e, "% of a core");
         // The target is for the rate of Table I.
         if arm.name.starts_with("credit") && kind == RADAR.name {
-            figure = figure.target(Target::AtMost(1.0));
+            figure = figure.at_most(1.0);
         }
         if let Some((peer, value)) = peer {
             figure = figure.baseline(value, title_of(peer));

@@ -2,7 +2,7 @@
 
 use super::{Arm, Run, ARMS};
 use crate::experiments::shaping::floor::Floor;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
@@ -88,14 +88,14 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
         let mut p99 = figure("p99", late.quantile(0.99), "us");
         let mut p999 = figure("p999", late.quantile(0.999), "us");
         if arm == Arm::Onbeat {
-            wrong = wrong.target(Target::AtMost(0.0));
+            wrong = wrong.at_most(0.0);
             if let Some(us) = floor_us {
-                p999 = p999.target(Target::AtMost(TIMES_FLOOR * us));
+                p999 = p999.at_most(TIMES_FLOOR * us);
             }
             if let Some(best) = best {
                 p99 = p99.baseline(best, "the best peer");
                 if busy {
-                    p99 = p99.target(Target::AtMost(OF_BEST_PEER * best));
+                    p99 = p99.at_most(OF_BEST_PEER * best);
                 }
             }
         }

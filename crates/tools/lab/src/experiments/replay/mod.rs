@@ -109,7 +109,7 @@ fn run(context: &mut Context) -> Result<Report, LabError> {
     let arms = available(&mut report);
     let hosts = Hosts::new()?;
     for host in [Host::Sender, Host::Receiver] {
-        widen(&hosts, host)?;
+        hosts.ip(host, &["link", "set", "dev", INTERFACE, "mtu", MTU])?;
     }
     let messages = context.pick(1500, 200);
     let counts = context.pick(COUNTS, &[1, 10]);
@@ -145,17 +145,6 @@ fn available(report: &mut Report) -> Vec<Arm> {
         "it is not installed: apt-get install tcpreplay",
     );
     vec![Arm::Onbeat]
-}
-
-/// Room for packets of Table I on a host's end of the link.
-fn widen(hosts: &Hosts, host: Host) -> Result<(), LabError> {
-    let mut command = hosts.command(host, "ip");
-    command.args(["link", "set", "dev", INTERFACE, "mtu", MTU]);
-    let status = command.status().map_err(|e| LabError::program("ip", e))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(LabError::program("ip", "the link's MTU cannot be set")),
-    }
 }
 
 /// A program on each CPU that takes what it gets.

@@ -2,7 +2,8 @@
 
 use super::recording::capture;
 use crate::frame::children::{pin, Ended};
-use crate::frame::report::{Figure, Report, Target};
+use crate::frame::files;
+use crate::frame::report::{Figure, Report};
 use crate::frame::{Context, LabError};
 use serde::Deserialize;
 use std::fs::File;
@@ -72,22 +73,21 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
             let _ = std::fs::remove_file(&path);
         }
         report.figure(match what {
-            "small" => Figure::new("onbeat.rate", count as f64 / seconds, "messages/s")
-                .target(Target::AtLeast(200_000.0)),
+            "small" => {
+                Figure::new("onbeat.rate", count as f64 / seconds, "messages/s").at_least(200_000.0)
+            }
             _ => Figure::new(
                 "onbeat.bandwidth",
                 (count * bytes as u64) as f64 / seconds / 1e9,
                 "GB/s",
             )
-            .target(Target::AtLeast(1.0)),
+            .at_least(1.0),
         });
     }
     from_disk(context, report, &path, &to.to_string())?;
     let _ = std::fs::remove_file(&path);
     let most = (BUFFER + BESIDE) as f64 / 1e6;
-    report.figure(
-        Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").target(Target::AtMost(most)),
-    );
+    report.figure(Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").at_most(most));
     report.note(format!(
         "rate and bandwidth: from a file in the page cache to UDP on the loopback, loader and player on \
          one CPU, a buffer of {} MiB; packets of 106 and 60000 bytes",
@@ -116,7 +116,7 @@ fn from_disk(
         return Ok(());
     }
     let bandwidth = bytes as f64 / said.seconds() / 1e9;
-    report.figure(Figure::new("onbeat.bandwidth.disk", bandwidth, "GB/s"));
+    report.value("onbeat.bandwidth.disk", bandwidth, "GB/s");
     // What the disk gives to one that only reads.
     forget(path).map_err(LabError::file("writing", path))?;
     let begun = Instant::now();
@@ -128,7 +128,7 @@ fn from_disk(
         > 0
     {}
     let bandwidth = bytes as f64 / begun.elapsed().as_secs_f64() / 1e9;
-    report.figure(Figure::new("disk.bandwidth", bandwidth, "GB/s"));
+    report.value("disk.bandwidth", bandwidth, "GB/s");
     Ok(())
 }
 
@@ -163,19 +163,6 @@ fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended), LabEr
     command.arg("--report").arg(&out);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     pin(&mut command, 0);
-    let failed = |why: String| LabError::program("onbeat replay", why);
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(180))
-        .map_err(|e| failed(e.to_string()))?;
-    let ended = match ended {
-        Some(ended) if ended.status.success() => ended,
-        Some(ended) => return Err(failed(ended.status.to_string())),
-        None => return Err(failed("it does not end".into())),
-    };
-    let text = std::fs::read(&out).map_err(LabError::file("reading", &out))?;
-    let _ = std::fs::remove_file(&out);
-    let said = serde_json::from_slice(&text)
-        .map_err(|e| LabError::unexpected("onbeat replay's report", e))?;
-    Ok((said, ended))
+    let ended = context.succeed(&mut command, "onbeat replay", Duration::from_secs(180))?;
+    Ok((files::take_json(&out)?, ended))
 }

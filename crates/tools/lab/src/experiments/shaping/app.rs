@@ -1,5 +1,7 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
+use crate::frame::files;
+use crate::frame::programs::output;
 use crate::frame::{cache_dir, Context, LabError};
 use onbeat_document::schema::Chain;
 use onbeat_document::Model;
@@ -38,17 +40,9 @@ pub(super) fn stage(context: &Context) -> Result<PathBuf, LabError> {
     let env = context.ros_env("kilted")?;
     let build = context.source("demos/chain/build.sh")?;
     let out = cache_dir().join("lab/chain");
-    let output = Command::new(&build)
-        .arg(&env)
-        .arg(&out)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(build.display().to_string(), e))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let line = text.lines().last().unwrap_or("no message");
-        return Err(LabError::program(build.display().to_string(), line));
-    }
+    let mut command = Command::new(&build);
+    command.arg(&env).arg(&out).stdin(Stdio::null());
+    output(&mut command, &build.display().to_string(), "install g++")?;
     Ok(out.join("stage"))
 }
 
@@ -196,8 +190,7 @@ pub(super) fn onbeat(
 
 /// Reads a model.
 pub(super) fn load(path: &Path) -> Result<Model, LabError> {
-    let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
-    serde_json::from_slice(&text).map_err(|e| LabError::unexpected(path.display().to_string(), e))
+    files::json(path)
 }
 
 impl App {
@@ -262,7 +255,7 @@ impl App {
         };
         build(std::slice::from_ref(&trace), &model)?;
         self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
-        std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+        files::remove_dir(&trace)?;
         let mut traces = Vec::new();
         for run in 0..runs {
             let trace = path(&format!("trace-{run}"));
@@ -276,7 +269,7 @@ impl App {
         let profile = path("profile.json");
         build(&traces, &profile)?;
         for trace in &traces {
-            std::fs::remove_dir_all(trace).map_err(LabError::file("removing", trace))?;
+            files::remove_dir(trace)?;
         }
         Ok(profile)
     }
@@ -303,7 +296,7 @@ impl App {
 
     /// The same as a plan, with all servers' threads as normal ones.
     pub fn without_priorities(plan: &Path) -> Result<(), LabError> {
-        let fault = |e: &dyn std::fmt::Display| LabError::unexpected(plan.display().to_string(), e);
+        let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;
         let mut changed = onbeat_plan::file::read(&text).map_err(|e| fault(&e))?;
         changed.servers.iter_mut().for_each(|s| s.priority = 0);

@@ -4,6 +4,7 @@ use super::app::{load, onbeat, App};
 use super::floor::{Beside, Floor};
 use super::listener::Listener;
 use super::results::ArmResults;
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Raw};
@@ -84,8 +85,7 @@ impl<'a> Arm<'a> {
     /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
     fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>, LabError> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
-        let read = onbeat_plan::file::read(&text)
-            .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+        let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
         // Where a shaper holds the output, the unshaped latency of each execution is known. With LET
         // an output waits for the end of its period: that is no band behind the worst case.
         let mut outputs = read.outputs.iter();
@@ -250,9 +250,7 @@ impl Arm<'_> {
         };
         let said =
             serde_json::from_str(&said).map_err(|e| LabError::unexpected("onbeat shape", e))?;
-        let text =
-            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
-        let _ = std::fs::remove_file(&samples);
+        let text = files::take_text(&samples)?;
         Ok(Ok(Reported {
             said,
             samples: text,

@@ -2,6 +2,7 @@
 
 use super::app::DOMAIN;
 use crate::frame::children::Guarded;
+use crate::frame::files;
 use crate::frame::{Context, LabError};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -35,9 +36,7 @@ impl Listener {
         self.child
             .end(libc::SIGTERM)
             .map_err(|e| LabError::program("the listener", e))?;
-        let text =
-            std::fs::read_to_string(&self.log).map_err(LabError::file("reading", &self.log))?;
-        let _ = std::fs::remove_file(&self.log);
+        let text = files::take_text(&self.log)?;
         let item = |line: &str| {
             let mut cells = line.split(',').skip(1).map(|c| c.parse().ok());
             Some((cells.next()??, cells.next()??))

@@ -259,7 +259,7 @@ max | jitter",
                 figure.baseline(theirs, "thesis, Table 4.4")
             });
         }
-        report.figure(Figure::new(format!("parking.{file}.jitter"), jitter, "ms"));
+        report.value(format!("parking.{file}.jitter"), jitter, "ms");
     }
     report.tables.push(table);
 }
@@ -270,11 +270,11 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
         return;
     };
     if let Some(normal) = measured.find("normal") {
-        report.figure(Figure::new(
+        report.value(
             "shaping.jitter_ratio_to_normal_threads",
             normal.jitter_ms() / one.jitter_ms().max(1e-6),
             "1",
-        ));
+        );
     }
     let Some(base) = measured.find("fifo") else {
         return;
@@ -284,7 +284,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
         Figure::new("shaping.jitter_ratio", ratio, "1").baseline(259.0, "thesis, Table 4.4"),
     );
     let ratio = base.full_jitter_ms() / one.full_jitter_ms().max(1e-6);
-    report.figure(Figure::new("shaping.full_jitter_ratio", ratio, "1"));
+    report.value("shaping.full_jitter_ratio", ratio, "1");
     let one_worst = one.sorted().quantile(1.0);
     let worst = one_worst / base.sorted().quantile(1.0) - 1.0;
     report.figure(
@@ -292,7 +292,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     );
     // The profile ran at SCHED_FIFO too, and its worst case determines the slot.
     let added = (one_worst / profiled_ms - 1.0) * 100.0;
-    report.figure(Figure::new("shaping.worst_added_to_profile", added, "%"));
+    report.value("shaping.worst_added_to_profile", added, "%");
     if let Some(three) = measured.find("three_bands") {
         let added = three.sorted().mean() / base.sorted().mean() - 1.0;
         report.figure(
@@ -332,9 +332,9 @@ fn same_executions(report: &mut Report, measured: &Measured) {
         table.row(row);
         let added = |p: (f64, f64)| (p.1 / p.0.max(1e-6) - 1.0) * 100.0;
         let name = |what: &str| format!("parking.{file}.{what}");
-        report.figure(Figure::new(name("average_added"), added(pairs[0]), "%"));
-        report.figure(Figure::new(name("worst_added"), added(pairs[1]), "%"));
-        report.figure(Figure::new(name("unshaped_jitter_ratio"), ratio, "1"));
+        report.value(name("average_added"), added(pairs[0]), "%");
+        report.value(name("worst_added"), added(pairs[1]), "%");
+        report.value(name("unshaped_jitter_ratio"), ratio, "1");
     }
     report.tables.push(table);
 }

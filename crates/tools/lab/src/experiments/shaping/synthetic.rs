@@ -6,7 +6,8 @@ use super::figures;
 use super::results::ArmResults;
 use super::targets;
 use super::Profiles;
-use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::files;
+use crate::frame::report::{number, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
@@ -24,9 +25,8 @@ const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
 /// Names and slots of a plan's servers, as text.
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
-    let text = std::fs::read_to_string(plan).map_err(LabError::file("reading", plan))?;
-    let plan = onbeat_plan::file::read(text.as_bytes())
-        .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+    let text = files::text(plan)?;
+    let plan = onbeat_plan::file::read(text.as_bytes()).map_err(|e| LabError::in_file(plan, e))?;
     let list = |s: &onbeat_plan::schema::Server| {
         let slots: Vec<String> = s
             .slots_ms
@@ -143,16 +143,12 @@ pub(super) fn motivation(
             row.extend(paper);
             table.row(row);
             let file = arm.name.replace(' ', "_").to_lowercase();
-            report.figure(Figure::new(
-                format!("motivation.{load}.{file}.max"),
-                longest,
-                "ms",
-            ));
-            report.figure(Figure::new(
+            report.value(format!("motivation.{load}.{file}.max"), longest, "ms");
+            report.value(
                 format!("motivation.{load}.{file}.jitter"),
                 result.full_jitter_ms(),
                 "ms",
-            ));
+            );
         }
     }
     report.tables.push(table);
@@ -200,7 +196,7 @@ pub(super) fn beside(
             ("full_jitter", result.full_jitter_ms()),
             ("jitter", result.jitter_ms()),
         ] {
-            report.figure(Figure::new(format!("{part}.{file}.{what}"), value, "ms"));
+            report.value(format!("{part}.{file}.{what}"), value, "ms");
         }
     }
     report.tables.push(table);
@@ -264,11 +260,11 @@ pub(super) fn asynchronous(
         row.extend(values.map(|v| format!("{v:.3}")));
         table.row(row);
         let file = arm.name.replace(' ', "_").to_lowercase();
-        report.figure(Figure::new(
+        report.value(
             format!("async.{file}.heard_jitter"),
             half(0.995, 0.005),
             "ms",
-        ));
+        );
     }
     report.tables.push(table);
     figures::plot(
@@ -421,16 +417,12 @@ pub(super) fn overshoot(
             format!("{:.3}", result.jitter_ms()),
         ]);
         let inside = result.inside() * 100.0;
-        report.figure(Figure::new(
-            format!("overshoot.{}.in_slot", arm.name),
-            inside,
-            "%",
-        ));
-        report.figure(Figure::new(
+        report.value(format!("overshoot.{}.in_slot", arm.name), inside, "%");
+        report.value(
             format!("overshoot.{}.late", arm.name),
             result.late as f64,
             "1",
-        ));
+        );
         targets::late(report, &arm.name, result, 2);
     }
     report.tables.push(table);

@@ -1,13 +1,13 @@
 //! What one probe hit costs, by the instruction it sits on, with and without the placement logic.
 
 use crate::frame::children::Guarded;
-use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, range, Figure, Report, Table};
+use crate::frame::{Context, Estimate, LabError};
 use crate::measure::arms::{interleave, ArmSamples};
-use crate::measure::stats::{mean, Estimate};
+use crate::measure::stats::mean;
 use crate::measure::uprobe::Uprobe;
 use crate::measure::{native, ros};
-use crate::plot::{bars, Bar};
+use crate::plot::bars;
 use onbeat_record::elf::Symbols;
 use onbeat_record::placement::{place, Place, Placement};
 use onbeat_record::probes::{Distribution, Library, PROBES};
@@ -180,11 +180,11 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>, LabError> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
     })
-    .map_err(|e| LabError::unexpected(program.display().to_string(), e))?;
+    .map_err(|e| LabError::in_file(program, e))?;
     let lookup = |name: &str| {
-        symbols.get(name).ok_or_else(|| {
-            LabError::unexpected(program.display().to_string(), format!("no symbol {name}"))
-        })
+        symbols
+            .get(name)
+            .ok_or_else(|| LabError::in_file(program, format!("no symbol {name}")))
     };
     let mut spots = vec![];
     for (form, _) in FORMS {
@@ -226,12 +226,8 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
     let cost = |form: &str, kind: &str| {
         let bare = index(format!("{form}.bare"))?;
         let arm = index(format!("{form}.{kind}"))?;
-        let e = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
-        Some(Estimate {
-            value: e.value / 1000.0,
-            low: e.low / 1000.0,
-            high: e.high / 1000.0,
-        })
+        let ns = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
+        Some(ns.map(|ns| ns / 1000.0))
     };
     let of_form = |(form, title): (&'static str, &'static str)| {
         Some(FormCost {
@@ -250,20 +246,16 @@ fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
         "instruction probed | there | 95 % interval | with placement",
     );
     for f in forms {
-        let figure = |name: String, e: &Estimate| {
-            Figure::new(name, e.value, "us")
-                .interval(e.low, e.high)
-                .samples(rounds)
-        };
-        report.figure(figure(format!("hit.{}", f.form), &f.there));
-        if let Some(placed) = &f.placed {
+        let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
+        report.figure(figure(format!("hit.{}", f.form), f.there));
+        if let Some(placed) = f.placed {
             let name = format!("hit.{}.placed", f.form);
             report.figure(figure(name, placed).baseline(f.there.value, "probe at the entry"));
         }
         table.row([
             f.title.to_string(),
             number(f.there.value),
-            format!("{} .. {}", number(f.there.low), number(f.there.high)),
+            range((f.there.low, f.there.high)),
             f.placed.map(|p| number(p.value)).unwrap_or_default(),
         ]);
     }
@@ -271,24 +263,18 @@ fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
 }
 
 fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<(), LabError> {
-    let bar = |e: &Estimate| Bar {
-        value: e.value,
-        low: e.low,
-        high: e.high,
-    };
     let categories: Vec<String> = forms.iter().map(|f| f.form.to_string()).collect();
-    let there = forms.iter().map(|f| bar(&f.there)).collect();
+    let there = forms.iter().map(|f| f.there).collect();
     let placed = forms
         .iter()
-        .map(|f| f.placed.as_ref().map_or(Bar::plain(0.0), bar))
-        .collect();
+        .map(|f| f.placed.unwrap_or(Estimate::exact(0.0)));
     let svg = bars(
         "Cost of one probe hit by instruction",
         "us per hit",
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("with placement".into(), placed),
+            ("with placement".into(), placed.collect()),
         ],
         None,
     )?;
@@ -344,7 +330,7 @@ fn function_spots(
         .filter_map(|p| p.symbols.first().copied())
         .collect();
     let symbols = Symbols::read(library, false, |name| wanted.contains(&name))
-        .map_err(|e| LabError::unexpected(library.display().to_string(), e))?;
+        .map_err(|e| LabError::in_file(library, e))?;
     let mut spots = vec![];
     let mut places: Vec<(&'static str, Place)> = vec![];
     for name in wanted {
@@ -438,7 +424,7 @@ fn table_of_placements(
         let symbols = Symbols::read(&path, false, |name| {
             rows().any(|p| p.symbols.contains(&name))
         })
-        .map_err(|e| LabError::unexpected(path.display().to_string(), e))?;
+        .map_err(|e| LabError::in_file(&path, e))?;
         for row in rows() {
             let found = row.symbols.iter().filter_map(|s| symbols.get(s));
             for function in found.take(if row.all { usize::MAX } else { 1 }) {
@@ -459,7 +445,7 @@ fn table_of_placements(
             placed_stepped.into(),
             "probes",
         )
-        .baseline(at_entry.into(), "probe at the entry")
+        .baseline(f64::from(at_entry), "probe at the entry")
         .samples(probes.into()),
     );
     Ok(())

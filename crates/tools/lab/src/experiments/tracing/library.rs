@@ -2,7 +2,7 @@
 //! and with LTTng.
 
 use super::lttng::Lttng;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, ArmSamples};
 use crate::measure::recorder::recorded;
@@ -175,7 +175,7 @@ fn figures(
         let figure = Figure::new(format!("{id}.{name}"), median, "ns");
         let figure = figure.samples(samples.rounds() as u64);
         report.figure(match arm {
-            PRELOAD if calls > 1 => figure.target(Target::AtMost(100.0)),
+            PRELOAD if calls > 1 => figure.at_most(100.0),
             _ => figure,
         });
         medians.push(median);

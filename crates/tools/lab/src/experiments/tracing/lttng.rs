@@ -2,6 +2,7 @@
 //! nodes on rcl (rcl_publish, rmw_publish, rmw_take, rcl_take).
 
 use crate::frame::children::Guarded;
+use crate::frame::programs::{output, quiet};
 use crate::frame::{Context, LabError};
 use crate::measure::native;
 use std::path::{Path, PathBuf};
@@ -40,12 +41,8 @@ impl Lttng {
         let mut daemon = None;
         if !is_up() {
             let mut command = Command::new("lttng-sessiond");
-            command
-                .args(["--no-kernel", "--quiet"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped());
-            let mut child = context.spawn(&mut command)?;
+            command.args(["--no-kernel", "--quiet"]);
+            let mut child = context.spawn(quiet(&mut command))?;
             let begin = Instant::now();
             while !is_up() {
                 if !child.running() || begin.elapsed() > START {
@@ -113,17 +110,12 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Runs a program to its end; what it writes.
 fn run(words: &[&str]) -> Result<String, LabError> {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(words[0], e))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().next().unwrap_or("no message");
-    Err(LabError::program(words[0], line.to_string()))
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    output(
+        &mut command,
+        words[0],
+        "install lttng-tools and babeltrace2",
+    )
 }

@@ -2,7 +2,9 @@
 //! (the parking demo and SYN together, as in the thesis' section 3.7).
 
 use crate::frame::children::Guarded;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::files;
+use crate::frame::programs::quiet;
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::recorder::{recorded, Recorded};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
@@ -10,7 +12,7 @@ use onbeat_time::clock;
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Both applications, then what they used (bash's `times` says it for all children waited for), and
@@ -47,7 +49,8 @@ pub fn measure(
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);
     let stats = RunStats::enable()?;
-    let mut child = start(context, &[], &dir, &times, seconds)?;
+    let mut command = command(context, &[], &dir, &times, seconds)?;
+    let mut child = context.spawn(quiet(&mut command))?;
     let watched = watch(&mut child);
     drop(stats);
     let used = child
@@ -61,7 +64,7 @@ pub fn measure(
     }
     let recorded = recorded(&dir)?;
     let apps_s = app_cpu_s(&times)?;
-    let codes = std::fs::read_to_string(&times).map_err(LabError::file("reading", &times))?;
+    let codes = files::text(&times)?;
     if codes.lines().last() != Some("0 0") {
         // Their work was done all the same, and its cost counts.
         report.note(format!(
@@ -90,12 +93,8 @@ pub fn of_library(
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);
-    let mut child = start(context, &["--preload"], &dir, &times, seconds)?;
-    let ended = child.wait(limit);
-    if !matches!(ended, Ok(Some(ended)) if ended.status.success()) {
-        let why = format!("it did not end well{}", child.said());
-        return Err(LabError::program("onbeat record --preload", why));
-    }
+    let mut command = command(context, &["--preload"], &dir, &times, seconds)?;
+    context.succeed(quiet(&mut command), "onbeat record --preload", limit)?;
     let manifest = recorded(&dir)?.manifest;
     let apps_s = app_cpu_s(&times)?;
     let probes = manifest.observed.probes.iter();
@@ -106,21 +105,21 @@ pub fn of_library(
     let share = hits as f64 * event_us / 1e6 / apps_s * 100.0;
     report.figure(
         Figure::new("usage.library", share, "% of apps")
-            .target(Target::AtMost(0.05))
+            .at_most(0.05)
             .baseline(0.3, "thesis, section 3.7")
             .samples(hits),
     );
     Ok(())
 }
 
-/// Starts the recorder with both applications.
-fn start(
+/// The recorder with both applications.
+fn command(
     context: &Context,
     words: &[&str],
     dir: &Path,
     times: &Path,
     seconds: u32,
-) -> Result<Guarded, LabError> {
+) -> Result<Command, LabError> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let (parking, syn) = (
         context.source("demos/parking/run.py")?,
@@ -136,11 +135,8 @@ fn start(
         .args([&python, &parking])
         .arg(seconds.to_string())
         .arg(&syn)
-        .arg(times)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    context.spawn(&mut command)
+        .arg(times);
+    Ok(command)
 }
 
 /// Reads what the recorder uses until it ends.
@@ -189,7 +185,7 @@ fn cpu_s_of(pid: u32) -> Option<f64> {
 
 /// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.
 fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+    let text = files::text(file)?;
     let seconds = |word: &str| {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
         Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
@@ -201,10 +197,7 @@ fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
         .unwrap_or_default();
     match parts {
         Some(p) if p.len() == 2 => Ok(p[0] + p[1]),
-        _ => Err(LabError::unexpected(
-            file.display().to_string(),
-            format!("'{}'", text.trim()),
-        )),
+        _ => Err(LabError::in_file(file, format!("'{}'", text.trim()))),
     }
 }
 
@@ -309,7 +302,7 @@ fn figures(
     let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
     let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
     let share = |s: f64| s / apps_s * 100.0;
-    report.figure(Figure::new("usage.apps_cpu", apps_s / observed_s, "cores"));
+    report.value("usage.apps_cpu", apps_s / observed_s, "cores");
     report.figure(
         Figure::new("usage.probes_bpf", share(bpf_s), "% of apps")
             .baseline(0.3, "thesis, section 3.7")
@@ -325,15 +318,13 @@ fn figures(
             share(bpf_s + trap_s),
             "% of apps",
         )
-        .target(Target::AtMost(0.15))
+        .at_most(0.15)
         .baseline(0.3, "thesis, section 3.7 (without traps)")
         .samples(runs),
     );
     if watched.steady_s > 0.0 {
         let steady = watched.steady_cpu_s / watched.steady_s * 100.0;
-        report.figure(
-            Figure::new("usage.recorder", steady, "% of a core").target(Target::AtMost(1.0)),
-        );
+        report.figure(Figure::new("usage.recorder", steady, "% of a core").at_most(1.0));
     }
     report.figure(
         Figure::new(
@@ -341,18 +332,16 @@ fn figures(
             recorded.bytes as f64 / 1e6 * 60.0 / observed_s,
             "MB per 60 s",
         )
-        .target(Target::AtMost(3.0))
+        .at_most(3.0)
         .baseline(9.0, "thesis, section 3.7"),
     );
-    report.figure(Figure::new(
+    report.value(
         "usage.events",
         manifest.written.events as f64 / observed_s,
         "events/s",
-    ));
-    let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();
-    report.figure(
-        Figure::new("usage.events_lost", lost as f64, "events").target(Target::AtMost(0.0)),
     );
+    let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();
+    report.figure(Figure::new("usage.events_lost", lost as f64, "events").at_most(0.0));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::peers::{Peers, Program};
 use super::samples::Sample;
 use super::session::Run;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use std::time::Duration;
@@ -65,10 +65,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     report.tables.push(table);
     report.figure(
         Figure::new("handover.p50", beyond.quantile(0.5), "ns")
-            .target(Target::AtMost(25.0))
+            .at_most(25.0)
             .samples(samples.len() as u64),
     );
-    report.figure(Figure::new("handover.switches", usage.switches, "switches"));
+    report.value("handover.switches", usage.switches, "switches");
     report.note(format!(
         "hand-over: each of {} samples is the mean of {TASKS} tasks; the cost of stepping the chain is in it",
         samples.len()

@@ -1,6 +1,7 @@
 //! Which peers there are, how their programs are built, and what each needs to run.
 
 use crate::frame::children::{self, Guarded};
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError};
 use crate::measure::{native, ros};
@@ -341,7 +342,7 @@ fn cyclone(sources: &Path, program: &str) -> Result<PathBuf, LabError> {
     }
     let idl = sources.join("cyclonedds/message.idl");
     let generated = cache_dir().join("lab/cyclonedds");
-    std::fs::create_dir_all(&generated).map_err(LabError::file("making", &generated))?;
+    files::make_dir(&generated)?;
     let output = Command::new("idlc")
         .args(["-x", "final"])
         .arg(&idl)

@@ -5,10 +5,10 @@ use super::group::Group;
 use super::peers::{Peers, Program};
 use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Estimate, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
-use crate::plot::{bars, percentiles, Bar};
+use crate::plot::{bars, percentiles};
 use std::time::Duration;
 
 const RATE_HZ: f64 = 30.0;
@@ -169,7 +169,10 @@ fn summarise(
             Figure::new(format!("pipeline.{}.p50", realisation.id), v.p50, "us")
                 .samples(v.count as u64),
         );
-        switched.push((realisation.name.to_string(), vec![Bar::plain(switches)]));
+        switched.push((
+            realisation.name.to_string(),
+            vec![Estimate::exact(switches)],
+        ));
         series.push((realisation.name, samples.pooled(w)));
     }
     report.tables.push(table);

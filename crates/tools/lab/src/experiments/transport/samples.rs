@@ -20,8 +20,8 @@ pub struct Sample {
 pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {
-        LabError::unexpected(
-            file.display().to_string(),
+        LabError::in_file(
+            &file,
             format!("{} bytes are no whole number of samples", bytes.len()),
         )
     })

@@ -5,7 +5,7 @@ use super::latency::latency_us;
 use super::peers::{self, Arm, Peers};
 use super::samples::Sample;
 use super::session::{Place, Run, Session, StallResults};
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::plot::percentiles;
@@ -166,19 +166,16 @@ fn summarise(
     };
     for (name, q, target) in [("p50", 0.5, None), ("p99", 0.99, Some(3.0))] {
         let ratio = samples.quantile_ratio(FUTEX, ONBEAT, q, &mut rng);
-        let mut figure = Figure::new(format!("stall.{name}_ratio"), ratio.value, "1")
-            .interval(ratio.low, ratio.high)
-            .samples(n);
+        let mut figure = Figure::estimated(format!("stall.{name}_ratio"), ratio, "1").samples(n);
         if let Some(limit) = target {
-            figure = figure.target(Target::AtMost(limit));
+            figure = figure.at_most(limit);
         }
         if peer(q) > 0.0 {
             figure = figure.baseline(peer(q), "iceoryx2's blocking send");
         }
         report.figure(figure);
     }
-    let mut cpu =
-        Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").target(Target::AtMost(0.5));
+    let mut cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
     if waiting[ICEORYX2].1 > 0.0 {
         cpu = cpu.baseline(share(ICEORYX2), "iceoryx2's blocking send");
     }

@@ -4,7 +4,7 @@ use super::latency::{latency_us, rate_hz};
 use super::peers::{self, Arm, Peers};
 use super::runner::Runner;
 use super::session::{Place, Run};
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
@@ -132,13 +132,8 @@ fn busy(context: &Context, report: &mut Report, arms: &[Arm], samples: &ArmSampl
     }
     let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut context.rng("busy"));
     report.figure(
-        Figure::new(
-            format!("busy.subscribers.{count}.p50_ratio"),
-            ratio.value,
-            "1",
-        )
-        .target(Target::AtMost(1.0))
-        .interval(ratio.low, ratio.high)
-        .samples(n as u64),
+        Figure::estimated(format!("busy.subscribers.{count}.p50_ratio"), ratio, "1")
+            .at_most(1.0)
+            .samples(n as u64),
     );
 }

@@ -188,13 +188,9 @@ impl Judged {
         let mut waits: Vec<LockWait<'_>> = recorded.iter().flat_map(Recorded::lock_waits).collect();
         waits.sort_by_key(|w| std::cmp::Reverse(w.length()));
         let name = |what: &str| format!("cause.{}.{what}", middleware.part());
-        report.figure(Figure::new(name("lock_waits"), waits.len() as f64, "1"));
+        report.value(name("lock_waits"), waits.len() as f64, "1");
         let longest = waits.first().map_or(0, LockWait::length);
-        report.figure(Figure::new(
-            name("lock_wait_max"),
-            longest as f64 / 1e6,
-            "ms",
-        ));
+        report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
         let head = "middleware | run | pattern | waits | for, ms | lock held by | which ran, ms | \
 was ready in vain, ms | the inhibitor had the core, % | M4 max, ms";
         let title = "Locks for which a main thread slept for 1 ms or longer (the longest)";

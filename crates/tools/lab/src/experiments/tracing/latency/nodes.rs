@@ -1,6 +1,7 @@
 //! The two nodes: their program, what they write down, and what recordings of them had.
 
 use super::super::lttng::Lttng;
+use crate::frame::files;
 use crate::frame::LabError;
 use onbeat_trace::Manifest;
 use std::path::Path;
@@ -44,7 +45,7 @@ impl RecordedEvents {
 }
 
 pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+    let text = files::text(file)?;
     text.lines()
         .map(|line| {
             let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
@@ -55,10 +56,7 @@ pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
                     sent_ns,
                     received_ns,
                 }),
-                _ => Err(LabError::unexpected(
-                    file.display().to_string(),
-                    format!("line '{line}'"),
-                )),
+                _ => Err(LabError::in_file(file, format!("line '{line}'"))),
             }
         })
         .collect()

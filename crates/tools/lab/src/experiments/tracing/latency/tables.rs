@@ -2,7 +2,7 @@
 
 use super::figures::Added;
 use super::{Cell, From, Policy, OFF, ONBEAT};
-use crate::frame::report::{number, Table};
+use crate::frame::report::{number, range, Table};
 
 /// Latency of both arms and what recording adds, a row for each cell.
 pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -> Table {
@@ -27,7 +27,7 @@ p99 ratio",
         }
         row.extend([
             number(added.mean.value),
-            format!("{} .. {}", number(added.mean.low), number(added.mean.high)),
+            range((added.mean.low, added.mean.high)),
             number(added.p50.value),
             number(added.p99_ratio.value),
         ]);

@@ -4,7 +4,7 @@ use super::{Cell, Measured, SIZES};
 use crate::experiments::transport::peers::{self, Program};
 use crate::experiments::transport::session::Place;
 use crate::experiments::transport::size_id;
-use crate::frame::report::{Figure, Report, Target};
+use crate::frame::report::{Figure, Report};
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, Sorted};
 
@@ -28,11 +28,7 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
             "messages",
         )
         .samples(of(&|c| c.sent));
-        report.figure(if ours {
-            figure.target(Target::AtMost(0.0))
-        } else {
-            figure
-        });
+        report.figure(if ours { figure.at_most(0.0) } else { figure });
     }
 }
 
@@ -52,9 +48,8 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     for (name, q) in [("p50", 0.5), ("p99", 0.99)] {
         let ratio = both.quantile_ratio(0, 1, q, &mut rng);
         report.figure(
-            Figure::new(format!("wakeup.{id}.{name}_ratio"), ratio.value, "1")
-                .target(Target::AtMost(1.2))
-                .interval(ratio.low, ratio.high)
+            Figure::estimated(format!("wakeup.{id}.{name}_ratio"), ratio, "1")
+                .at_most(1.2)
                 .samples(n),
         );
     }
@@ -77,9 +72,8 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     };
     let (floor, flat) = (spread(futex), spread(ours));
     report.figure(
-        Figure::new(format!("flat.{id}.p50_spread"), flat.value, "1")
-            .target(Target::AtMost(1.1))
-            .interval(flat.low, flat.high)
+        Figure::estimated(format!("flat.{id}.p50_spread"), flat, "1")
+            .at_most(1.1)
             .baseline(floor.value, "futex, which has no payload"),
     );
 }
@@ -100,16 +94,15 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
             continue;
         }
         let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
-        let mut figure = Figure::new(
+        let mut figure = Figure::estimated(
             format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes)),
-            ratio.value,
+            ratio,
             "1",
         )
-        .interval(ratio.low, ratio.high)
         .samples(v.len() as u64);
         // The target is for processes.
         if matches!(measured.setting.place, Place::Processes(_)) {
-            figure = figure.target(Target::AtMost(1.0));
+            figure = figure.at_most(1.0);
         }
         report.figure(figure);
     }

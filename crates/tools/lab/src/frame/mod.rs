@@ -13,6 +13,7 @@ pub mod report;
 mod results;
 pub mod rng;
 mod run;
+pub mod size;
 mod watchdog;
 
 pub use context::{cache_dir, Context, Options};

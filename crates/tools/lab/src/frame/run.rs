@@ -8,7 +8,6 @@ use super::report::{self, Figure};
 use super::results::RunFacts;
 use super::watchdog::Watchdog;
 use super::{Context, Experiment, Extra, LabError, Options, Results};
-use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs an experiment and writes its results; returns them for printing.
@@ -129,6 +128,7 @@ mod tests {
     use crate::frame::Report;
     use crate::measure::arms;
     use crate::plot;
+    use std::fs;
     use std::path::Path;
 
     const TRIVIAL: Experiment = Experiment {

@@ -32,6 +32,12 @@ pub fn loader_path(env: &Path) -> String {
         .join(":")
 }
 
+/// The libraries of the messages of std_msgs.
+pub const STD_MSGS: [&str; 2] = [
+    "std_msgs__rosidl_typesupport_c",
+    "std_msgs__rosidl_generator_c",
+];
+
 /// Arguments to compile and link a C program that uses rcl and the named libraries.
 pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>, LabError> {
     let include = env.join("include");

@@ -14,11 +14,11 @@ mod programs;
 mod results;
 mod run;
 
-use super::shaping::floor;
 use crate::frame::programs::output;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
+use crate::measure::floor;
 use condition::Condition;
 use programs::{Middleware, Programs, MIDDLEWARES};
 use results::Arm;

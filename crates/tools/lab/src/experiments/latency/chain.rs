@@ -3,11 +3,11 @@
 use super::group::{since_due_us, transport_us, Group, Node, Run};
 use super::tell::{self, Series};
 use super::{rate_hz, SIZES};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::Report;
+use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{Peers, ROS2};
 use std::time::Duration;
 
 /// Bytes of an answer.

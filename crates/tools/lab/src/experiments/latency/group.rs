@@ -1,9 +1,9 @@
 //! Nodes that run together: processes of the `transport` peers, in roles.
 
-use crate::experiments::transport::samples::{self, Sample};
 use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

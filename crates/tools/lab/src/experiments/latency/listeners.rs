@@ -4,11 +4,11 @@
 use super::group::{transport_us, Group, Node, Run};
 use super::rate_hz;
 use super::tell::{self, Series};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{Peers, ROS2};
 use std::time::Duration;
 
 /// Numbers of listeners.

@@ -11,9 +11,9 @@ mod remote;
 mod sizes;
 mod tell;
 
-use super::transport::peers::{Arm, Peers, CYCLONE, FAST, ROS2};
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
+use crate::measure::transport::{Arm, Peers, CYCLONE, FAST, ROS2};
 
 /// Sizes of messages, bytes: 256 B to 4 MiB, as in the paper.
 const SIZES: [usize; 8] = [

@@ -3,12 +3,12 @@
 
 use super::group::{transport_us, Group, Node, Run};
 use super::tell::{self, Series};
-use crate::experiments::link::hosts::{Host, Hosts, Limit};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::size_name;
 use crate::frame::report::Report;
+use crate::frame::size::size_name;
 use crate::frame::{cache_dir, Context, LabError};
+use crate::measure::hosts::{Host, Hosts, Limit};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
 

@@ -4,11 +4,11 @@
 use super::group::{busy, transport_us, Group, Node, Run};
 use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::size_name;
 use crate::frame::report::{Figure, Report};
+use crate::frame::size::size_name;
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
 

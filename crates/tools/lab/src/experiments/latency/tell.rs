@@ -1,7 +1,7 @@
 //! Tables and pictures of latencies over sizes.
 
-use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};

@@ -1,8 +1,8 @@
 //! What is compared, and what each needs.
 
-use super::hosts::{Host, Limit};
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError};
+use crate::measure::hosts::{Host, Limit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

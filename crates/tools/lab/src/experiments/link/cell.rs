@@ -1,11 +1,11 @@
 //! One run: programs on both hosts, what they measured, and what it cost all CPUs.
 
 use super::arms::{Arm, Arms};
-use super::capture::{Capture, Packet, Seen};
-use super::hosts::{Host, Hosts, INTERFACE};
 use crate::frame::children;
 use crate::frame::files;
 use crate::frame::{Context, LabError};
+use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use onbeat_proc::system::CpuTicks;
 use std::cell::RefCell;

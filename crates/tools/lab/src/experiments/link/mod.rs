@@ -3,11 +3,9 @@
 
 mod arms;
 mod bound;
-pub mod capture;
 mod cell;
 mod connections;
 mod consumers;
-pub mod hosts;
 mod judge;
 mod network;
 mod order;
@@ -18,9 +16,9 @@ mod window;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::measure::hosts::Hosts;
 use arms::Arms;
 use cell::Field;
-use hosts::Hosts;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

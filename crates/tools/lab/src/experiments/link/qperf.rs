@@ -1,8 +1,8 @@
 //! qperf, with which the thesis measured: half of a round trip over TCP.
 
 use super::cell::Field;
-use super::hosts::Host;
 use crate::frame::LabError;
+use crate::measure::hosts::Host;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
 use super::seat::Seat;
-use super::streams::{Arrivals, Kind};
 use crate::frame::files;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{start_all, stop_all, Peer};
 use crate::measure::stats::mean;
+use crate::measure::streams::{Arrivals, Kind};
 use onbeat_proc::system::{self, CpuTicks};
 use onbeat_time::clock;
 use std::path::{Path, PathBuf};

@@ -10,20 +10,19 @@ mod cell;
 pub mod kpis;
 mod results;
 mod seat;
-pub mod streams;
 mod tables;
 
 use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
+use crate::measure::streams::{Arrivals, Kind, Spread, CAN, RADAR};
 use arms::{Programs, ARMS};
 use cell::Setting;
 use results::{QueueResults, Row};
 use seat::Seat;
 use std::path::Path;
 use std::time::Duration;
-use streams::{Arrivals, Kind, Spread, CAN, RADAR};
 
 /// Parallel streams in the paper's tables.
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];

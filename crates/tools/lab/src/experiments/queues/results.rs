@@ -238,8 +238,8 @@ impl QueueResults {
 #[cfg(test)]
 mod tests {
     use super::super::kpis::StreamKpis;
-    use super::super::streams::{Arrivals, RADAR};
     use super::*;
+    use crate::measure::streams::{Arrivals, RADAR};
 
     fn row(setting: usize, arm: &str, round: usize, cpu: f64) -> Row {
         let measured = Measured {

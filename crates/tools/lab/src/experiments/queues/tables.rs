@@ -5,11 +5,11 @@ use super::cell::Setting;
 use super::results::{
     Kpi, QueueResults, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM,
 };
-use super::streams::{Spread, CAN, RADAR};
 use super::{Plan, COUNTS};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, LabError};
 use crate::measure::stats::{mean, median, resampled, Sorted};
+use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
 /// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of

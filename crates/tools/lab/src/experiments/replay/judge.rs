@@ -1,9 +1,9 @@
 //! Figures, tables and plots of what arrived.
 
 use super::{Arm, Run, ARMS};
-use crate::experiments::shaping::floor::Floor;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
+use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 

@@ -9,14 +9,14 @@ mod judge;
 mod rate;
 mod recording;
 
-use super::link::capture::{Capture, Packet, Seen};
-use super::link::hosts::{Host, Hosts, INTERFACE};
-use super::queues::streams::RADAR;
-use super::shaping::floor::{Beside, Floor};
 use crate::frame::children::{real_time, Guarded};
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
+use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::floor::{Beside, Floor};
+use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::stats::Sorted;
+use crate::measure::streams::RADAR;
 use recording::Recording;
 use std::io;
 use std::process::{Command, Stdio};
@@ -229,8 +229,8 @@ fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::capture::Mark;
     use super::*;
+    use crate::measure::capture::Mark;
 
     #[test]
     fn lost_misplaced_and_late_packets_are_told() {

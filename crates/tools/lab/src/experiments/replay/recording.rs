@@ -1,8 +1,8 @@
 //! The recording that all arms play: a capture of UDP packets with marks.
 
-use super::super::queues::streams::{Arrivals, Kind};
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
+use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
 /// Ethernet, IP and UDP before the payload.
@@ -120,8 +120,8 @@ fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::link::capture::marks;
     use super::*;
+    use crate::measure::capture::marks;
 
     #[test]
     fn a_packet_carries_its_mark_where_the_capture_looks() {

@@ -1,7 +1,6 @@
 //! Arms: an application under a plan, run in turns with others.
 
 use super::app::{load, onbeat, App};
-use super::floor::{Beside, Floor};
 use super::listener::Listener;
 use super::results::ArmResults;
 use crate::frame::files;
@@ -9,6 +8,7 @@ use crate::frame::report::Report;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Raw};
 use crate::measure::arms::schedule;
+use crate::measure::floor::{Beside, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

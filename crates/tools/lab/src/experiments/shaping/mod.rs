@@ -8,7 +8,6 @@
 mod app;
 mod arm;
 mod figures;
-pub(super) mod floor;
 mod listener;
 mod parking;
 mod results;
@@ -17,6 +16,7 @@ mod targets;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::measure::floor;
 use std::path::PathBuf;
 
 /// A part adds its tables and figures to the report.

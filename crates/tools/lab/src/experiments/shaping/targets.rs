@@ -1,9 +1,9 @@
 //! The promises of shaping, each beside its target (issue of the second step, section 3).
 
 use super::arm::Arm;
-use super::floor;
 use super::results::ArmResults;
 use crate::frame::report::{Figure, Report};
+use crate::measure::floor;
 
 /// One band's jitter, of the same executions' unshaped one.
 const JITTER_PART: f64 = 250.0;

@@ -1,10 +1,10 @@
 //! Several processes that are one program.
 
-use super::samples::{self, Sample};
 use super::session::Run;
 use crate::frame::children;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

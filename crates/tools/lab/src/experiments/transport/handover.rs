@@ -1,12 +1,12 @@
 //! The cost of a task in a chain beyond its own work.
 
 use super::group::Group;
-use super::peers::{Peers, Program};
-use super::samples::Sample;
 use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
+use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{Peers, Program};
 use std::time::Duration;
 
 /// Tasks between two readings of the clock; the program has the same number.

@@ -2,12 +2,12 @@
 //! core, released at 30 Hz.
 
 use super::group::Group;
-use super::peers::{Peers, Program};
 use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
+use crate::measure::transport::{Peers, Program};
 use crate::plot::{bars, percentiles};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! The processes of one arm: started once, with many runs.
 
-use super::peers::{Arm, Peers};
-use super::samples::{self, Sample};
 use crate::frame::children;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::measure::samples::{self, Sample};
+use crate::measure::transport::{Arm, Peers};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

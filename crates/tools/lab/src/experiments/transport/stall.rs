@@ -2,12 +2,12 @@
 //! of waiting.
 
 use super::latency::latency_us;
-use super::peers::{self, Arm, Peers};
-use super::samples::Sample;
 use super::session::{Place, Run, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::samples::Sample;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::percentiles;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! One to ten subscribers of a message of 64 KiB.
 
 use super::latency::{latency_us, rate_hz};
-use super::peers::{self, Arm, Peers};
 use super::runner::Runner;
 use super::session::{Place, Run};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, Curve};
 use std::time::Duration;
 

@@ -154,14 +154,10 @@ impl Cell {
 /// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let env = context.ros_env("kilted")?;
-    let libraries = [
-        "std_msgs__rosidl_typesupport_c",
-        "std_msgs__rosidl_generator_c",
-    ];
     let program = native::compile(
         "latency",
         &ros::with_python_symbols(SOURCE, &env)?,
-        &ros::link_arguments(&env, &libraries)?,
+        &ros::link_arguments(&env, &ros::STD_MSGS)?,
     )?;
     let cells = measure_cells(context, report, &program, &env)?;
     write(context, &cells)?;

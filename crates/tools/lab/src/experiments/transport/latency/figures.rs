@@ -1,12 +1,12 @@
 //! Figures of a setting: losses, wake-ups, polling.
 
 use super::{Cell, Measured, SIZES};
-use crate::experiments::transport::peers::{self, Program};
 use crate::experiments::transport::session::Place;
-use crate::experiments::transport::size_id;
 use crate::frame::report::{Figure, Report};
+use crate::frame::size::size_id;
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, Sorted};
+use crate::measure::transport::{self as peers, Program};
 
 /// Messages that did not arrive.
 pub fn lost(report: &mut Report, measured: &Measured<'_>) {

@@ -5,15 +5,15 @@ mod figures;
 mod run;
 mod tables;
 
-use super::peers::{self, Arm, Peers};
-use super::samples::Sample;
 use super::session::Place;
-use super::{size_id, size_name};
 use crate::frame::report::Report;
+use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
+use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, percentiles, Curve};
 
 /// From 64 B to 4 MiB.

@@ -1,13 +1,13 @@
 //! Runs all arms of a setting at all sizes.
 
 use super::{latency_us, rate_hz, Cell, Measured, Setting, SIZES};
-use crate::experiments::transport::peers::{self, Arm, Peers};
 use crate::experiments::transport::runner::Runner;
-use crate::experiments::transport::samples::Sample;
 use crate::experiments::transport::session::{Place, Run, SessionResults};
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError, Raw};
 use crate::measure::arms::schedule;
+use crate::measure::samples::Sample;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use std::time::Duration;
 
 /// The order of a setting's runs.

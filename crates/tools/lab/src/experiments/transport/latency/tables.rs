@@ -1,8 +1,8 @@
 //! Tables of a setting: medians, percentiles, costs.
 
 use super::{Measured, DETAILED, SIZES};
-use crate::experiments::transport::size_name;
 use crate::frame::report::{number, Report, Table};
+use crate::frame::size::size_name;
 use crate::measure::stats::Sorted;
 
 /// Adds all of them.

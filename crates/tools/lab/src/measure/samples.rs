@@ -21,7 +21,7 @@ pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {
         LabError::in_file(
-            &file,
+            file,
             format!("{} bytes are no whole number of samples", bytes.len()),
         )
     })

@@ -1,10 +1,10 @@
 //! Which peers there are, how their programs are built, and what each needs to run.
 
 use crate::frame::children::{self, Guarded};
-use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError};
-use crate::measure::{native, ros};
+use crate::measure::middleware::Source;
+use crate::measure::ros;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,20 @@ const ALL: [Program; 7] = [
     Program::Iceoryx2,
     Program::Onbeat,
 ];
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Program::Futex => "futex",
+            Program::Cyclone => "Cyclone DDS",
+            Program::CyclonePipeline => "the pipeline on Cyclone DDS",
+            Program::Fast => "Fast DDS",
+            Program::Ros2 => "ROS 2 Kilted",
+            Program::Iceoryx2 => "iceoryx2",
+            Program::Onbeat => "onbeat",
+        }
+    }
+}
 
 /// What a measured arm is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -185,31 +199,13 @@ impl Peers {
         let ros = context.ros_env("kilted");
         let mut programs = BTreeMap::new();
         for &program in wanted {
-            let (name, path) = match program {
-                Program::Futex => ("futex", futex(&sources)),
-                Program::Cyclone => ("Cyclone DDS", cyclone(&sources, "cyclonedds")),
-                Program::CyclonePipeline => {
-                    let name = "the pipeline on Cyclone DDS";
-                    (name, cyclone(&sources, "pipeline"))
-                }
-                Program::Fast => ("Fast DDS", fast(&sources)),
-                Program::Ros2 => {
-                    let built = match &ros {
-                        Ok(env) => ros2(&sources, env),
-                        Err(e) => Err(LabError::unexpected("the environment", e)),
-                    };
-                    ("ROS 2 Kilted", built)
-                }
-                Program::Iceoryx2 => ("iceoryx2", in_rust("peer-iceoryx2")),
-                Program::Onbeat => ("onbeat", in_rust("peer-onbeat")),
-            };
-            match path {
+            match build(program, &sources, &ros) {
                 Ok(path) => {
                     programs.insert(program, path);
                 }
                 Err(e) => {
-                    eprintln!("   skipped: {name}: {e}");
-                    report.skip(name, e);
+                    eprintln!("   skipped: {}: {e}", program.name());
+                    report.skip(program.name(), e);
                 }
             }
         }
@@ -317,102 +313,37 @@ fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     )
 }
 
-fn words(text: &[&str]) -> Vec<String> {
-    text.iter().map(|w| w.to_string()).collect()
-}
-
-fn futex(sources: &Path) -> Result<PathBuf, LabError> {
-    native::build(
-        "peer-futex",
-        "cc",
-        &[sources.join("futex/futex.c")],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &words(&["-std=gnu11"]),
-    )
-}
-
-/// The types are generated first.
-fn cyclone(sources: &Path, program: &str) -> Result<PathBuf, LabError> {
-    let missing = |what: &str| LabError::Missing {
-        what: what.into(),
-        fix: "install cyclonedds-dev and cyclonedds-tools, or run `./dev bench transport`".into(),
+/// Builds a program from its folder.
+fn build(
+    program: Program,
+    sources: &Path,
+    ros: &Result<PathBuf, LabError>,
+) -> Result<PathBuf, LabError> {
+    let of = |name, file: &str, included: &[&str]| {
+        let always = ["protocol.h", "transport.h"];
+        let included = always.iter().chain(included);
+        Source {
+            name,
+            files: vec![sources.join(file)],
+            included: included.map(|f| sources.join(f)).collect(),
+        }
     };
-    if !Path::new("/usr/include/dds/dds.h").is_file() {
-        return Err(missing("Cyclone DDS"));
+    let on_cyclone = |name, file: &str| {
+        let source = of(name, file, &["pipeline.h", "cyclonedds/endpoints.h"]);
+        source.on_cyclone(&sources.join("cyclonedds/message.idl"), "transport")
+    };
+    match program {
+        Program::Futex => of("peer-futex", "futex/futex.c", &[]).plain(),
+        Program::Cyclone => on_cyclone("peer-cyclonedds", "cyclonedds/cyclonedds.c"),
+        Program::CyclonePipeline => on_cyclone("peer-pipeline", "cyclonedds/pipeline.c"),
+        Program::Fast => of("peer-fastdds", "fastdds/fastdds.cpp", &[]).on_fast("transport"),
+        Program::Ros2 => match ros {
+            Ok(env) => of("peer-ros2", "ros2/ros2.c", &[]).on_rcl(env),
+            Err(e) => Err(LabError::unexpected("the environment", e)),
+        },
+        Program::Iceoryx2 => in_rust("peer-iceoryx2"),
+        Program::Onbeat => in_rust("peer-onbeat"),
     }
-    let idl = sources.join("cyclonedds/message.idl");
-    let generated = cache_dir().join("lab/cyclonedds");
-    files::make_dir(&generated)?;
-    let output = Command::new("idlc")
-        .args(["-x", "final"])
-        .arg(&idl)
-        .current_dir(&generated)
-        .output()
-        .map_err(|_| missing("idlc"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let why = text.lines().next().unwrap_or("no message").to_string();
-        return Err(LabError::program("idlc", why));
-    }
-    native::build(
-        &format!("peer-{program}"),
-        "cc",
-        &[
-            sources.join(format!("cyclonedds/{program}.c")),
-            generated.join("message.c"),
-        ],
-        &[
-            sources.join("protocol.h"),
-            sources.join("transport.h"),
-            sources.join("pipeline.h"),
-            sources.join("cyclonedds/endpoints.h"),
-            idl,
-        ],
-        &[
-            "-std=gnu11".into(),
-            format!("-I{}", generated.display()),
-            "-lddsc".into(),
-        ],
-    )
-}
-
-fn fast(sources: &Path) -> Result<PathBuf, LabError> {
-    if !Path::new("/usr/include/fastrtps").is_dir() {
-        return Err(LabError::Missing {
-            what: "Fast DDS".into(),
-            fix: "install libfastrtps-dev, or run `./dev bench transport`".into(),
-        });
-    }
-    native::build(
-        "peer-fastdds",
-        "c++",
-        &[sources.join("fastdds/fastdds.cpp")],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &words(&["-std=c++17", "-lfastrtps", "-lfastcdr"]),
-    )
-}
-
-fn ros2(sources: &Path, env: &Path) -> Result<PathBuf, LabError> {
-    let stubs = cache_dir().join("lab/ros2-python-symbols.c");
-    let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
-    std::fs::create_dir_all(cache_dir().join("lab"))
-        .and_then(|()| std::fs::write(&stubs, text))
-        .map_err(LabError::file("writing", &stubs))?;
-    let mut arguments = words(&["-std=gnu11"]);
-    arguments.extend(ros::link_arguments(
-        env,
-        &[
-            "std_msgs__rosidl_typesupport_c",
-            "std_msgs__rosidl_generator_c",
-        ],
-    )?);
-    native::build(
-        "peer-ros2",
-        "cc",
-        &[sources.join("ros2/ros2.c"), stubs],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &arguments,
-    )
 }
 
 /// Those are built by `./dev bench`, since they have dependencies of their own.

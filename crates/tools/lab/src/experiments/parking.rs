@@ -338,13 +338,7 @@ fn figure_3_9(
             .map(|(i, v)| (i as f64 + 1.0, v[column]))
             .collect(),
     };
-    let axes = Axes {
-        x: "runs merged",
-        y: "execution time, ms",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("runs merged", "execution time, ms");
     let svg = lines(
         "cb2: estimates over the number of runs (Figure 3.9)",
         axes,

@@ -458,11 +458,9 @@ fn plots(
     ];
     series.retain(|l| !l.points.is_empty());
     let axes = Axes {
-        x: "latency bands",
-        y: "average latency, ms",
-        log_x: false,
         from_zero: false,
         mark: Some((fifo_ms[0], "SCHED_FIFO")),
+        ..Axes::new("latency bands", "average latency, ms")
     };
     context.plot(
         "bands.svg",
@@ -478,13 +476,7 @@ fn plots(
         .enumerate()
         .map(|(i, case)| line(case.name, i, &over(i)))
         .collect();
-    let axes = Axes {
-        x: "latency bands",
-        y: "average above SCHED_FIFO, %",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("latency bands", "average above SCHED_FIFO, %");
     context.plot(
         "shapes.svg",
         &lines("What optimal bands cost on average", axes, &series)?,

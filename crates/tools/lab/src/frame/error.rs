@@ -94,6 +94,14 @@ impl LabError {
         }
     }
 
+    /// What the kernel has just refused.
+    pub fn kernel(action: impl Into<String>) -> LabError {
+        LabError::Kernel {
+            action: action.into(),
+            source: io::Error::last_os_error(),
+        }
+    }
+
     /// A program that could not be run or failed.
     pub fn program(program: impl Into<String>, why: impl ToString) -> LabError {
         LabError::Program {

@@ -1,7 +1,7 @@
 //! Programs that run to their end, and why one failed.
 
-use super::children::Ended;
-use super::{Context, LabError};
+use super::children::{Ended, Guarded};
+use super::{machine, Context, LabError};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -29,6 +29,12 @@ pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String, La
 }
 
 impl Context {
+    /// A program on each CPU that takes what it gets, while what this returns lives.
+    pub fn busy_cpus(&self) -> Result<Vec<Guarded>, LabError> {
+        let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
+        (0..machine::cpus()).map(busy).collect()
+    }
+
     /// Runs a program, named `what` in messages, that has to succeed within a time; returns what it
     /// used. A reason that it writes to a piped standard error is in the error.
     pub fn succeed(

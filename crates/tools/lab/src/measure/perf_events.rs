@@ -1,14 +1,14 @@
 //! The perf events of another process, switched off and on while it uses them.
 
+use super::uprobe::{owned, PERF_EVENT_IOC_ENABLE};
 use crate::frame::LabError;
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// `_IO('$', 0)` and `_IO('$', 1)`.
-const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+/// `_IO('$', 1)`.
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+const OPENING: &str = "opening the perf events of a process";
 /// What a descriptor of such an event is a link to.
 const LINK: &str = "anon_inode:[perf_event]";
 
@@ -29,11 +29,17 @@ impl PerfEvents {
             return Err(LabError::unexpected(what, "it has no perf events"));
         }
         // SAFETY: plain numbers.
-        let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let process = owned(
+            unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
+            OPENING,
+        )?;
         let copy = |number: &i32| {
             let process = process.as_raw_fd();
             // SAFETY: plain numbers; a new descriptor is returned.
-            owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) })
+            owned(
+                unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) },
+                OPENING,
+            )
         };
         numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
@@ -48,7 +54,7 @@ impl PerfEvents {
         for event in &self.0 {
             // SAFETY: an ioctl of plain numbers, on a descriptor that lives.
             if unsafe { libc::ioctl(event.as_raw_fd(), request, 0) } != 0 {
-                return Err(refused("switching a perf event"));
+                return Err(LabError::kernel("switching a perf event"));
             }
         }
         Ok(())
@@ -65,22 +71,6 @@ fn numbers(dir: &Path) -> Result<Vec<i32>, LabError> {
         (target == Path::new(LINK)).then_some(number)
     };
     Ok(entries.filter_map(|entry| number(entry.ok()?)).collect())
-}
-
-fn refused(action: &str) -> LabError {
-    LabError::Kernel {
-        action: action.into(),
-        source: io::Error::last_os_error(),
-    }
-}
-
-/// Takes over a descriptor that a system call returned.
-fn owned(result: libc::c_long) -> Result<OwnedFd, LabError> {
-    if result < 0 {
-        return Err(refused("opening the perf events of a process"));
-    }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
 #[cfg(test)]

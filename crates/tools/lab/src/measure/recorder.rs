@@ -93,11 +93,26 @@ impl Recorder {
     }
 }
 
+/// Opens a trace.
+pub fn open(dir: &Path) -> Result<Reader, LabError> {
+    Reader::open(dir).map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))
+}
+
+/// Events that a recording lacks.
+pub fn lost(manifest: &Manifest) -> u64 {
+    manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
+}
+
+/// Calls of the observed programs that a recording has.
+pub fn hits(manifest: &Manifest) -> u64 {
+    let probes = manifest.observed.probes.iter();
+    let called = probes.filter(|p| p.placement != "tracepoint");
+    called.map(|p| p.hits).sum()
+}
+
 /// Reads a finished recording in `dir`.
 pub fn recorded(dir: &Path) -> Result<Recorded, LabError> {
-    let reader = Reader::open(dir)
-        .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
-    let manifest = reader.manifest().clone();
+    let manifest = open(dir)?.manifest().clone();
     let bytes = std::fs::read_dir(dir)
         .map_err(LabError::file("reading", dir))?
         .filter_map(|e| e.ok()?.metadata().ok())

@@ -5,7 +5,6 @@ use crate::frame::files;
 use crate::frame::LabError;
 use std::ffi::CString;
 use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -16,20 +15,13 @@ const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 /// `_IOW('$', 8, u32)` and `_IO('$', 0)`.
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
-const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+pub(super) const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-fn refused(action: impl Into<String>) -> LabError {
-    LabError::Kernel {
-        action: action.into(),
-        source: io::Error::last_os_error(),
-    }
-}
-
 /// Takes over a descriptor that a system call returned.
-fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd, LabError> {
+pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd, LabError> {
     if result < 0 {
-        return Err(refused(action));
+        return Err(LabError::kernel(action));
     }
     // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
@@ -188,7 +180,7 @@ impl Uprobe {
             ) < 0
                 || libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) < 0
             {
-                return Err(refused(what));
+                return Err(LabError::kernel(what));
             }
         }
         Ok(Uprobe { _event: event })

@@ -30,7 +30,18 @@ pub struct Axes<'a> {
     pub mark: Option<(f64, &'a str)>,
 }
 
-impl Axes<'_> {
+impl<'a> Axes<'a> {
+    /// Linear axes from zero on, without a mark.
+    pub fn new(x: &'a str, y: &'a str) -> Self {
+        Axes {
+            x,
+            y,
+            log_x: false,
+            from_zero: true,
+            mark: None,
+        }
+    }
+
     /// Where a value of x lies on the axis.
     fn place(&self, x: f64) -> f64 {
         if self.log_x {

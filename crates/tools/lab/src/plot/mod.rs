@@ -180,11 +180,9 @@ mod tests {
             &percentiles("End-to-end latency", "us", &[("off", a), ("onbeat", b)]).unwrap(),
         );
         let axes = Axes {
-            x: "events",
-            y: "s",
             log_x: true,
-            from_zero: true,
             mark: Some((12.0, "target")),
+            ..Axes::new("events", "s")
         };
         let line = |name: &str, k: f64| Line {
             name: name.into(),
@@ -304,13 +302,7 @@ mod tests {
     #[test]
     fn plots_without_data_are_empty_not_errors() {
         percentiles("nothing", "us", &[("off", Sorted::new([]))]).unwrap();
-        let axes = Axes {
-            x: "x",
-            y: "y",
-            log_x: false,
-            from_zero: true,
-            mark: None,
-        };
+        let axes = Axes::new("x", "y");
         lines("nothing", axes, &[]).unwrap();
         bars("nothing", "us", &[], &[], None).unwrap();
     }

@@ -108,12 +108,6 @@ pub fn plot(
                 .collect(),
         })
         .collect();
-    let axes = Axes {
-        x: "models",
-        y: "CPU time of all processes, s",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("models", "CPU time of all processes, s");
     context.plot("merge.svg", &lines("Merging models", axes, &all)?)
 }

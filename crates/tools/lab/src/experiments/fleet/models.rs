@@ -3,11 +3,12 @@
 use crate::frame::files;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError};
+use crate::measure::recorder;
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::Synth;
 use onbeat_synth::SynthOptions;
-use onbeat_trace::{Event, Reader};
+use onbeat_trace::Event;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -27,8 +28,7 @@ pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf
     );
     files::make_dir(dir)?;
     let trace = context.source("demos/recorded/parking")?;
-    let mut reader =
-        Reader::open(&trace).map_err(|e| LabError::unexpected("the recorded parking demo", e))?;
+    let mut reader = recorder::open(&trace)?;
     let events: Vec<Event> = reader.events().collect();
     let manifest = reader.manifest();
     let mut rng = context.rng("fleet");

@@ -111,10 +111,7 @@ fn in_turns(
 fn namespace() -> Result<(), LabError> {
     // SAFETY: a plain number; it changes what sockets of this thread and its children see.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        return Err(LabError::Kernel {
-            action: "making a network namespace".into(),
-            source: std::io::Error::last_os_error(),
-        });
+        return Err(LabError::kernel("making a network namespace"));
     }
     for words in [
         &["link", "set", "lo", "up"][..],

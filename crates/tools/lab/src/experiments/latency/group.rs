@@ -1,6 +1,5 @@
 //! Nodes that run together: processes of the `transport` peers, in roles.
 
-use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use crate::measure::samples::{self, Sample};
@@ -118,15 +117,4 @@ pub fn transport_us(samples: &[Sample]) -> Vec<f64> {
 pub fn since_due_us(samples: &[Sample]) -> Vec<f64> {
     let us = |s: &Sample| (s.received_ns - s.intended_ns) as f64 / 1000.0;
     samples.iter().map(us).collect()
-}
-
-/// Normal programs that keep every processor busy, while this lives.
-pub fn busy(context: &Context) -> Result<Vec<Guarded>, LabError> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let one = |_| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "while :; do :; done"]);
-        context.spawn(&mut shell)
-    };
-    (0..cpus).map(one).collect()
 }

@@ -1,7 +1,7 @@
 //! Two nodes on one machine: size, priority, load (Figures 1 and 2), and one middleware beside the
 //! other.
 
-use super::group::{busy, transport_us, Group, Node, Run};
+use super::group::{transport_us, Group, Node, Run};
 use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
 use crate::frame::report::{Figure, Report};
@@ -159,7 +159,7 @@ pub fn conditions(
                 false => peers.normal_command(ROS2.program, false),
             };
             let load = if condition.loaded {
-                busy(context)?
+                context.busy_cpus()?
             } else {
                 vec![]
             };

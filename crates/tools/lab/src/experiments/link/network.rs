@@ -4,6 +4,7 @@
 use super::arms::{self, Arm};
 use super::cell::{Field, Plan, Sample, Stream};
 use crate::frame::children::Guarded;
+use crate::frame::machine;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, LabError};
 use crate::measure::stats::Sorted;
@@ -127,7 +128,7 @@ pub fn contention(
     report: &mut Report,
     field: &Field,
 ) -> Result<(), LabError> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
         "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";

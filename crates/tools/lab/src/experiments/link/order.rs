@@ -57,13 +57,10 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         table.row(row);
     }
     report.tables.push(table);
-    let axes = Axes {
-        x: "n-th message on the wire, 64 KB each",
-        y: "times it was the first task's",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new(
+        "n-th message on the wire, 64 KB each",
+        "times it was the first task's",
+    );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;
     report.note(format!(

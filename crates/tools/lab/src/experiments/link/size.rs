@@ -241,11 +241,8 @@ impl Part<'_> {
             .collect();
         let title = format!("Use of all CPUs, {link} (Figure 5.7)");
         let axes = Axes {
-            x: "KB",
-            y: "%, highest of the rounds",
             log_x: true,
-            from_zero: true,
-            mark: None,
+            ..Axes::new("KB", "%, highest of the rounds")
         };
         let svg = plot::lines(&title, axes, &cpu)?;
         context.plot(&format!("fig5.7.{link}.svg"), &svg)

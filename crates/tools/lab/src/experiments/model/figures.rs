@@ -47,24 +47,16 @@ pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<(), LabError> {
         name: name.into(),
         points: sizes.iter().map(|s| (s.events as f64, of(s))).collect(),
     };
-    let axes = Axes {
-        x: "events",
-        y: "CPU time, s",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("events", "CPU time, s");
     let time = [
         line("onbeat model", |s| median(&s.cpu_s())),
         line("2 million events/s", |s| s.events as f64 / 2e6),
     ];
     context.plot("time.svg", &lines("Time to model a trace", axes, &time)?)?;
     let axes = Axes {
-        x: "events",
-        y: "peak resident memory, MB",
         log_x: true,
-        from_zero: true,
         mark: Some((300.0, "target: 300 MB")),
+        ..Axes::new("events", "peak resident memory, MB")
     };
     let memory = [line("onbeat model", Size::peak_mb)];
     context.plot(

@@ -8,8 +8,8 @@ use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
 use crate::measure::ctf::write_ctf;
 use crate::measure::generate::write_trace;
+use crate::measure::recorder;
 use crate::measure::stats::median;
-use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -64,9 +64,7 @@ fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, Lab
         script: scratch.join("read_ctf.py"),
     };
     write_trace(events, context.seed(), &inputs.trace)?;
-    let mut reader =
-        Reader::open(&inputs.trace).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    write_ctf(&inputs.ctf, reader.events())?;
+    write_ctf(&inputs.ctf, recorder::open(&inputs.trace)?.events())?;
     std::fs::write(&inputs.script, READ_CTF).map_err(LabError::file("writing", &inputs.script))?;
     Ok(inputs)
 }

@@ -6,9 +6,9 @@ use crate::frame::report::number;
 use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
 use crate::measure::generate::write_trace;
+use crate::measure::recorder;
 use crate::measure::stats::median;
 use onbeat_time::clock;
-use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -134,8 +134,7 @@ fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabEr
     );
     let dir = scratch.join(events.to_string());
     write_trace(events, context.seed(), &dir)?;
-    let reader = Reader::open(&dir).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    Ok(reader.manifest().written.bytes)
+    Ok(recorder::open(&dir)?.manifest().written.bytes)
 }
 
 /// Where the trace of the build before lies.
@@ -179,8 +178,7 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64, LabError> {
     context.step("reading alone", HOUR);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
-    let mut reader = Reader::open(scratch.join(longest))
-        .map_err(|e| LabError::unexpected("the generated trace", e))?;
+    let mut reader = recorder::open(&scratch.join(longest))?;
     let start_ns = clock::thread_cpu_ns();
     let events = reader.events().count();
     let used_ns = clock::thread_cpu_ns() - start_ns;

@@ -13,6 +13,7 @@ mod seat;
 mod tables;
 
 use crate::frame::files;
+use crate::frame::machine;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError};
 use crate::measure::arms::schedule;
@@ -148,7 +149,7 @@ fn measure(
 ) -> Result<QueueResults, LabError> {
     // What is studied has the last CPU for itself; whatever else the experiment needs is on the
     // first.
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cpus = machine::cpus();
     let seat = Seat {
         cpu: cpus - 1,
         first: true,

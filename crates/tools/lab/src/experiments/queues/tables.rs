@@ -494,13 +494,7 @@ fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<()
                             .collect(),
                     })
                     .collect();
-                let axes = Axes {
-                    x: "parallel streams",
-                    y: kpi.title,
-                    log_x: false,
-                    from_zero: true,
-                    mark: None,
-                };
+                let axes = Axes::new("parallel streams", kpi.title);
                 let title = format!("{}, {kind}, {scenario}", kpi.title);
                 let svg = lines(&title, axes, &all)?;
                 context.plot(&format!("{}-{scenario}-{group}.svg", kpi.name), &svg)?;

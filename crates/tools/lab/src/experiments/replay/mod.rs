@@ -9,7 +9,7 @@ mod judge;
 mod rate;
 mod recording;
 
-use crate::frame::children::{real_time, Guarded};
+use crate::frame::children::real_time;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
 use crate::measure::capture::{Capture, Packet, Seen};
@@ -147,17 +147,6 @@ fn available(report: &mut Report) -> Vec<Arm> {
     vec![Arm::Onbeat]
 }
 
-/// A program on each CPU that takes what it gets.
-fn neighbours(context: &Context) -> Result<Vec<Guarded>, LabError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let busy = |_| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]);
-        context.spawn(&mut command)
-    };
-    (0..cpus).map(busy).collect()
-}
-
 /// One run of an arm: plays, and looks at what arrives.
 fn play(
     context: &Context,
@@ -170,7 +159,7 @@ fn play(
     let load = if busy { "busy neighbours" } else { "idle" };
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
     context.step(&what, Duration::from_secs(120));
-    let _busy = if busy { neighbours(context)? } else { vec![] };
+    let _busy = if busy { context.busy_cpus()? } else { vec![] };
     let failed = |e: io::Error| LabError::unexpected("the capture", e);
     let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Seen::Arriving));
     let capture = capture.map_err(failed)?;

@@ -5,7 +5,7 @@ use super::lttng::Lttng;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, ArmSamples};
-use crate::measure::recorder::recorded;
+use crate::measure::recorder::{self, recorded};
 use crate::measure::{native, ros};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ fn hits(trace: &Path, all: u64) -> Result<u64, LabError> {
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.name.contains("rmw_publish"));
     let hits: u64 = called.map(|p| p.hits).sum();
-    let lost: u64 = manifest.lost.values().flat_map(|l| l.values()).sum();
+    let lost = recorder::lost(&manifest);
     match hits + lost {
         told if told >= all => Ok(hits),
         told => Err(LabError::unexpected(

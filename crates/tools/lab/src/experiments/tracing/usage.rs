@@ -6,7 +6,7 @@ use crate::frame::files;
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
-use crate::measure::recorder::{recorded, Recorded};
+use crate::measure::recorder::{self, recorded, Recorded};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_time::clock;
 use onbeat_trace::manifest::ProbeInfo;
@@ -97,9 +97,7 @@ pub fn of_library(
     context.succeed(quiet(&mut command), "onbeat record --preload", limit)?;
     let manifest = recorded(&dir)?.manifest;
     let apps_s = app_cpu_s(&times)?;
-    let probes = manifest.observed.probes.iter();
-    let called = probes.filter(|p| p.placement != "tracepoint");
-    let hits: u64 = called.map(|p| p.hits).sum();
+    let hits = recorder::hits(&manifest);
     let _ = std::fs::remove_dir_all(&dir);
     let _ = std::fs::remove_file(&times);
     let share = hits as f64 * event_us / 1e6 / apps_s * 100.0;
@@ -340,7 +338,7 @@ fn figures(
         manifest.written.events as f64 / observed_s,
         "events/s",
     );
-    let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();
+    let lost = recorder::lost(manifest);
     report.figure(Figure::new("usage.events_lost", lost as f64, "events").at_most(0.0));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::session::Run;
 use crate::frame::children;
+use crate::frame::machine;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
 use crate::measure::samples::{self, Sample};
@@ -27,7 +28,7 @@ impl Group {
         name: &str,
         mut command: impl FnMut(usize) -> Result<Command, LabError>,
     ) -> Result<Group, LabError> {
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cpus = machine::cpus();
         let mut peers = vec![];
         for i in 0..count {
             let mut command = command(i)?;

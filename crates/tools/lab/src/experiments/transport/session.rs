@@ -1,6 +1,7 @@
 //! The processes of one arm: started once, with many runs.
 
 use crate::frame::children;
+use crate::frame::machine;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
 use crate::measure::samples::{self, Sample};
@@ -124,7 +125,7 @@ impl Session {
         (receiving, sending): (&str, &str),
     ) -> Result<Session, LabError> {
         let name = peers.name();
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cpus = machine::cpus();
         let readers = place.readers();
         // One process that is busy with all subscriptions: more would only wait for a CPU.
         let receivers = match place {

@@ -10,10 +10,10 @@ use super::programs::{Middleware, Programs, MIDDLEWARES};
 use super::run::{Run, CORE};
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError};
-use crate::measure::recorder::Recorder;
+use crate::measure::recorder::{self, Recorder};
 use course::Course;
 use judge::Judged;
-use onbeat_trace::{Event, Reader};
+use onbeat_trace::Event;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,11 +62,7 @@ fn record(
     let runs = in_turns(context, programs, middleware, turns)?;
     context.step("end the recording", Duration::from_secs(120));
     let manifest = recorder.stop()?.manifest;
-    let lost: u64 = manifest
-        .lost
-        .values()
-        .flat_map(|by_cpu| by_cpu.values())
-        .sum();
+    let lost = recorder::lost(&manifest);
     if lost > 0 {
         report.note(format!(
             "{}: the recording lost {lost} events",
@@ -84,9 +80,7 @@ fn record(
 }
 
 fn read(dir: &Path) -> Result<Vec<Event>, LabError> {
-    let mut reader = Reader::open(dir)
-        .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
-    let mut events: Vec<Event> = reader.events().collect();
+    let mut events: Vec<Event> = recorder::open(dir)?.events().collect();
     events.sort_by_key(|e| e.time_ns);
     Ok(events)
 }

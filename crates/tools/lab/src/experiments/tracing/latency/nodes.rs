@@ -3,6 +3,7 @@
 use super::super::lttng::Lttng;
 use crate::frame::files;
 use crate::frame::LabError;
+use crate::measure::recorder;
 use onbeat_trace::Manifest;
 use std::path::Path;
 
@@ -32,15 +33,10 @@ pub struct RecordedEvents {
 }
 
 impl RecordedEvents {
-    /// Those of one recording; returns how many hits it has.
-    pub fn add(&mut self, manifest: &Manifest) -> u64 {
-        let probes = manifest.observed.probes.iter();
-        let hits = probes.filter(|p| p.placement != "tracepoint");
-        let hits = hits.map(|p| p.hits).sum::<u64>();
-        self.hits += hits;
-        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
-        self.lost += lost.sum::<u64>();
-        hits
+    /// Those of one recording.
+    pub fn add(&mut self, manifest: &Manifest) {
+        self.hits += recorder::hits(manifest);
+        self.lost += recorder::lost(manifest);
     }
 }
 

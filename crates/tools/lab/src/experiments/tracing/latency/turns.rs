@@ -13,7 +13,7 @@ use crate::frame::{Context, LabError};
 use crate::measure::arms::schedule;
 use crate::measure::perf_events::PerfEvents;
 use crate::measure::recorder;
-use onbeat_trace::{Event, EventKind, Reader};
+use onbeat_trace::{Event, EventKind};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -162,9 +162,7 @@ fn had(
     samples: &[Sample],
     segments: &[Segment],
 ) -> Result<[Had; ARMS.len()], LabError> {
-    let unexpected = |e| LabError::unexpected(format!("the trace {}", trace.display()), e);
-    let mut reader = Reader::open(trace).map_err(unexpected)?;
-    let mut parts = sort_into_segments(reader.events(), segments);
+    let mut parts = sort_into_segments(recorder::open(trace)?.events(), segments);
     for sample in samples {
         if let Some(segment) = at(segments, sample.intended_ns) {
             parts[segment.arm].messages += 1;

@@ -1,7 +1,7 @@
 //! Every experiment there is. Only `main` asks; no experiment and no helper does.
 
 use crate::experiments as all;
-use crate::frame::{Experiment, LabError};
+use crate::frame::{Experiment, LabError, Result};
 
 /// Every experiment there is, in the order they are listed.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -20,7 +20,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// The experiment of a name.
-pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
+pub fn find(name: &str) -> Result<&'static Experiment> {
     let found = EXPERIMENTS.iter().find(|e| e.name == name);
     found.ok_or_else(|| LabError::Unknown(name.to_string()))
 }

@@ -5,7 +5,7 @@ use crate::frame::children::Guarded;
 use crate::frame::files;
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, LabError, Result};
 use crate::plot::{lines, Axes, Line};
 use onbeat_document::schema::{Callback, Model};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let programs = Programs {
         python: context.ros_env("kilted")?.join("bin/python"),
         demo: context.source("demos/parking/run.py")?,
@@ -99,7 +99,7 @@ impl Part {
         context: &mut Context,
         report: &mut Report,
         programs: &Programs,
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         let runs: usize = context.pick(50, 5);
         let work = context.dir().join("runs");
         files::fresh_dir(&work)?;
@@ -164,12 +164,7 @@ impl Part {
 }
 
 /// SYN, which ends when this is dropped.
-fn beside(
-    context: &Context,
-    programs: &Programs,
-    run: usize,
-    duration_s: u64,
-) -> Result<Guarded, LabError> {
+fn beside(context: &Context, programs: &Programs, run: usize, duration_s: u64) -> Result<Guarded> {
     let mut command = Command::new("sh");
     let words = format!("sleep {UP_S}; exec \"$@\"");
     command.args(["-c", &words, "sh"]);
@@ -187,7 +182,7 @@ fn one_run(
     attempt: usize,
     duration_s: u64,
     programs: &Programs,
-) -> Result<PathBuf, LabError> {
+) -> Result<PathBuf> {
     let trace = work.join(format!("trace-{attempt}"));
     let mut record = Command::new(context.onbeat());
     record
@@ -227,12 +222,7 @@ fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callbac
 
 const MS: f64 = 1e6;
 
-fn summarise(
-    context: &mut Context,
-    report: &mut Report,
-    model: &Model,
-    part: Part,
-) -> Result<(), LabError> {
+fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Part) -> Result<()> {
     let mut table = Table::new(
         format!(
             "Execution times of the parking demo's callbacks over {} runs{}, ms (thesis, Table 3.3)",
@@ -313,7 +303,7 @@ fn figure_3_9(
     report: &mut Report,
     evolution: &[[f64; 3]],
     part: Part,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let id = part.id();
     let last = evolution.len() - 1;
     let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;

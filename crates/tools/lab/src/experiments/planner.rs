@@ -4,7 +4,7 @@
 use crate::frame::programs::{output, quiet};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::rng::Rng;
-use crate::frame::{cache_dir, Context, Experiment, LabError};
+use crate::frame::{cache_dir, Context, Experiment, LabError, Result};
 use crate::measure::stats::{mean, median};
 use crate::plot::{lines, Axes, Line};
 use onbeat_plan::bands::{average_ns, optimal, random, Constraints, Samples};
@@ -54,7 +54,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let mut cases = synthetic(&mut context.rng("latencies"), context.pick(2000, 500));
     match recorded(context) {
@@ -139,7 +139,7 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
 }
 
 /// Latencies of the recorded demo's longest chain: as a model keeps them.
-fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
+fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");
     let mut command = Command::new(context.onbeat());
@@ -165,7 +165,7 @@ fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
 }
 
 /// Our placement, with the time it takes from the latencies on, and random ones.
-fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell, LabError> {
+fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
     let ends = optimal(&samples, bands, &LIMITS).map_err(failed)?;
@@ -198,7 +198,7 @@ struct Swarm {
     script: PathBuf,
 }
 
-fn swarm_program(context: &Context) -> Result<Swarm, LabError> {
+fn swarm_program(context: &Context) -> Result<Swarm> {
     let python = cache_dir().join("lab/planner/venv/bin/python");
     if !python.exists() {
         return Err(LabError::Missing {
@@ -236,7 +236,7 @@ fn run_swarm(
     program: &Swarm,
     of: &Case,
     bands: usize,
-) -> Result<Vec<(f64, f64)>, LabError> {
+) -> Result<Vec<(f64, f64)>> {
     let samples = Samples::new(&of.latencies_ns);
     let mut samples_ms: Vec<f64> = of.latencies_ns.iter().map(|&v| v as f64 / 1e6).collect();
     samples_ms.sort_by(f64::total_cmp);
@@ -433,12 +433,7 @@ ours, ms | PySwarms, ms | times faster",
     );
 }
 
-fn plots(
-    context: &mut Context,
-    cases: &[Case],
-    cells: &[Cell],
-    fifo_ms: &[f64],
-) -> Result<(), LabError> {
+fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) -> Result<()> {
     let line = |name: &str, case: usize, of: &dyn Fn(&Cell) -> Option<f64>| Line {
         name: name.into(),
         points: cells

@@ -4,6 +4,9 @@ use super::Extra;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What an experiment's functions return.
+pub type Result<T, E = LabError> = std::result::Result<T, E>;
+
 /// Why an experiment could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {

@@ -1,6 +1,6 @@
 //! What an experiment is.
 
-use super::{Context, LabError, Report};
+use super::{Context, Report, Result};
 
 /// A measurement that can be repeated with one command.
 pub struct Experiment {
@@ -14,7 +14,7 @@ pub struct Experiment {
     pub takes: &'static [Extra],
     /// Runs it. Parts that this machine cannot run go into [`Report::skipped`]; an error means that
     /// there is no result at all.
-    pub run: fn(&mut Context) -> Result<Report, LabError>,
+    pub run: fn(&mut Context) -> Result<Report>,
 }
 
 /// An option that only some experiments have.

@@ -2,7 +2,7 @@
 
 use super::files;
 use super::report::{number, Figure};
-use super::{LabError, Results};
+use super::{LabError, Result, Results};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ const ALWAYS: &str = "target.";
 /// # Errors
 ///
 /// A file that cannot be read, or runs of different experiments.
-pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>, LabError> {
+pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     let mut runs: Vec<Results> = Vec::new();
     for dir in dirs {
         let path = dir.join("results.json");
@@ -128,7 +128,7 @@ fn value(figure: &Figure) -> String {
 /// # Errors
 ///
 /// The document has no marks, or cannot be read or written.
-pub fn into_document(document: &Path, text: &str) -> Result<(), LabError> {
+pub fn into_document(document: &Path, text: &str) -> Result<()> {
     let old = files::text(document)?;
     let parts = old
         .split_once(MARKS[0])

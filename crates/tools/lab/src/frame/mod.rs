@@ -17,7 +17,7 @@ pub mod size;
 mod watchdog;
 
 pub use context::{cache_dir, Context, Options};
-pub use error::LabError;
+pub use error::{LabError, Result};
 pub use estimate::Estimate;
 pub use experiment::{Experiment, Extra};
 pub use raw::Raw;

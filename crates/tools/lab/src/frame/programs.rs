@@ -1,7 +1,7 @@
 //! Programs that run to their end, and why one failed.
 
 use super::children::{Ended, Guarded};
-use super::{machine, Context, LabError};
+use super::{machine, Context, LabError, Result};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub fn quiet(command: &mut Command) -> &mut Command {
 
 /// Runs a program, named `what` in messages, that has to succeed; returns its standard output. `fix`
 /// says how to get a program that is not there.
-pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String, LabError> {
+pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
     let output = command
         .output()
         .map_err(|e| LabError::program(what, format!("{e}; {fix}")))?;
@@ -30,19 +30,14 @@ pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String, La
 
 impl Context {
     /// A program on each CPU that takes what it gets, while what this returns lives.
-    pub fn busy_cpus(&self) -> Result<Vec<Guarded>, LabError> {
+    pub fn busy_cpus(&self) -> Result<Vec<Guarded>> {
         let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
         (0..machine::cpus()).map(busy).collect()
     }
 
     /// Runs a program, named `what` in messages, that has to succeed within a time; returns what it
     /// used. A reason that it writes to a piped standard error is in the error.
-    pub fn succeed(
-        &self,
-        command: &mut Command,
-        what: &str,
-        limit: Duration,
-    ) -> Result<Ended, LabError> {
+    pub fn succeed(&self, command: &mut Command, what: &str, limit: Duration) -> Result<Ended> {
         let mut child = self.spawn(command)?;
         let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;
         let why = match ended {

@@ -7,11 +7,11 @@ use super::raw::write_whole;
 use super::report::{self, Figure};
 use super::results::RunFacts;
 use super::watchdog::Watchdog;
-use super::{Context, Experiment, Extra, LabError, Options, Results};
+use super::{Context, Experiment, Extra, LabError, Options, Result, Results};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs an experiment and writes its results; returns them for printing.
-pub fn run(experiment: &Experiment, options: &Options) -> Result<Results, LabError> {
+pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     check(experiment, options)?;
     files::make_dir(&options.dir)?;
     let mut context = guarded(experiment.name, options);
@@ -48,7 +48,7 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results, LabErr
 }
 
 /// Refuses options that the experiment does not have.
-fn check(experiment: &Experiment, options: &Options) -> Result<(), LabError> {
+fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     if let Some(only) = &options.only {
         if !experiment.parts.contains(&only.as_str()) {
             return Err(LabError::NoPart {
@@ -110,7 +110,7 @@ fn command(name: &str, options: &Options) -> String {
     command
 }
 
-fn unique_names(figures: &[Figure]) -> Result<(), LabError> {
+fn unique_names(figures: &[Figure]) -> Result<()> {
     let mut names: Vec<_> = figures.iter().map(|f| f.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|w| w[0] == w[1]) {
@@ -139,7 +139,7 @@ mod tests {
         run: trivial,
     };
 
-    fn trivial(context: &mut Context) -> Result<Report, LabError> {
+    fn trivial(context: &mut Context) -> Result<Report> {
         context.step("measure", Duration::from_secs(3600));
         let samples = arms::interleave(
             &["off", "on"],

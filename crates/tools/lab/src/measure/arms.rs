@@ -2,7 +2,7 @@
 //! every arm alike, and figures are ratios and differences of neighbours.
 
 use crate::frame::rng::Rng;
-use crate::frame::{Context, Estimate, LabError, Raw};
+use crate::frame::{Context, Estimate, Raw, Result};
 use crate::measure::stats::{bootstrap, mean, resampled, Sorted, RESAMPLES};
 
 /// The order of `(round, arm)`: every round holds every arm once; every second round is its
@@ -141,13 +141,13 @@ impl ArmSamples {
     }
 
     /// Writes every sample into a file, each line behind a prefix.
-    pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<(), LabError> {
+    pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<()> {
         self.lines(prefix)
             .try_for_each(|line| raw.line(format_args!("{line}")))
     }
 
     /// Writes every sample into a file of its own with the columns `arm,round,value`.
-    pub fn save(&self, context: &mut Context, file: &str) -> Result<(), LabError> {
+    pub fn save(&self, context: &mut Context, file: &str) -> Result<()> {
         let mut raw = context.raw(file, "arm,round,value")?;
         self.write(&mut raw, "")?;
         raw.finish()

@@ -2,7 +2,7 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ impl Beside {
 }
 
 /// Runs cyclictest alone, beside nothing; skipped, by name, where it is not installed.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     context.step("the machine's floor (cyclictest)", Duration::from_secs(120));
     let seconds = context.pick_of_three("20", "10", "3");
     let mut command = Command::new("cyclictest");

@@ -5,7 +5,7 @@
 //! kernel removes the interfaces and what is configured on them.
 
 use crate::frame::programs::output;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -65,7 +65,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// Makes them. Needs root.
-    pub fn new() -> Result<Hosts, LabError> {
+    pub fn new() -> Result<Hosts> {
         let hosts = Hosts {
             sender: namespace()?,
             receiver: namespace()?,
@@ -92,7 +92,7 @@ impl Hosts {
 
     /// Waits until both interfaces run: the kernel may tell a second later, and a middleware that
     /// begins before looks for no other host there.
-    fn until_running(&self) -> Result<(), LabError> {
+    fn until_running(&self) -> Result<()> {
         let until = Instant::now() + UP_WITHIN;
         let runs = |host| {
             let mut ip = self.command(host, "ip");
@@ -149,7 +149,7 @@ impl Hosts {
     }
 
     /// Limits the link, both ways.
-    pub fn limit(&self, limit: Limit) -> Result<(), LabError> {
+    pub fn limit(&self, limit: Limit) -> Result<()> {
         for host in [Host::Sender, Host::Receiver] {
             // What is not there cannot be removed.
             let _ = self.tc(host, &["qdisc", "del", "dev", INTERFACE, "root"]);
@@ -174,7 +174,7 @@ impl Hosts {
     }
 
     /// Bytes that a host has sent over the link so far.
-    pub fn sent_bytes(&self, host: Host) -> Result<u64, LabError> {
+    pub fn sent_bytes(&self, host: Host) -> Result<u64> {
         let counted = self.run_on(host, || {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
             let line = text.lines().find(|l| l.trim_start().starts_with(INTERFACE));
@@ -192,15 +192,15 @@ impl Hosts {
     }
 
     /// Configures a host's end of the link.
-    pub fn ip(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
+    pub fn ip(&self, host: Host, words: &[&str]) -> Result<()> {
         self.configure(host, "ip", words)
     }
 
-    fn tc(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
+    fn tc(&self, host: Host, words: &[&str]) -> Result<()> {
         self.configure(host, "tc", words)
     }
 
-    fn configure(&self, host: Host, program: &str, words: &[&str]) -> Result<(), LabError> {
+    fn configure(&self, host: Host, program: &str, words: &[&str]) -> Result<()> {
         let mut command = self.command(host, program);
         command.args(words).stdin(Stdio::null());
         let what = format!("{program} {}", words.join(" "));
@@ -209,7 +209,7 @@ impl Hosts {
 }
 
 /// A network namespace that lives as long as its descriptor.
-fn namespace() -> Result<File, LabError> {
+fn namespace() -> Result<File> {
     let made = std::thread::spawn(|| {
         // SAFETY: unshare takes a plain number and changes this thread alone.
         match unsafe { libc::unshare(libc::CLONE_NEWNET) } {

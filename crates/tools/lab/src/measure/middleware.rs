@@ -1,7 +1,7 @@
 //! Builds programs of `crates/tools/lab/peers` on the middlewares that are measured.
 
 use crate::frame::programs::output;
-use crate::frame::{cache_dir, files, LabError};
+use crate::frame::{cache_dir, files, LabError, Result};
 use crate::measure::{native, ros};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +16,12 @@ pub struct Source<'a> {
 
 impl Source<'_> {
     /// In C, on nothing but the system.
-    pub fn plain(self) -> Result<PathBuf, LabError> {
+    pub fn plain(self) -> Result<PathBuf> {
         self.build("cc", ["-std=gnu11"].map(String::from).to_vec())
     }
 
     /// In C on Cyclone DDS; the types in `idl` are generated first, in a folder for this experiment.
-    pub fn on_cyclone(mut self, idl: &Path, experiment: &str) -> Result<PathBuf, LabError> {
+    pub fn on_cyclone(mut self, idl: &Path, experiment: &str) -> Result<PathBuf> {
         const FIX: &str = "install cyclonedds-dev and cyclonedds-tools";
         if !Path::new("/usr/include/dds/dds.h").is_file() {
             return Err(missing("Cyclone DDS", FIX, experiment));
@@ -38,7 +38,7 @@ impl Source<'_> {
     }
 
     /// In C++ on Fast DDS.
-    pub fn on_fast(self, experiment: &str) -> Result<PathBuf, LabError> {
+    pub fn on_fast(self, experiment: &str) -> Result<PathBuf> {
         if !Path::new("/usr/include/fastrtps").is_dir() {
             return Err(missing("Fast DDS", "install libfastrtps-dev", experiment));
         }
@@ -47,7 +47,7 @@ impl Source<'_> {
     }
 
     /// In C on rcl, with the messages of std_msgs.
-    pub fn on_rcl(mut self, env: &Path) -> Result<PathBuf, LabError> {
+    pub fn on_rcl(mut self, env: &Path) -> Result<PathBuf> {
         let stubs = cache_dir().join(format!("lab/{}-python-symbols.c", self.name));
         let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
         files::make_dir(&cache_dir().join("lab"))?;
@@ -58,7 +58,7 @@ impl Source<'_> {
         self.build("cc", arguments)
     }
 
-    fn build(self, compiler: &str, arguments: Vec<String>) -> Result<PathBuf, LabError> {
+    fn build(self, compiler: &str, arguments: Vec<String>) -> Result<PathBuf> {
         let Source {
             name,
             files,

@@ -2,7 +2,7 @@
 
 use crate::frame::files;
 use crate::frame::programs::output;
-use crate::frame::{cache_dir, LabError};
+use crate::frame::{cache_dir, LabError, Result};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// Compiles a C program with the machine's compiler and returns its path. Programs are kept and
 /// found again by their source and arguments.
-pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf, LabError> {
+pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf> {
     kept(name, (source, arguments), |made| {
         let code = made.with_extension("c");
         fs::write(&code, source).map_err(LabError::file("writing", &code))?;
@@ -33,7 +33,7 @@ pub fn build(
     sources: &[PathBuf],
     also: &[PathBuf],
     arguments: &[String],
-) -> Result<PathBuf, LabError> {
+) -> Result<PathBuf> {
     let read = |file: &PathBuf| fs::read(file).map_err(LabError::file("reading", file));
     let files = sources.iter().chain(also).map(read);
     let texts = files.collect::<Result<Vec<_>, _>>()?;
@@ -52,8 +52,8 @@ pub fn build(
 fn kept(
     name: &str,
     parts: impl Hash,
-    make: impl FnOnce(&Path) -> Result<String, LabError>,
-) -> Result<PathBuf, LabError> {
+    make: impl FnOnce(&Path) -> Result<String>,
+) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     let dir = cache_dir().join("lab");

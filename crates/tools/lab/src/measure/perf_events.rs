@@ -1,7 +1,7 @@
 //! The perf events of another process, switched off and on while it uses them.
 
 use super::uprobe::{owned, PERF_EVENT_IOC_ENABLE};
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -22,7 +22,7 @@ impl PerfEvents {
     ///
     /// # Errors
     /// It has ended, it has none, or the kernel gives none of them away.
-    pub fn of(pid: u32) -> Result<PerfEvents, LabError> {
+    pub fn of(pid: u32) -> Result<PerfEvents> {
         let numbers = numbers(Path::new(&format!("/proc/{pid}/fd")))?;
         if numbers.is_empty() {
             let what = format!("process {pid}");
@@ -46,7 +46,7 @@ impl PerfEvents {
 
     /// Switches all of them on or off, with those that were inherited from them. One that its
     /// process keeps off until it is inherited is switched on, too.
-    pub fn switch(&self, on: bool) -> Result<(), LabError> {
+    pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,
             false => PERF_EVENT_IOC_DISABLE,
@@ -62,7 +62,7 @@ impl PerfEvents {
 }
 
 /// The numbers of the descriptors in a directory of links that are perf events.
-fn numbers(dir: &Path) -> Result<Vec<i32>, LabError> {
+fn numbers(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).map_err(LabError::file("reading", dir))?;
     let number = |entry: fs::DirEntry| {
         // Others are closed meanwhile.

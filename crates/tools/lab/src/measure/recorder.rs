@@ -2,7 +2,7 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::programs::quiet;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use onbeat_trace::{Manifest, Reader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,12 +30,7 @@ pub struct Recorded {
 impl Recorder {
     /// Starts to record processes that run already into `dir`, which is replaced, and returns
     /// when the probes are attached.
-    pub fn attach(
-        context: &Context,
-        dir: &Path,
-        pids: &[u32],
-        arguments: &[&str],
-    ) -> Result<Self, LabError> {
+    pub fn attach(context: &Context, dir: &Path, pids: &[u32], arguments: &[&str]) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let mut command = Command::new(context.onbeat());
         command.arg("record").arg("-o").arg(dir).args(arguments);
@@ -51,7 +46,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    fn wait_attached(&mut self, pids: &[u32]) -> Result<(), LabError> {
+    fn wait_attached(&mut self, pids: &[u32]) -> Result<()> {
         let until = Instant::now() + ATTACH_LIMIT;
         while Instant::now() < until {
             if !self.child.running() {
@@ -78,7 +73,7 @@ impl Recorder {
     }
 
     /// Ends it as Ctrl-C does.
-    pub fn stop(mut self) -> Result<Recorded, LabError> {
+    pub fn stop(mut self) -> Result<Recorded> {
         let used = self
             .child
             .end(libc::SIGINT)
@@ -94,7 +89,7 @@ impl Recorder {
 }
 
 /// Opens a trace.
-pub fn open(dir: &Path) -> Result<Reader, LabError> {
+pub fn open(dir: &Path) -> Result<Reader> {
     Reader::open(dir).map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))
 }
 
@@ -111,7 +106,7 @@ pub fn hits(manifest: &Manifest) -> u64 {
 }
 
 /// Reads a finished recording in `dir`.
-pub fn recorded(dir: &Path) -> Result<Recorded, LabError> {
+pub fn recorded(dir: &Path) -> Result<Recorded> {
     let manifest = open(dir)?.manifest().clone();
     let bytes = std::fs::read_dir(dir)
         .map_err(LabError::file("reading", dir))?

@@ -1,6 +1,6 @@
 //! Samples of a run: the file that a peer writes, a record per message.
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::path::Path;
 
 /// One message.
@@ -17,7 +17,7 @@ pub struct Sample {
 }
 
 /// Four 64-bit numbers a message, as `peers/README.md` says.
-pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
+pub fn read(file: &Path) -> Result<Vec<Sample>> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {
         LabError::in_file(

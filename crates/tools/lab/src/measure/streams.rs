@@ -15,7 +15,7 @@
 
 use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::path::Path;
 
 /// Minimum, mean and maximum of a time, ns.
@@ -96,7 +96,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// `messages` messages of a kind.
-    pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals, LabError> {
+    pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals> {
         let mut cycles = values(kind.cycle, messages)?;
         let mut processing_ns = values(kind.processing, messages)?;
         rng.shuffle(&mut cycles);
@@ -110,7 +110,7 @@ impl Arrivals {
     /// Reads a recording: lines `due_ns,processing_ns`, by ascending time from any origin; a first
     /// line that begins with a letter is a header. What comes later than `limit_ns` after the first
     /// message is left out.
-    pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals, LabError> {
+    pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals> {
         let text = files::text(path)?;
         parse(&text, limit_ns).map_err(|why| LabError::in_file(path, why))
     }
@@ -199,7 +199,7 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
 
 /// `n` values, ascending, with exactly this minimum and maximum, and this mean to half a
 /// nanosecond over all of them.
-fn values(spread: Spread, n: usize) -> Result<Vec<u64>, LabError> {
+fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;
     let of_shape = |shape: f64| -> Vec<u64> {

@@ -2,7 +2,7 @@
 
 use crate::frame::children::{self, Guarded};
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
 use crate::measure::middleware::Source;
 use crate::measure::ros;
 use std::collections::BTreeMap;
@@ -176,7 +176,7 @@ pub struct Peers {
 
 impl Peers {
     /// Builds what can be built, and says what cannot. iceoryx's daemon is started.
-    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers, LabError> {
+    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {
             Ok(roudi) => peers.roudi = Some(roudi),
@@ -193,7 +193,7 @@ impl Peers {
         context: &mut Context,
         report: &mut Report,
         wanted: &[Program],
-    ) -> Result<Peers, LabError> {
+    ) -> Result<Peers> {
         context.step("build the peers", Duration::from_secs(600));
         let sources = context.source("crates/tools/lab/peers")?;
         let ros = context.ros_env("kilted");
@@ -253,7 +253,7 @@ impl Peers {
     }
 
     /// The command of a program with the environment that it needs, in real time where that is allowed.
-    pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command, LabError> {
+    pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let mut command = self.normal_command(program, shares_memory)?;
         if self.real_time {
             children::real_time(&mut command, REAL_TIME_PRIORITY);
@@ -262,11 +262,7 @@ impl Peers {
     }
 
     /// The command of a program as a normal one.
-    pub fn normal_command(
-        &self,
-        program: Program,
-        shares_memory: bool,
-    ) -> Result<Command, LabError> {
+    pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self
             .programs
             .get(&program)
@@ -314,11 +310,7 @@ fn cyclone_uri(program: Program, shares_memory: bool) -> String {
 }
 
 /// Builds a program from its folder.
-fn build(
-    program: Program,
-    sources: &Path,
-    ros: &Result<PathBuf, LabError>,
-) -> Result<PathBuf, LabError> {
+fn build(program: Program, sources: &Path, ros: &Result<PathBuf>) -> Result<PathBuf> {
     let of = |name, file: &str, included: &[&str]| {
         let always = ["protocol.h", "transport.h"];
         let included = always.iter().chain(included);
@@ -347,7 +339,7 @@ fn build(
 }
 
 /// Those are built by `./dev bench`, since they have dependencies of their own.
-fn in_rust(name: &str) -> Result<PathBuf, LabError> {
+fn in_rust(name: &str) -> Result<PathBuf> {
     let path = cache_dir().join("peers/release").join(name);
     if path.is_file() {
         Ok(path)
@@ -375,7 +367,7 @@ const POOLS: [(u32, u32); 6] = [
 ];
 
 impl Roudi {
-    fn start(context: &Context) -> Result<Roudi, LabError> {
+    fn start(context: &Context) -> Result<Roudi> {
         let config = context.dir().join("roudi.toml");
         let pools: String = POOLS
             .iter()

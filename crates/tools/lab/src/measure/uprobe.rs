@@ -2,7 +2,7 @@
 //! the kernel's trap alone. And the kernel's accounting of BPF programs.
 
 use crate::frame::files;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,7 +19,7 @@ pub(super) const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// Takes over a descriptor that a system call returned.
-pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd, LabError> {
+pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     if result < 0 {
         return Err(LabError::kernel(action));
     }
@@ -34,7 +34,7 @@ pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
 impl RunStats {
     /// Switches the accounting on.
-    pub fn enable() -> Result<Self, LabError> {
+    pub fn enable() -> Result<Self> {
         let kind: u32 = 0; // BPF_STATS_RUN_TIME
                            // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for
                            // this command.
@@ -97,7 +97,7 @@ pub fn program_name(id: u32) -> Option<String> {
 }
 
 /// The programs that a process holds, by its descriptors of programs.
-pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>, LabError> {
+pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     let dir = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&dir).map_err(LabError::file("reading", &dir))?;
     let mut programs: Vec<ProgramStats> = entries
@@ -137,7 +137,7 @@ pub struct Uprobe {
 impl Uprobe {
     /// Attaches a program that returns at once to the instruction at `file_offset`; with
     /// `at_return` to the function's return (a uretprobe).
-    pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self, LabError> {
+    pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(
             "attaching a uprobe to {} at {file_offset:#x}",
@@ -188,7 +188,7 @@ impl Uprobe {
 }
 
 /// Loads `return 0;`.
-fn load_empty_program() -> Result<OwnedFd, LabError> {
+fn load_empty_program() -> Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,

@@ -3,7 +3,7 @@
 use super::axis::{label, span, Ticks};
 use super::{chart, colour, draw, legend, mesh, stroke, MARK};
 use crate::frame::report::number;
-use crate::frame::{Estimate, LabError};
+use crate::frame::{Estimate, Result};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -15,7 +15,7 @@ pub fn bars(
     categories: &[String],
     series: &[(String, Vec<Estimate>)],
     mark: Option<(f64, &str)>,
-) -> Result<String, LabError> {
+) -> Result<String> {
     let all = || series.iter().flat_map(|s| &s.1);
     let values = all().flat_map(|b| [b.value, b.low, b.high]);
     let y_range = span(values.chain(mark.map(|m| m.0)), true);

@@ -19,7 +19,7 @@ pub use percentiles::percentiles;
 pub use points::{dots, panels};
 pub use timeline::{timeline, Row};
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -119,7 +119,7 @@ fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bo
 }
 
 /// Draws into a string.
-fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, LabError> {
+fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

@@ -2,7 +2,7 @@
 
 use super::run::{Engine, Merged};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{bootstrap, fit_line, median, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 use std::collections::BTreeSet;
@@ -96,7 +96,7 @@ pub fn plot(
     engines: &[Engine],
     merges: &[Merged],
     sizes: &[usize],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let all: Vec<Line> = engines
         .iter()
         .enumerate()

@@ -6,7 +6,7 @@ mod run;
 
 use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let sizes = context.pick([100, 300, 1000], [10, 30, 100]);
     let scratch = context.dir().join("models");

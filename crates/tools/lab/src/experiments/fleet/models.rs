@@ -2,7 +2,7 @@
 
 use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::recorder;
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
@@ -21,7 +21,7 @@ const WINDOW_NS: u64 = 20_000_000;
 const APART_NS: u64 = 3_600_000_000_000;
 
 /// Writes so many models; their paths.
-pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>, LabError> {
+pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>> {
     context.step(
         &format!("making {number} models"),
         Duration::from_secs(3600),

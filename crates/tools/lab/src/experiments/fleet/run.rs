@@ -2,7 +2,7 @@
 
 use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
 use crate::measure::arms::schedule;
 use serde::Deserialize;
 use std::fs::File;
@@ -73,7 +73,7 @@ pub fn measure(
     engines: &[Engine],
     paths: &[PathBuf],
     sizes: &[usize; 3],
-) -> Result<Vec<Merged>, LabError> {
+) -> Result<Vec<Merged>> {
     let mut raw = context.raw(
         "merge.csv",
         "engine,round,models,seconds,cpu_s,peak_mb,sha256",
@@ -108,7 +108,7 @@ pub fn measure(
     Ok(merges)
 }
 
-fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf, LabError> {
+fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf> {
     let path = context.dir().join("models.list");
     let write = |mut file: File| {
         paths
@@ -121,12 +121,7 @@ fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf, LabError>
 }
 
 /// Starts an engine and has it merge so many models, one number after the other.
-fn cluster(
-    context: &Context,
-    engine: &Engine,
-    list: &Path,
-    sizes: &[usize],
-) -> Result<Vec<Said>, LabError> {
+fn cluster(context: &Context, engine: &Engine, list: &Path, sizes: &[usize]) -> Result<Vec<Said>> {
     let script = context.source("scripts/engines/cluster.py")?;
     let package = context.source("python")?;
     let (output, said) = (

@@ -4,18 +4,14 @@ use super::condition::{Condition, Layout, Order, Threads};
 use super::programs::{Programs, MIDDLEWARES};
 use super::run::{Bench, Length};
 use crate::frame::report::{number, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use std::time::Duration;
 
 /// Loops of the paper, a minute.
 const LOOPS: u32 = 6000;
 
 /// Runs it once for every middleware.
-pub fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    programs: &Programs,
-) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
         "A minute: two processes, RR-TS, inhibitor later, same core",
         "middleware | M1, s | M2 max, ms | M3 max, ms | M4 max, ms | late answers, %",

@@ -16,7 +16,7 @@ mod run;
 
 use crate::frame::programs::output;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::floor;
 use condition::Condition;
@@ -35,7 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     namespace()?;
     floor::measure(context, &mut report)?;
@@ -59,11 +59,7 @@ fn run(context: &mut Context) -> Result<Report, LabError> {
 }
 
 /// All conditions of a middleware, in turns.
-fn measure(
-    context: &mut Context,
-    programs: &Programs,
-    middleware: Middleware,
-) -> Result<Vec<Arm>, LabError> {
+fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -> Result<Vec<Arm>> {
     let conditions = Condition::all();
     let rounds = context.pick(9, 2);
     let runs = in_turns(context, programs, middleware, (&conditions, rounds, ""))?;
@@ -80,7 +76,7 @@ fn in_turns(
     programs: &Programs,
     middleware: Middleware,
     (conditions, rounds, how): (&[Condition], usize, &str),
-) -> Result<Vec<(usize, usize, Run)>, LabError> {
+) -> Result<Vec<(usize, usize, Run)>> {
     let length = Length::of_loops(context.pick(150, 120));
     let mut rng = context.rng(&format!("{}{how}", middleware.part()));
     let order = schedule(conditions.len(), rounds, &mut rng);
@@ -108,7 +104,7 @@ fn in_turns(
 
 /// A network namespace for the lab and its children, with a loopback interface. It ends with the
 /// last of them, whichever way.
-fn namespace() -> Result<(), LabError> {
+fn namespace() -> Result<()> {
     // SAFETY: a plain number; it changes what sockets of this thread and its children see.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(LabError::kernel("making a network namespace"));

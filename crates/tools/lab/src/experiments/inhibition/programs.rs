@@ -1,7 +1,7 @@
 //! The programs that are measured: built where they run, and what each needs.
 
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::middleware::Source;
 use crate::measure::ros;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub struct Programs {
 
 impl Programs {
     /// Builds what can be built, and says what cannot.
-    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs, LabError> {
+    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs> {
         context.step("build the programs", Duration::from_secs(600));
         let sources = context.source("crates/tools/lab/peers/inhibition")?;
         let ros = context.ros_env("kilted");
@@ -87,7 +87,7 @@ impl Programs {
     }
 
     /// The ping-pong's command on a middleware.
-    pub fn command(&self, middleware: Middleware) -> Result<Command, LabError> {
+    pub fn command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
         let (_, path) =
             found.ok_or_else(|| LabError::unexpected("the program", "it is not built"))?;
@@ -118,11 +118,7 @@ fn source<'a>(sources: &Path, name: &'a str, file: &str) -> Source<'a> {
     }
 }
 
-fn build(
-    sources: &Path,
-    middleware: Middleware,
-    ros: &Result<PathBuf, LabError>,
-) -> Result<PathBuf, LabError> {
+fn build(sources: &Path, middleware: Middleware, ros: &Result<PathBuf>) -> Result<PathBuf> {
     let name = format!("inhibition-{}", middleware.part());
     let of = |file| source(sources, &name, file);
     match middleware {

@@ -6,7 +6,7 @@ use super::measures::{Pattern, PATTERNS};
 use super::programs::Middleware;
 use super::run::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{bootstrap, mean, mean_80, mean_replaced, median, Sorted};
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub fn judge(
     report: &mut Report,
     middleware: Middleware,
     arms: &[Arm],
-) -> Result<(), LabError> {
+) -> Result<()> {
     report.tables.push(measures(middleware, arms));
     report.tables.push(means(middleware, arms));
     report.tables.push(patterns(middleware, arms));
@@ -241,7 +241,7 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
 }
 
 /// Every loop of every run.
-fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let file = format!("{}.csv", middleware.part());
     let mut raw = context.raw(&file, "condition,run,loop,m2_us,m3_us,m4_us")?;
     for arm in arms {
@@ -259,7 +259,7 @@ fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(
 
 /// M2 and M3 over loops, two processes: without an inhibitor, and the run with the longest M2 of each
 /// condition with one.
-fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let shown: Vec<&Arm> = arms
         .iter()
         .filter(|a| a.condition.layout == Layout::TwoProcesses)
@@ -292,7 +292,7 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
 }
 
 /// M3 of all runs, two processes, all threads on the inhibitor's core or as shaped: a box for each.
-fn box_plot(part: &str, arms: &[Arm]) -> Result<String, LabError> {
+fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     let kinds = [
         Threads::TimeSharing,
         Threads::RealTime,

@@ -6,7 +6,7 @@ use super::measures::{Loop, Measures};
 use super::programs::{Middleware, Programs};
 use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::peer::Peer;
 use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Processes {
 
 impl Bench<'_> {
     /// Runs it once.
-    pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run, LabError> {
+    pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run> {
         let samples = self.context.dir().join("loops.new");
         let from_ns = monotonic_ns();
         let mut inhibitor = None;
@@ -134,12 +134,8 @@ impl Bench<'_> {
         finish(whole_s, &times, &text, watch).map(|run| Run { identity, ..run })
     }
 
-    fn start(
-        &self,
-        condition: Condition,
-        samples: &std::path::Path,
-    ) -> Result<Processes, LabError> {
-        let words = |role: &str| -> Result<_, LabError> {
+    fn start(&self, condition: Condition, samples: &std::path::Path) -> Result<Processes> {
+        let words = |role: &str| -> Result<_> {
             let (main, children) = condition.threads.priorities();
             let mut command = self.programs.command(self.middleware)?;
             command.args([
@@ -166,7 +162,7 @@ impl Bench<'_> {
     }
 
     /// Starts the inhibitor and waits until it is one.
-    fn inhibit(&self, condition: Condition) -> Result<Peer, LabError> {
+    fn inhibit(&self, condition: Condition) -> Result<Peer> {
         let cpu = if condition.same_core {
             CORE
         } else {
@@ -256,7 +252,7 @@ fn set(policy: i32, priority: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &parameter) == 0 }
 }
 
-fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run, LabError> {
+fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run> {
     let numbers: Vec<i64> = times.split(' ').map_while(|w| w.parse().ok()).collect();
     let [began, ready, _, packets] = numbers[..] else {
         return Err(LabError::unexpected("the ping-pong's times", times));

@@ -5,7 +5,7 @@ use super::tell::{self, Series};
 use super::{rate_hz, SIZES};
 use crate::frame::report::Report;
 use crate::frame::size::{size_id, size_name};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::time::Duration;
@@ -15,17 +15,13 @@ const ANSWER: usize = 64;
 /// Nodes of the chain, as the paper names them.
 const NAMES: [char; 5] = ['A', 'B', 'C', 'D', 'E'];
 
-fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node, LabError> {
+fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node> {
     let command = peers.normal_command(ROS2.program, false)?;
     Ok(Node::new(command, words, takes))
 }
 
 /// A node that answers each message, and one that sends and takes the answers.
-pub fn ping_pong(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let (there, back) = (peers.name(), peers.name());
     let word = |key: &str, value: &str| format!("{key}={value}");
@@ -71,11 +67,7 @@ pub fn ping_pong(
 }
 
 /// Five nodes in a row, each step and the whole.
-pub fn five_nodes(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let topics: Vec<String> = (1..NAMES.len()).map(|_| peers.name()).collect();
     let mut nodes = vec![];

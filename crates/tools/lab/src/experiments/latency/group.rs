@@ -1,6 +1,6 @@
 //! Nodes that run together: processes of the `transport` peers, in roles.
 
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use crate::measure::samples::{self, Sample};
 use std::fs;
@@ -56,7 +56,7 @@ pub struct Group {
 
 impl Group {
     /// Starts them.
-    pub fn start(context: &Context, nodes: Vec<Node>) -> Result<Group, LabError> {
+    pub fn start(context: &Context, nodes: Vec<Node>) -> Result<Group> {
         let (mut peers, mut files) = (vec![], vec![]);
         for (i, mut node) in nodes.into_iter().enumerate() {
             node.command.args(&node.words).arg("wait=sleep");
@@ -70,7 +70,7 @@ impl Group {
     }
 
     /// Has them run; what each node took that takes, in their order.
-    pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>, LabError> {
+    pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>> {
         let Run {
             bytes,
             other_bytes,

@@ -6,7 +6,7 @@ use super::rate_hz;
 use super::tell::{self, Series};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LISTENERS: [usize; 5] = [1, 3, 5, 7, 10];
 const SIZES: [usize; 5] = [256, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(120, 20);
     let mut all = vec![];
     let title = "Equality: the slowest listener's median over the fastest one's";
@@ -63,9 +63,9 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     Ok(())
 }
 
-fn start(context: &Context, peers: &Peers, listeners: usize) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, listeners: usize) -> Result<Group> {
     let topic = format!("name={}", peers.name());
-    let node = |role: &str| -> Result<Node, LabError> {
+    let node = |role: &str| -> Result<Node> {
         let words = [
             format!("role={role}"),
             topic.clone(),

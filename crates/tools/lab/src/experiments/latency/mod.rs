@@ -12,7 +12,7 @@ mod sizes;
 mod tell;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 use crate::measure::transport::{Arm, Peers, CYCLONE, FAST, ROS2};
 
 /// Sizes of messages, bytes: 256 B to 4 MiB, as in the paper.
@@ -46,11 +46,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     report.note(governor());
     let peers = Peers::of_programs(context, &mut report, &ARMS.map(|a| a.program))?;
-    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
+    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<()>;
     let parts: [(&str, Part); 6] = [
         ("sizes", sizes::conditions),
         ("middlewares", sizes::middlewares),

@@ -5,7 +5,7 @@ use super::group::{transport_us, Group, Node, Run};
 use super::tell::{self, Series};
 use crate::frame::report::Report;
 use crate::frame::size::size_name;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, Result};
 use crate::measure::hosts::{Host, Hosts, Limit};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use crate::measure::transport::{Peers, ROS2};
@@ -35,7 +35,7 @@ const LOADS: [(&str, &str, u64); 3] = [
 ];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let hosts = Hosts::new()?;
     hosts.limit(Limit::Rate {
         bits_per_second: RATE,
@@ -73,9 +73,9 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     )
 }
 
-fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
     let topic = format!("name={}", peers.name());
-    let node = |role: &str, host: Host| -> Result<Node, LabError> {
+    let node = |role: &str, host: Host| -> Result<Node> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         let mut command = peers.command(ROS2.program, false)?;
         command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
@@ -97,7 +97,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(context: &Context, hosts: &Hosts, bits_per_second: u64) -> Result<Traffic, LabError> {
+    fn start(context: &Context, hosts: &Hosts, bits_per_second: u64) -> Result<Traffic> {
         let key = context.dir().join("traffic.key");
         let mut traffic = Traffic { peers: vec![], key };
         if bits_per_second == 0 {

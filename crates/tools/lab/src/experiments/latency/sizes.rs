@@ -6,7 +6,7 @@ use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
 use crate::frame::report::{Figure, Report};
 use crate::frame::size::size_name;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
@@ -104,11 +104,7 @@ const CONDITIONS: [Condition; 4] = [
 ];
 
 /// One middleware beside the other, and Fast DDS with other settings.
-pub fn middlewares(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut arms = vec![];
     for arm in peers.of(&ARMS) {
         let id = arm.name.split(',').next().unwrap_or("").replace(' ', "");
@@ -144,11 +140,7 @@ pub fn middlewares(
 }
 
 /// Size, priority and load.
-pub fn conditions(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut ros = vec![];
     for condition in CONDITIONS {
         if peers.has(&ROS2) {
@@ -180,12 +172,12 @@ pub fn conditions(
 fn over_sizes(
     context: &mut Context,
     peers: &Peers,
-    command: impl Fn() -> Result<Command, LabError>,
+    command: impl Fn() -> Result<Command>,
     mut series: Series,
-) -> Result<Series, LabError> {
+) -> Result<Series> {
     let count = context.pick(120, 20);
     let topic = format!("name={}", peers.name());
-    let node = |role: &str| -> Result<Node, LabError> {
+    let node = |role: &str| -> Result<Node> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         Ok(Node::new(command()?, &words, role == "sub"))
     };

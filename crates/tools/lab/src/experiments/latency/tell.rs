@@ -2,7 +2,7 @@
 
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
@@ -42,7 +42,7 @@ pub fn series(
     report: &mut Report,
     (part, title): (&str, &str),
     all: &[Series],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let sizes: Vec<usize> = all
         .first()
         .map_or(vec![], |s| s.of.iter().map(|o| o.0).collect());
@@ -88,7 +88,7 @@ fn pictures(
     (part, title): (&str, &str),
     names: &[String],
     all: &[Series],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut raw = context.raw(&format!("{part}.csv"), "series,bytes,latency_us")?;
     for one in all {
         for (bytes, values) in &one.of {

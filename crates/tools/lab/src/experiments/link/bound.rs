@@ -4,7 +4,7 @@ use super::arms::{OURS, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Row {
 
 /// The measurement. What is behind the port (the kernels, waking up) is measured with each stream
 /// alone: its longest latency, less its own bytes on the wire; the longest of the three counts.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
     let streams = STREAMS.map(|s| stream(s, last_ns));
     let (mut alone, mut alone_ns) = (vec![], vec![]);
@@ -101,7 +101,7 @@ fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
     }
 }
 
-fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>, LabError> {
+fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>> {
     let port = Settings::of_rate(RATE).model(MTU, false, way_ns);
     let bounds: Result<Vec<u64>, _> = port.bounds(loads).into_iter().collect();
     bounds.map_err(|e| LabError::unexpected("a bound", e))

@@ -3,7 +3,7 @@
 use super::arms::{Arm, Arms};
 use crate::frame::children;
 use crate::frame::files;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::{Capture, Packet, Seen};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
@@ -151,7 +151,7 @@ impl Field {
     }
 
     /// The link as arms have it that do not sort.
-    pub fn limit_plain(&self, limited: bool) -> Result<(), LabError> {
+    pub fn limit_plain(&self, limited: bool) -> Result<()> {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
 
@@ -162,7 +162,7 @@ impl Field {
         arm: &Arm,
         limited: bool,
         plan: &Plan,
-    ) -> Result<Option<Outcome>, LabError> {
+    ) -> Result<Option<Outcome>> {
         if self.failed.borrow().contains_key(arm.name) {
             return Ok(None);
         }
@@ -184,13 +184,7 @@ impl Field {
     }
 
     /// Runs a plan once.
-    pub fn run(
-        &self,
-        context: &Context,
-        arm: &Arm,
-        limited: bool,
-        plan: &Plan,
-    ) -> Result<Outcome, LabError> {
+    pub fn run(&self, context: &Context, arm: &Arm, limited: bool, plan: &Plan) -> Result<Outcome> {
         self.hosts.limit(arm.limit(limited))?;
         // Ports of their own, since those of the last run linger.
         let port = self.ports.get();
@@ -235,7 +229,7 @@ impl Field {
         plan: &Plan,
         port: u16,
         file: &Path,
-    ) -> Result<Vec<Peer>, LabError> {
+    ) -> Result<Vec<Peer>> {
         let all: Vec<usize> = (0..plan.streams.len()).collect();
         let (floods, timed) = all
             .iter()
@@ -287,7 +281,7 @@ impl Field {
         Ok(peers)
     }
 
-    fn capture(&self) -> Result<Capture, LabError> {
+    fn capture(&self) -> Result<Capture> {
         let started = self
             .hosts
             .run_on(Host::Sender, || Capture::start(INTERFACE, Seen::Leaving));
@@ -299,7 +293,7 @@ fn captured(source: std::io::Error) -> LabError {
     LabError::program("the capture", source)
 }
 
-fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
+fn read(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
     let mut samples = samples.ok_or_else(|| LabError::unexpected("a sample", "not six numbers"))?;
@@ -308,7 +302,7 @@ fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
 }
 
 /// Every message of a stream that ends arrived, once.
-fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<(), LabError> {
+fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     for (i, stream) in plan.streams.iter().enumerate() {
         let mut numbers: Vec<u64> = samples
             .iter()
@@ -331,7 +325,7 @@ fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<(), LabError> {
 
 /// What arrived went over the link: a middleware that finds shared memory would be measured for
 /// something else.
-fn crossed(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<(), LabError> {
+fn crossed(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     let content: u64 = plan.streams.iter().map(|s| s.count * s.bytes as u64).sum();
     if sent_bytes >= content {
         return Ok(());

@@ -6,7 +6,7 @@ use super::judge::in_place;
 use super::order::orders_of;
 use super::priority::urgent_plan;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Of {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick_of_three(3_000, 1_000, 200);
     let (rounds, experiments) = (context.pick(3, 2), context.pick(100, 10));
     let plan = Plan {

@@ -4,7 +4,7 @@ use super::arms::CHANNELS;
 use super::cell::{Field, Plan, Stream};
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use std::time::Duration;
 
 /// Consumers on the receiving host.
@@ -13,7 +13,7 @@ const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick(1000, 200);
     let title = format!("Bytes that left the sender for {count} messages of a channel ({} of 1 MB), by the number of its consumers on the other host", of_size(count, 1 << 20));
     let mut table = Table::over(title, "", CONSUMERS.map(|n| n.to_string()));
@@ -57,7 +57,7 @@ fn sent_bytes(
     field: &Field,
     (bytes, count): (usize, u64),
     consumers: usize,
-) -> Result<f64, LabError> {
+) -> Result<f64> {
     let stream = Stream {
         priority: 0,
         bytes,

@@ -15,7 +15,7 @@ mod size;
 mod window;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
 use crate::measure::hosts::Hosts;
 use arms::Arms;
 use cell::Field;
@@ -41,11 +41,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let arms = Arms::prepare(context, &mut report)?;
     let field = Field::new(Hosts::new()?, arms);
-    type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
+    type Part = fn(&mut Context, &mut Report, &Field) -> Result<()>;
     let parts: [(&str, &str, Part); 11] = [
         ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
         ("size-unlimited", "latency and CPU, no limit", size::free),

@@ -6,7 +6,7 @@ use super::cell::{Field, Plan, Sample, Stream};
 use crate::frame::children::Guarded;
 use crate::frame::machine;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::bars;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Times {
     }
 }
 
-fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times, LabError> {
+fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times> {
     let stream = Stream {
         priority: 2,
         bytes: BYTES,
@@ -67,7 +67,7 @@ fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<T
 }
 
 /// Figure 5.15.
-pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let title = "A network split over two hosts, ms: medians (Figure 5.15)";
     let mut table = Table::new(title, "| computing | communication | whole | p99");
     let thesis = |name: &str, communication: f64| {
@@ -123,11 +123,7 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
 }
 
 /// Section 5.1.1.
-pub fn contention(
-    context: &mut Context,
-    report: &mut Report,
-    field: &Field,
-) -> Result<(), LabError> {
+pub fn contention(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
@@ -174,7 +170,7 @@ fn added(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
 }
 
 /// So many programs that load the memory, each on a core.
-fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>, LabError> {
+fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>> {
     let start = |cpu: usize| context.spawn(&mut field.arms.hog(cpu));
     (0..count).map(start).collect()
 }

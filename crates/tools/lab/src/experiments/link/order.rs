@@ -5,7 +5,7 @@ use super::cell::{Field, Plan, Stream};
 use super::judge::{in_place, times_at, wire_orders, Seen};
 use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::plot::{lines, Axes, Line};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const FIRST: usize = 100;
 const THESIS: f64 = 30.0;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let experiments = context.pick(100, 10);
     let arms = field.arms.in_clear();
     let mut table = Table::new(
@@ -85,7 +85,7 @@ pub fn orders_of(
     arm: &arms::Arm,
     bytes: usize,
     experiments: u64,
-) -> Result<Option<Vec<Vec<Seen>>>, LabError> {
+) -> Result<Option<Vec<Vec<Seen>>>> {
     let per_experiment = TASKS * TURN * ROUNDS;
     let wire_ns = per_experiment * bytes as u64 * 8 * 1_000_000_000 / arms::RATE;
     let stream = Stream {

@@ -5,7 +5,7 @@ use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn latencies(outcome: &Outcome) -> Sorted {
 }
 
 /// Small urgent messages.
-pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick_of_three(10_000, 1_500, 100);
     let arms = field.arms.of(&arms::ALL);
     let mut measured = vec![];
@@ -155,7 +155,7 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
 }
 
 /// Figure 5.14: large urgent messages beside two others of the same size.
-pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
     let arms = field.arms.of(&arms::ALL);
     let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
@@ -232,7 +232,7 @@ fn large_plots(
     context: &mut Context,
     arms: &[Arm],
     measured: &[(usize, Vec<Sorted>)],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let ticks: Vec<(f64, String)> = measured
         .iter()
         .map(|(b, _)| (*b as f64, name_of(*b)))

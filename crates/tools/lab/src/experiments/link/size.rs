@@ -4,7 +4,7 @@ use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::qperf;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
 use std::time::Duration;
@@ -53,21 +53,16 @@ struct Part<'a> {
 }
 
 /// The measurement over the link of 1 Gbit/s.
-pub fn limited(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn limited(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     measure(context, report, field, true)
 }
 
 /// The measurement over the link without a limit.
-pub fn free(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn free(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     measure(context, report, field, false)
 }
 
-fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    field: &Field,
-    limited: bool,
-) -> Result<(), LabError> {
+fn measure(context: &mut Context, report: &mut Report, field: &Field, limited: bool) -> Result<()> {
     let part = Part {
         field,
         arms: field.arms.of(&arms::ALL),
@@ -124,7 +119,7 @@ fn counts_cpu(context: &Context, bytes: usize) -> bool {
 }
 
 impl Part<'_> {
-    fn of_size(&self, context: &Context, bytes: usize) -> Result<Of, LabError> {
+    fn of_size(&self, context: &Context, bytes: usize) -> Result<Of> {
         let names: Vec<&str> = self.arms.iter().map(|a| a.name).collect();
         let (rounds, count) = runs(context, bytes);
         let wire_ns = bytes as u64 * 8 * 1_000_000_000 / RATE;
@@ -173,7 +168,7 @@ impl Part<'_> {
         })
     }
 
-    fn save(&self, context: &mut Context, measured: &[Of]) -> Result<(), LabError> {
+    fn save(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
         type What = fn(&Of) -> &ArmSamples;
         let both: [(&str, What); 2] = [("transfers", |o| &o.transfers), ("cpu", |o| &o.cpu)];
         for (what, of) in both {
@@ -208,7 +203,7 @@ impl Part<'_> {
         report.tables.extend([latency, cpu]);
     }
 
-    fn plots(&self, context: &mut Context, measured: &[Of]) -> Result<(), LabError> {
+    fn plots(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
         let ticks: Vec<(f64, String)> = measured
             .iter()
             .map(|o| (o.bytes as f64, name_of(o.bytes)))

@@ -4,7 +4,7 @@ use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::bytes_ahead;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PERIOD_NS: u64 = 1_500_000;
 const LARGE: usize = 4 << 20;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick(10_000, 500);
     let urgent = Stream {
         priority: 2,

@@ -2,7 +2,7 @@
 
 use super::run::Size;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{fit_line, median, resampled};
 use crate::plot::{lines, Axes, Line};
 
@@ -42,7 +42,7 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
 }
 
 /// Time and memory over the size of the trace.
-pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<(), LabError> {
+pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<()> {
     let line = |name: &str, of: fn(&Size) -> f64| Line {
         name: name.into(),
         points: sizes.iter().map(|s| (s.events as f64, of(s))).collect(),

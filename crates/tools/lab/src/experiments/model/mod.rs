@@ -9,7 +9,7 @@ mod tables;
 
 use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let scratch = context.dir().join("traces");
     let _ = std::fs::remove_dir_all(&scratch);

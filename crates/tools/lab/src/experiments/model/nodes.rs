@@ -2,14 +2,14 @@
 
 use super::run::{model, Size, HOUR};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::schedule;
 use crate::measure::layers::write_layers;
 use std::path::Path;
 
 /// Models traces of 2, 8 and 16 million events of the same 100 nodes. What differs between the two
 /// longer ones is what grows with a trace: by then every distribution has its buckets.
-pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: [u64; 3] = context.pick(
         [2_000_000, 8_000_000, 16_000_000],
         [100_000, 400_000, 800_000],

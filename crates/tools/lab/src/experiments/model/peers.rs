@@ -4,7 +4,7 @@ use super::run::{model, HOUR};
 use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::ctf::write_ctf;
 use crate::measure::generate::write_trace;
@@ -27,7 +27,7 @@ struct Inputs {
 /// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
 /// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in
 /// no registry; this is the step before it.
-pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: u64 = context.pick(1_000_000, 200_000);
     let rounds = context.pick(5, 2);
     let inputs = prepare(context, scratch, events)?;
@@ -57,7 +57,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     Ok(())
 }
 
-fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, LabError> {
+fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs> {
     let inputs = Inputs {
         trace: scratch.join("peer"),
         ctf: scratch.join("peer-ctf"),
@@ -69,7 +69,7 @@ fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, Lab
     Ok(inputs)
 }
 
-fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended, LabError> {
+fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
     match arm {
         0 => Ok(model(context, context.onbeat(), &inputs.trace)?.1),
         1 => read_peer(
@@ -125,7 +125,7 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
 }
 
 /// Runs a peer on one core.
-fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError> {
+fn read_peer(context: &Context, command: &mut Command) -> Result<Ended> {
     let program = command.get_program().to_string_lossy().into_owned();
     children::pin(command, 0);
     context.succeed(quiet(command), &program, HOUR)

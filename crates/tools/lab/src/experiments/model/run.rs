@@ -3,7 +3,7 @@
 use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
 use crate::frame::report::number;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::schedule;
 use crate::measure::generate::write_trace;
 use crate::measure::recorder;
@@ -77,7 +77,7 @@ impl Size {
 }
 
 /// Models traces of ascending sizes in interleaved rounds.
-pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabError> {
+pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     let sizes: &[u64] = context.pick(
         &[1_000_000, 5_000_000, 10_000_000, 50_000_000],
         &[200_000, 1_000_000, 2_000_000],
@@ -127,7 +127,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
 }
 
 /// Generates a trace; returns its size in bytes.
-fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabError> {
+fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
     context.step(
         &format!("generating {} events", number(events as f64)),
         HOUR,
@@ -144,12 +144,7 @@ fn trace_before(scratch: &Path, events: u64) -> PathBuf {
 
 /// The same events in the format of the build before, by the lab that lies beside it: it may not
 /// read ours.
-fn generate_before(
-    context: &Context,
-    before: &Path,
-    scratch: &Path,
-    events: u64,
-) -> Result<(), LabError> {
+fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);
     command
@@ -162,7 +157,7 @@ fn generate_before(
 
 /// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
 /// the process used.
-pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended), LabError> {
+pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended)> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
     command.arg("model").arg(trace).arg("-o").arg(&output);
@@ -175,7 +170,7 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
 }
 
 /// Events per second of CPU time when the longest trace is only read.
-pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64, LabError> {
+pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
     context.step("reading alone", HOUR);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
     let mut reader = recorder::open(&scratch.join(longest))?;

@@ -2,7 +2,7 @@
 
 use super::seat::Seat;
 use crate::frame::files;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
 use crate::measure::peer::Peer;
 use crate::measure::ros;
 use std::path::{Path, PathBuf};
@@ -233,7 +233,7 @@ impl Programs {
         words: &[String],
         seat: &Seat,
         log: &Path,
-    ) -> Result<Vec<Peer>, LabError> {
+    ) -> Result<Vec<Peer>> {
         let start = |mut command: Command, name: String| {
             command.args(words).arg(format!("policy={}", arm.policy));
             seat.apply(&mut command);
@@ -267,7 +267,7 @@ impl Programs {
         Ok(peers)
     }
 
-    fn command(&self, arm: &Arm) -> Result<Command, LabError> {
+    fn command(&self, arm: &Arm) -> Result<Command> {
         let missing = |e: &String| LabError::program(arm.name, e);
         Ok(match arm.program {
             Program::Onbeat => Command::new(built("onbeat/release/queues-onbeat")),
@@ -297,7 +297,7 @@ impl Programs {
         words: &[String],
         seat: &Seat,
         log: &Path,
-    ) -> Result<Vec<Peer>, LabError> {
+    ) -> Result<Vec<Peer>> {
         let missing = |e: &String| LabError::program(arm.name, e);
         let ros1 = self.ros1.as_ref().map_err(missing)?;
         let name = log.file_name().unwrap_or_default().to_string_lossy();
@@ -362,7 +362,7 @@ impl Ros1 {
     }
 }
 
-fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, LabError> {
+fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1> {
     let manager = MANAGERS
         .iter()
         .map(PathBuf::from)

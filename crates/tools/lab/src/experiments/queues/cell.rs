@@ -4,7 +4,7 @@ use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
 use super::seat::Seat;
 use crate::frame::files;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::peer::{start_all, stop_all, Peer};
 use crate::measure::stats::mean;
 use crate::measure::streams::{Arrivals, Kind};
@@ -40,7 +40,7 @@ impl Setting {
         kind: Kind,
         arrivals: Vec<Arrivals>,
         work: &Path,
-    ) -> Result<Setting, LabError> {
+    ) -> Result<Setting> {
         let files = work.join(format!("{}-{scenario}-{}-", kind.name, arrivals.len()));
         for (k, stream) in arrivals.iter().enumerate() {
             let path = PathBuf::from(format!("{}{k}.csv", files.display()));
@@ -138,15 +138,12 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(peers: &[Peer], cpu: usize) -> Result<Reading, LabError> {
+    fn take(peers: &[Peer], cpu: usize) -> Result<Reading> {
         let ticks = CpuTicks::now(Some(cpu));
         let busy = (ticks.used + ticks.stolen) as f64;
         Ok(Reading {
             at_ns: clock::monotonic_ns() as i64,
-            used_ns: peers
-                .iter()
-                .map(Peer::cpu_ns)
-                .sum::<Result<u64, LabError>>()?,
+            used_ns: peers.iter().map(Peer::cpu_ns).sum::<Result<u64>>()?,
             busy_s: busy / system::ticks_per_second() as f64,
         })
     }
@@ -172,7 +169,7 @@ pub fn measure(
     serial: usize,
     seat: &Seat,
     work: &Path,
-) -> Result<Measured, LabError> {
+) -> Result<Measured> {
     let name = format!("queues_{}_{serial}", std::process::id());
     let log = work.join(format!("{serial}-{}-", arm.name));
     let words = [
@@ -202,7 +199,7 @@ pub fn measure(
 }
 
 /// Has connected programs carry streams of this length.
-fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window, LabError> {
+fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window> {
     let start_ns = start_all(&mut peers, LEAD)?;
     sleep_until(start_ns - 1_000_000);
     let from = Reading::take(&peers, cpu)?;

@@ -15,7 +15,7 @@ mod tables;
 use crate::frame::files;
 use crate::frame::machine;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::streams::{Arrivals, Kind, Spread, CAN, RADAR};
 use arms::{Programs, ARMS};
@@ -62,7 +62,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let work = context.dir().join("work");
     files::fresh_dir(&work)?;
     // Programs that run elsewhere read and write there, too.
@@ -85,7 +85,7 @@ pub(crate) struct Plan {
     rounds: usize,
 }
 
-fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>, LabError> {
+fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
     let length_ns: u64 = context.pick(2_500_000_000, 1_500_000_000);
     let recorded = match context.arrivals() {
         Some(path) => Some(Arrivals::read(path, length_ns)?),
@@ -146,7 +146,7 @@ fn measure(
     report: &mut Report,
     work: &Path,
     plans: Vec<Plan>,
-) -> Result<QueueResults, LabError> {
+) -> Result<QueueResults> {
     // What is studied has the last CPU for itself; whatever else the experiment needs is on the
     // first.
     let cpus = machine::cpus();

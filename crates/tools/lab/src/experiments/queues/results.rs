@@ -3,7 +3,7 @@
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::{bootstrap, mean, median, RESAMPLES};
 
 /// One measurement.
@@ -165,7 +165,7 @@ impl QueueResults {
     }
 
     /// Writes key figures by measurement and stream, and every message.
-    pub(super) fn write(&self, context: &mut Context) -> Result<(), LabError> {
+    pub(super) fn write(&self, context: &mut Context) -> Result<()> {
         let mut cells = context.raw(
             "cells.csv",
             "cell,scenario,kind,streams,round,arm,complete,cpu_percent,processing_percent,rss_mb,pss_mb,delay_us,jitter_ms,cycles_ms,loss_percent,misplaced,others_percent",

@@ -7,7 +7,7 @@ use super::results::{
 };
 use super::{Plan, COUNTS};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::{mean, median, resampled, Sorted};
 use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
@@ -105,7 +105,7 @@ pub(super) fn fill(
     context: &mut Context,
     report: &mut Report,
     results: &QueueResults,
-) -> Result<(), LabError> {
+) -> Result<()> {
     // Recorded arrivals take the radar's place.
     let kind = results.settings[0].kind.name;
     baseline(report, results, kind);
@@ -450,7 +450,7 @@ const PEERS: [&str; 6] = [
     "ros2-keep-all",
 ];
 
-fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<(), LabError> {
+fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<()> {
     for scenario in ["standard", "bottleneck"] {
         let counts = results.counts(scenario, kind);
         for (group, arms) in [("concepts", CONCEPTS), ("peers", PEERS)] {

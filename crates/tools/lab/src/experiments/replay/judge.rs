@@ -2,7 +2,7 @@
 
 use super::{Arm, Run, ARMS};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
@@ -18,7 +18,7 @@ pub(super) fn judge(
     report: &mut Report,
     runs: &[Run],
     floors: &[Floor],
-) -> Result<(), LabError> {
+) -> Result<()> {
     raw(context, runs)?;
     for (busy, floor) in [false, true].into_iter().zip(floors) {
         let load = if busy { "busy" } else { "idle" };
@@ -127,7 +127,7 @@ fn table(runs: &[Run], busy: bool) -> Table {
     table
 }
 
-fn raw(context: &mut Context, runs: &[Run]) -> Result<(), LabError> {
+fn raw(context: &mut Context, runs: &[Run]) -> Result<()> {
     let mut raw = context.raw("replay.csv", "arm,streams,busy,late_us")?;
     for run in runs {
         let (arm, streams, busy) = (run.arm.name(), run.streams, u8::from(run.busy));

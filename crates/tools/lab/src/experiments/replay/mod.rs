@@ -11,7 +11,7 @@ mod recording;
 
 use crate::frame::children::real_time;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, LabError, Result};
 use crate::measure::capture::{Capture, Packet, Seen};
 use crate::measure::floor::{Beside, Floor};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
@@ -98,7 +98,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     report.skip(
         "canplayer",
@@ -155,7 +155,7 @@ fn play(
     recording: &Recording,
     busy: bool,
     floor: &mut Floor,
-) -> Result<Run, LabError> {
+) -> Result<Run> {
     let load = if busy { "busy neighbours" } else { "idle" };
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
     context.step(&what, Duration::from_secs(120));

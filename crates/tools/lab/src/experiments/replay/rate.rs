@@ -4,7 +4,7 @@ use super::recording::capture;
 use crate::frame::children::{pin, Ended};
 use crate::frame::files;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, Read};
@@ -47,7 +47,7 @@ struct Machine {
 }
 
 /// Plays small and large packets as fast as one CPU can.
-pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     // Nobody reads: what the socket has no room for is the receiver's loss, which is not looked at.
     let sink = UdpSocket::bind("127.0.0.1:0").map_err(|e| LabError::unexpected("a socket", e))?;
     let to = sink
@@ -97,12 +97,7 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
 }
 
 /// The same file from the disk: taken out of the page cache before, as far as the kernel does it.
-fn from_disk(
-    context: &Context,
-    report: &mut Report,
-    path: &Path,
-    to: &str,
-) -> Result<(), LabError> {
+fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> Result<()> {
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?
         .len();
@@ -144,7 +139,7 @@ fn forget(path: &Path) -> io::Result<()> {
     }
 }
 
-fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended), LabError> {
+fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended)> {
     let out = context.dir().join("rate.json");
     let mut command = Command::new(context.onbeat());
     command

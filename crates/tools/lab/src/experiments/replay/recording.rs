@@ -1,7 +1,7 @@
 //! The recording that all arms play: a capture of UDP packets with marks.
 
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ impl Recording {
         streams: usize,
         messages: usize,
         rng: &mut Rng,
-    ) -> Result<Recording, LabError> {
+    ) -> Result<Recording> {
         let mut due = Vec::new();
         for stream in 0..streams as u32 {
             let arrivals = Arrivals::generate(kind, messages, rng)?;
@@ -64,7 +64,7 @@ pub(super) fn capture(
     path: &Path,
     packets: impl Iterator<Item = (u64, u32)>,
     bytes: usize,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut out = Vec::new();
     // Magic (microseconds), version 2.4, zone, accuracy, length limit, Ethernet.
     out.extend(0xa1b2_c3d4u32.to_le_bytes());

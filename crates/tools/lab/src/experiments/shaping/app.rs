@@ -2,7 +2,7 @@
 
 use crate::frame::files;
 use crate::frame::programs::output;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
 use onbeat_document::schema::Chain;
 use onbeat_document::Model;
 use std::fs::File;
@@ -36,7 +36,7 @@ pub(super) struct App {
 pub(super) const DOMAIN: &str = "88";
 
 /// The compiled stage, built where it runs.
-pub(super) fn stage(context: &Context) -> Result<PathBuf, LabError> {
+pub(super) fn stage(context: &Context) -> Result<PathBuf> {
     let env = context.ros_env("kilted")?;
     let build = context.source("demos/chain/build.sh")?;
     let out = cache_dir().join("lab/chain");
@@ -56,7 +56,7 @@ pub(super) fn synthetic(
     name: &str,
     graph: &str,
     options: &[&str],
-) -> Result<App, LabError> {
+) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let run = context.source("demos/chain/run.py")?;
     let stage = stage(context)?;
@@ -103,7 +103,7 @@ pub(super) fn synthetic(
 }
 
 /// The parking demo with a node on each CPU that interferes (thesis, section 4.5.1).
-pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> {
+pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let beside = context.source("demos/chain/run.py")?;
     let demo = context.source("demos/parking/run.py")?;
@@ -151,7 +151,7 @@ pub(super) fn onbeat(
     words: &[String],
     accept: &[i32],
     limit_s: u64,
-) -> Result<String, LabError> {
+) -> Result<String> {
     // Into files: a process that outlives the command would keep a pipe open.
     let path = |what: &str| context.dir().join(format!("onbeat.{what}.new"));
     let (out, err) = (path("out"), path("err"));
@@ -189,13 +189,13 @@ pub(super) fn onbeat(
 }
 
 /// Reads a model.
-pub(super) fn load(path: &Path) -> Result<Model, LabError> {
+pub(super) fn load(path: &Path) -> Result<Model> {
     files::json(path)
 }
 
 impl App {
     /// Its chain: the one between its ends that was executed most.
-    pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain, LabError> {
+    pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
             matches!(ends, (Some(a), Some(b)) if a.starts_with(self.ends.0) && b.starts_with(self.ends.1))
@@ -220,12 +220,7 @@ impl App {
     /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many
     /// starts of the application, since what waits for what depends on how its timers lie: path of
     /// the model.
-    pub fn profile(
-        &self,
-        context: &Context,
-        seconds: u64,
-        runs: usize,
-    ) -> Result<PathBuf, LabError> {
+    pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
@@ -281,7 +276,7 @@ impl App {
         model: &Path,
         plan: &Path,
         options: &[&str],
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         let chain = self.chain_of(&load(model)?)?.id.clone();
         let mut words = vec!["plan".to_owned(), model.display().to_string()];
         words.extend(["--chain".to_owned(), chain]);
@@ -295,7 +290,7 @@ impl App {
     }
 
     /// The same as a plan, with all servers' threads as normal ones.
-    pub fn without_priorities(plan: &Path) -> Result<(), LabError> {
+    pub fn without_priorities(plan: &Path) -> Result<()> {
         let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;
         let mut changed = onbeat_plan::file::read(&text).map_err(|e| fault(&e))?;

@@ -6,7 +6,7 @@ use super::results::ArmResults;
 use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError, Raw};
+use crate::frame::{Context, LabError, Raw, Result};
 use crate::measure::arms::schedule;
 use crate::measure::floor::{Beside, Floor};
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl<'a> Arm<'a> {
         report: &mut Report,
         (profile, plan): (&Path, &Path),
         (name, words): (&str, &[&str]),
-    ) -> Result<Arm<'a>, LabError> {
+    ) -> Result<Arm<'a>> {
         let mut made = app.plan(context, profile, plan, words);
         if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
             let refused = format!("{}: {name}: {error}", app.name);
@@ -71,19 +71,14 @@ impl<'a> Arm<'a> {
     }
 
     /// An arm under a plan that was made from a profile.
-    pub fn of(
-        app: &'a App,
-        profile: &Path,
-        name: &str,
-        plan: PathBuf,
-    ) -> Result<Arm<'a>, LabError> {
+    pub fn of(app: &'a App, profile: &Path, name: &str, plan: PathBuf) -> Result<Arm<'a>> {
         let executions = app.chain_of(&load(profile)?)?.figures.executions;
         Arm::new(name, app, plan, executions)
     }
 
     /// An arm under a plan, with what that promises. Without a miss rate the longest of the profile's
     /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
-    fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>, LabError> {
+    fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
         // Where a shaper holds the output, the unshaped latency of each execution is known. With LET
@@ -167,7 +162,7 @@ pub(super) fn run(
     file: &str,
     arms: &[Arm<'_>],
     turns: Turns,
-) -> Result<Vec<ArmResults>, LabError> {
+) -> Result<Vec<ArmResults>> {
     let mut results: Vec<ArmResults> = arms.iter().map(|_| ArmResults::default()).collect();
     let mut raw = context.raw(
         &format!("{file}.csv"),
@@ -217,7 +212,7 @@ impl Arm<'_> {
         file: &str,
         title: &str,
         executions: u64,
-    ) -> Result<Result<Reported, String>, LabError> {
+    ) -> Result<Result<Reported, String>> {
         let seconds = (executions * self.app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
         context.step(title, Duration::from_secs(limit + 60));
@@ -262,7 +257,7 @@ impl Arm<'_> {
 
 impl ArmResults {
     /// Adds a run; writes its executions behind a label.
-    fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<(), LabError> {
+    fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<()> {
         let starts = self.add_samples(&reported.samples, label, raw)?;
         let first = starts.first().copied().unwrap_or(u64::MAX);
         let shaped = first..=starts.last().copied().unwrap_or(0);
@@ -287,7 +282,7 @@ impl ArmResults {
     }
 
     /// Adds the executions of a run; returns the start of each, ns.
-    fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>, LabError> {
+    fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>> {
         let mut starts = Vec::new();
         for (number, line) in csv.lines().skip(1).enumerate() {
             let cells: Vec<&str> = line.split(',').collect();

@@ -2,7 +2,7 @@
 
 use super::arm::Arm;
 use super::results::ArmResults;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::plot;
 
 /// Latencies of an arm, ms.
@@ -19,7 +19,7 @@ pub(super) fn plot(
     arms: &[Arm<'_>],
     results: &[ArmResults],
     latencies: Latencies,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let series: Vec<(String, Vec<(f64, f64)>)> = arms
         .iter()
         .zip(results)

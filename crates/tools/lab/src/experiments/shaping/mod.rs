@@ -15,12 +15,12 @@ mod synthetic;
 mod targets;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
 use crate::measure::floor;
 use std::path::PathBuf;
 
 /// A part adds its tables and figures to the report.
-type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<(), LabError>;
+type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<()>;
 
 /// Profiles of this run that several parts plan from.
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     floor::measure(context, &mut report)?;
     let parts: [(&str, Part); 7] = [

@@ -9,7 +9,7 @@ use super::synthetic;
 use super::targets;
 use super::Profiles;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use std::path::Path;
 
 /// Table 4.2: callback and its measured worst case, ms.
@@ -97,11 +97,7 @@ impl Measured {
     }
 }
 
-pub(super) fn parking(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
+pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (300, 2), (40, 1));
     // Arms and profile see the same part of the drive, because the amount of computation varies along it.
     let app = app::parking(context, 36)?;
@@ -149,11 +145,7 @@ pub(super) fn parking(
 }
 
 /// The chain under logical execution time, beside one band: the second row of Table 4.5.
-pub(super) fn logical(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
+pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (40, 1));
     let app = app::parking(context, 36)?;
     let (seconds, starts) = context.pick_of_three((27, 6), (5, 8), (5, 1));
@@ -186,7 +178,7 @@ fn plans<'a>(
     report: &mut Report,
     app: &'a App,
     profile: &Path,
-) -> Result<Vec<Arm<'a>>, LabError> {
+) -> Result<Vec<Arm<'a>>> {
     let mut arms = Vec::new();
     let mut slots = Table::new(
         "Reserved time slots of the parking chain, ms (thesis, Table 4.3)",

@@ -8,7 +8,7 @@ use super::targets;
 use super::Profiles;
 use crate::frame::files;
 use crate::frame::report::{number, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
 /// Names and slots of a plan's servers, as text.
-pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
+pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
     let text = files::text(plan)?;
     let plan = onbeat_plan::file::read(text.as_bytes()).map_err(|e| LabError::in_file(plan, e))?;
     let list = |s: &onbeat_plan::schema::Server| {
@@ -79,7 +79,7 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
 
 /// The profile of a chain with a cycle of 100 ms. A short run has one for all of its parts: at a
 /// SCHED_FIFO priority nodes do not meet what interferes with them at a normal one.
-fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf, LabError> {
+fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf> {
     let (seconds, starts) = context.pick_of_three((50, 5), (12, 5), (8, 1));
     if context.pick_of_three(true, false, false) {
         return app.profile(context, seconds, starts);
@@ -97,7 +97,7 @@ pub(super) fn motivation(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (30, 1));
     let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
@@ -207,7 +207,7 @@ pub(super) fn asynchronous(
     context: &mut Context,
     report: &mut Report,
     _: &mut Profiles,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 3), (150, 1), (40, 1));
     let mut words = interference("2", "10");
     words.push("--async-last");
@@ -282,7 +282,7 @@ pub(super) fn logical(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 3), (100, 1), (40, 1));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
     let profile = profile(context, &app, profiles)?;
@@ -309,11 +309,7 @@ pub(super) fn logical(
 }
 
 /// The graph of 18 callbacks on two CPUs (section 4.5.4).
-pub(super) fn dag(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
+pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (60, 1), (20, 1));
     let app = app::synthetic(context, "dag", "dag", &[])?;
     let (seconds, starts) = context.pick_of_three((120, 4), (18, 5), (20, 1));
@@ -362,7 +358,7 @@ pub(super) fn overshoot(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 3), (80, 1), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
     let profile = profile(context, &calm, profiles)?;

@@ -2,7 +2,7 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::report::{number, range, Figure, Report, Table};
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, LabError, Result};
 use crate::measure::arms::{interleave, ArmSamples};
 use crate::measure::stats::mean;
 use crate::measure::uprobe::Uprobe;
@@ -48,11 +48,7 @@ struct Callee {
 }
 
 impl Callee {
-    fn start(
-        context: &Context,
-        program: &Path,
-        library: Option<(&Path, &str)>,
-    ) -> Result<Self, LabError> {
+    fn start(context: &Context, program: &Path, library: Option<(&Path, &str)>) -> Result<Self> {
         let mut command = Command::new(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some((file, loader_path)) = library {
@@ -74,7 +70,7 @@ impl Callee {
     }
 
     /// Time per call of a function, ns.
-    fn call(&mut self, function: &str, calls: u64) -> Result<f64, LabError> {
+    fn call(&mut self, function: &str, calls: u64) -> Result<f64> {
         let mut answer = String::new();
         writeln!(self.input, "{function} {calls}")
             .and_then(|()| self.input.flush())
@@ -98,7 +94,7 @@ fn run_spots(
     spots: &[Spot],
     rounds: usize,
     calls: u64,
-) -> Result<ArmSamples, LabError> {
+) -> Result<ArmSamples> {
     let names: Vec<&str> = spots.iter().map(|s| s.name.as_str()).collect();
     interleave(&names, rounds, &mut context.rng(purpose), |arm, _| {
         let spot = &spots[arm];
@@ -140,7 +136,7 @@ impl Costs {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
     context.step(
         "cost per probe hit: forms of entry blocks",
         Duration::from_secs(900),
@@ -176,7 +172,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
 }
 
 /// Each form without a probe, with one on its instruction, and with one where placement puts it.
-fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>, LabError> {
+fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
     })
@@ -262,7 +258,7 @@ fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     report.tables.push(table);
 }
 
-fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<(), LabError> {
+fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
     let categories: Vec<String> = forms.iter().map(|f| f.form.to_string()).collect();
     let there = forms.iter().map(|f| f.there).collect();
     let placed = forms
@@ -288,7 +284,7 @@ fn real_functions(
     distribution: &str,
     program: &Path,
     fast_nop: bool,
-) -> Result<(), LabError> {
+) -> Result<()> {
     context.step(
         &format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
         Duration::from_secs(900),
@@ -321,7 +317,7 @@ fn function_spots(
     library: &Path,
     distribution: &str,
     fast_nop: bool,
-) -> Result<(Vec<Spot>, Vec<PlacedFunction>), LabError> {
+) -> Result<(Vec<Spot>, Vec<PlacedFunction>)> {
     let generation = generation_of(distribution);
     let wanted: Vec<&'static str> = PROBES
         .iter()
@@ -405,7 +401,7 @@ fn table_of_placements(
     report: &mut Report,
     distribution: &str,
     fast_nop: bool,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let lib = context.ros_env(distribution)?.join("lib");
     let generation = generation_of(distribution);
     let files = [

@@ -3,7 +3,7 @@
 
 use super::lttng::Lttng;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, ArmSamples};
 use crate::measure::recorder::{self, recorded};
 use crate::measure::{native, ros};
@@ -35,7 +35,7 @@ struct Bench<'c> {
 }
 
 /// The measurement; us that an event costs with the library, where no other came just before.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
         "events",
@@ -74,7 +74,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabErr
 
 impl Bench<'_> {
     /// The ns of an event in one run.
-    fn run(&self, arm: usize) -> Result<Vec<f64>, LabError> {
+    fn run(&self, arm: usize) -> Result<Vec<f64>> {
         let trace = self.context.dir().join("events.trace");
         let _ = std::fs::remove_dir_all(&trace);
         let session = match (&self.lttng, arm) {
@@ -134,7 +134,7 @@ impl Bench<'_> {
 }
 
 /// Publications that a recording has; what it lacks it must say.
-fn hits(trace: &Path, all: u64) -> Result<u64, LabError> {
+fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.name.contains("rmw_publish"));

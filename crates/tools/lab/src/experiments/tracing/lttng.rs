@@ -3,7 +3,7 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::programs::{output, quiet};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::native;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ impl Lttng {
     ///
     /// # Errors
     /// LTTng or its reader is not installed, or the daemon does not start.
-    pub fn start(context: &Context) -> Result<Lttng, LabError> {
+    pub fn start(context: &Context) -> Result<Lttng> {
         for program in ["lttng", "lttng-sessiond", "babeltrace2"] {
             run(&[program, "--version"])?;
         }
@@ -67,7 +67,7 @@ impl Lttng {
     }
 
     /// Begins to record what nodes raise that start from now on.
-    pub fn begin(&self) -> Result<Session<'_>, LabError> {
+    pub fn begin(&self) -> Result<Session<'_>> {
         let _ = std::fs::remove_dir_all(&self.trace);
         let output = format!("--output={}", self.trace.display());
         self.lttng(&["create", &self.session, &output])?;
@@ -79,7 +79,7 @@ impl Lttng {
         Ok(session)
     }
 
-    fn lttng(&self, words: &[&str]) -> Result<String, LabError> {
+    fn lttng(&self, words: &[&str]) -> Result<String> {
         run(&[&["lttng", "--no-sessiond"], words].concat())
     }
 }
@@ -91,7 +91,7 @@ pub struct Session<'l> {
 
 impl Session<'_> {
     /// Ends it; how many publications it has.
-    pub fn end(self) -> Result<u64, LabError> {
+    pub fn end(self) -> Result<u64> {
         let trace = self.lttng.trace.clone();
         self.lttng.lttng(&["stop", &self.lttng.session])?;
         drop(self);
@@ -110,7 +110,7 @@ impl Drop for Session<'_> {
     }
 }
 
-fn run(words: &[&str]) -> Result<String, LabError> {
+fn run(words: &[&str]) -> Result<String> {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
     output(

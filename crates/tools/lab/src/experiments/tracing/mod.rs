@@ -7,7 +7,7 @@ mod lttng;
 mod usage;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     // What a hit costs is needed for the CPU time of the probes too.
     let mut costs = hits::Costs::default();

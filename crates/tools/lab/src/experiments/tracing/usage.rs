@@ -5,7 +5,7 @@ use crate::frame::children::Guarded;
 use crate::frame::files;
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::recorder::{self, recorded, Recorded};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_time::clock;
@@ -39,7 +39,7 @@ pub fn measure(
     context: &mut Context,
     report: &mut Report,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     context.step(
         &format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
@@ -81,11 +81,7 @@ pub fn measure(
 
 /// The same applications with the library of `record --preload`, of which an event apart costs `event_us`: their number
 /// times this, without what the recorder's process and the kernel's records of context switches take.
-pub fn of_library(
-    context: &mut Context,
-    report: &mut Report,
-    event_us: f64,
-) -> Result<(), LabError> {
+pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
     let title = format!("CPU time of the library: parking demo and SYN together for {seconds} s");
@@ -117,7 +113,7 @@ fn command(
     dir: &Path,
     times: &Path,
     seconds: u32,
-) -> Result<Command, LabError> {
+) -> Result<Command> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let (parking, syn) = (
         context.source("demos/parking/run.py")?,
@@ -182,7 +178,7 @@ fn cpu_s_of(pid: u32) -> Option<f64> {
 }
 
 /// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.
-fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
+fn app_cpu_s(file: &Path) -> Result<f64> {
     let text = files::text(file)?;
     let seconds = |word: &str| {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
@@ -205,7 +201,7 @@ fn probe_table(
     report: &mut Report,
     recorded: &Recorded,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
-) -> Result<f64, LabError> {
+) -> Result<f64> {
     let manifest = &recorded.manifest;
     let observed_s = manifest.span.duration_ns as f64 / 1e9;
     let mut probes: Vec<&ProbeInfo> = manifest
@@ -253,11 +249,7 @@ fn probe_table(
 }
 
 /// Runs and time by BPF program.
-fn program_table(
-    context: &mut Context,
-    report: &mut Report,
-    watched: &Watched,
-) -> Result<(), LabError> {
+fn program_table(context: &mut Context, report: &mut Report, watched: &Watched) -> Result<()> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
         "program | runs | ns per run | ms",
@@ -294,7 +286,7 @@ fn figures(
     watched: &Watched,
     apps_s: f64,
     trap_s: f64,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let manifest = &recorded.manifest;
     let observed_s = manifest.span.duration_ns as f64 / 1e9;
     let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;

@@ -3,7 +3,7 @@
 use super::session::Run;
 use crate::frame::children;
 use crate::frame::machine;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
 use crate::measure::samples::{self, Sample};
 use std::fs;
@@ -26,8 +26,8 @@ impl Group {
         context: &Context,
         count: usize,
         name: &str,
-        mut command: impl FnMut(usize) -> Result<Command, LabError>,
-    ) -> Result<Group, LabError> {
+        mut command: impl FnMut(usize) -> Result<Command>,
+    ) -> Result<Group> {
         let cpus = machine::cpus();
         let mut peers = vec![];
         for i in 0..count {
@@ -42,7 +42,7 @@ impl Group {
     }
 
     /// Has them run, all at the same time.
-    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage), LabError> {
+    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage)> {
         let _ = fs::remove_file(&self.file);
         for peer in &mut self.peers {
             peer.say(&run.line(&self.file))?;

@@ -3,7 +3,7 @@
 use super::group::Group;
 use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, Program};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const TASKS: f64 = 1000.0;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     if !peers.has_program(Program::Onbeat) {
         return Ok(());
     }

@@ -12,7 +12,7 @@ mod stall;
 mod subscribers;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 use crate::measure::transport::Peers;
 
 /// The experiment.
@@ -24,10 +24,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &mut Context) -> Result<Report, LabError> {
+fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let peers = Peers::prepare(context, &mut report)?;
-    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
+    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<()>;
     let parts: [(&str, &str, Part); 5] = [
         ("latency", "latency against size", latency::measure),
         ("subscribers", "several subscribers", subscribers::measure),

@@ -4,7 +4,7 @@
 use super::group::Group;
 use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
 use crate::measure::transport::{Peers, Program};
@@ -60,7 +60,7 @@ const REALISATIONS: [Realisation; 4] = [
     },
 ];
 
-fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<Group> {
     let name = peers.name();
     Group::start(context, realisation.processes, realisation.name, |i| {
         let mut command = peers.command(realisation.program, false)?;
@@ -77,7 +77,7 @@ fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(3, 1);
     let run = Run {
         bytes: 64,
@@ -134,7 +134,7 @@ fn summarise(
     realisations: &[&Realisation],
     samples: &ArmSamples,
     used: &[Usage],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut table = Table::new(
         "An iteration of the perception pipeline (section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
         "| n | switches | p50 us | p90 us | p99 us | max us | CPU us",

@@ -2,7 +2,7 @@
 
 use crate::frame::children;
 use crate::frame::machine;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
 use crate::measure::samples::{self, Sample};
 use crate::measure::transport::{Arm, Peers};
@@ -102,12 +102,7 @@ impl Run {
 impl Session {
     /// Starts an arm's processes. A publisher runs on the first CPU, subscribers from the second
     /// on.
-    pub fn start(
-        context: &Context,
-        peers: &Peers,
-        arm: &Arm,
-        place: Place,
-    ) -> Result<Session, LabError> {
+    pub fn start(context: &Context, peers: &Peers, arm: &Arm, place: Place) -> Result<Session> {
         let roles = match place {
             Place::Processes(_) => ("sub", "pub"),
             Place::Pair => ("", "pair"),
@@ -123,7 +118,7 @@ impl Session {
         arm: &Arm,
         place: Place,
         (receiving, sending): (&str, &str),
-    ) -> Result<Session, LabError> {
+    ) -> Result<Session> {
         let name = peers.name();
         let cpus = machine::cpus();
         let readers = place.readers();
@@ -167,7 +162,7 @@ impl Session {
     }
 
     /// Has the processes send and receive.
-    pub fn run(&mut self, run: Run) -> Result<SessionResults, LabError> {
+    pub fn run(&mut self, run: Run) -> Result<SessionResults> {
         let before = self.roudi.and_then(Usage::of_process);
         let used = self.carry_out(run)?;
         let usage = self.usage(run, &used, before);
@@ -184,7 +179,7 @@ impl Session {
     }
 
     /// A run from its settings to its files; what each process used.
-    fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>, LabError> {
+    fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>> {
         // Receivers first: a publisher is ready when they are connected.
         for (peer, file) in self.peers.iter_mut().zip(&self.files) {
             peer.say(&run.line(file))?;
@@ -233,9 +228,9 @@ impl Session {
     }
 
     /// Has one process send without pause and the other consume slowly.
-    pub fn stall(&mut self, run: Run) -> Result<StallResults, LabError> {
+    pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
-        let side = |i: usize| -> Result<Side, LabError> {
+        let side = |i: usize| -> Result<Side> {
             Ok(Side {
                 samples: samples::read(&self.files[i])?,
                 usage: used[i],

@@ -4,7 +4,7 @@
 use super::latency::latency_us;
 use super::session::{Place, Run, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
@@ -38,7 +38,7 @@ fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
 }
 
 /// The value, or a note that the arm was skipped.
-fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Option<T> {
+fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e) => {
@@ -50,7 +50,7 @@ fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Optio
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(4, 1);
     let count: u32 = context.pick(150, 100);
     let run = Run {
@@ -113,7 +113,7 @@ fn summarise(
     report: &mut Report,
     samples: &ArmSamples,
     waiting: &[(f64, f64, f64); 3],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut table = Table::new(
         "From giving a credit back to the end of the send that waited for it (20 ms for each item), us",
         "arm | n | p50 | p90 | p99 | max | CPU of who waits, % | switches",

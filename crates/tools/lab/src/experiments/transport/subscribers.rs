@@ -4,7 +4,7 @@ use super::latency::{latency_us, rate_hz};
 use super::runner::Runner;
 use super::session::{Place, Run};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
 use crate::measure::transport::{self as peers, Arm, Peers};
@@ -26,7 +26,7 @@ const ARMS: [Arm; 9] = [
 ];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
     let rounds = context.pick(3, 1);
     let seconds = context.pick(0.6, 0.4);

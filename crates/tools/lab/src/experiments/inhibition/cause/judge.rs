@@ -5,7 +5,7 @@ use super::Recorded;
 use crate::experiments::inhibition::measures::Pattern;
 use crate::experiments::inhibition::programs::Middleware;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::median;
 use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ impl Judged {
         report: &mut Report,
         middleware: Middleware,
         recorded: &[Recorded],
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         self.add_ready(report, middleware, recorded);
         let mut waits: Vec<LockWait<'_>> = recorded.iter().flat_map(Recorded::lock_waits).collect();
         waits.sort_by_key(|w| std::cmp::Reverse(w.length()));
@@ -259,7 +259,7 @@ fn picture(
     middleware: Middleware,
     recorded: &[Recorded],
     lock: Option<&LockWait<'_>>,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (of, span, owner, title) = match lock {
         Some(wait) => {
             let title = format!(

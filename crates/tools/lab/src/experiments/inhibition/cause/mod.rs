@@ -9,7 +9,7 @@ use super::in_turns;
 use super::programs::{Middleware, Programs, MIDDLEWARES};
 use super::run::{Run, CORE};
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::recorder::{self, Recorder};
 use course::Course;
 use judge::Judged;
@@ -33,11 +33,7 @@ pub struct Recorded {
 }
 
 /// Records runs of every middleware, and looks into them.
-pub fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    programs: &Programs,
-) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut judged = Judged::default();
     for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
         let recorded = record(context, report, programs, middleware)?;
@@ -52,7 +48,7 @@ fn record(
     report: &mut Report,
     programs: &Programs,
     middleware: Middleware,
-) -> Result<Vec<Recorded>, LabError> {
+) -> Result<Vec<Recorded>> {
     let conditions = Condition::inhibited();
     let rounds = context.pick(18, 3);
     let dir = context.dir().join(format!("{}.trace", middleware.part()));
@@ -79,7 +75,7 @@ fn record(
     Ok(recorded.collect())
 }
 
-fn read(dir: &Path) -> Result<Vec<Event>, LabError> {
+fn read(dir: &Path) -> Result<Vec<Event>> {
     let mut events: Vec<Event> = recorder::open(dir)?.events().collect();
     events.sort_by_key(|e| e.time_ns);
     Ok(events)

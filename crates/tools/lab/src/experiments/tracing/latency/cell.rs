@@ -5,7 +5,7 @@ use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORI
 use super::pair::{self, Way};
 use super::{Cell, Policy, Segment, Setting, LTTNG, OFF, ONBEAT, STARTED};
 use crate::frame::children::{self, Guarded};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
@@ -20,7 +20,7 @@ fn side(
     nodes: &Nodes<'_>,
     policy: Policy,
     arguments: &[String],
-) -> Result<Guarded, LabError> {
+) -> Result<Guarded> {
     let mut command = Command::new(nodes.program);
     command
         .args(arguments)
@@ -34,7 +34,7 @@ fn side(
     context.spawn(&mut command)
 }
 
-fn wait_ready(child: &mut Guarded) -> Result<(), LabError> {
+fn wait_ready(child: &mut Guarded) -> Result<()> {
     let mut line = String::new();
     if let Some(out) = child.child().stdout.take() {
         let _ = BufReader::new(out).read_line(&mut line);
@@ -56,7 +56,7 @@ pub fn measure(
     setting: Setting,
     rounds: usize,
     segment: Duration,
-) -> Result<Cell, LabError> {
+) -> Result<Cell> {
     let file = context.dir().join("latency.samples");
     let _ = std::fs::remove_file(&file);
     let (rate, bytes) = (setting.rate_hz.to_string(), setting.kib * 1024);
@@ -142,7 +142,7 @@ fn one_segment(
     pids: &[u32],
     segment: Duration,
     recorded: &mut RecordedEvents,
-) -> Result<(i64, i64), LabError> {
+) -> Result<(i64, i64)> {
     let trace = context.dir().join("latency.trace");
     let recorder = match arm {
         OFF => None,
@@ -160,7 +160,7 @@ fn one_segment(
     Ok((from_ns, to_ns))
 }
 
-fn expect_running(child: &mut Guarded, name: &str) -> Result<(), LabError> {
+fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
     if child.running() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::{Cell, From, Policy, Setting, ARMS, OFF, ONBEAT, PASSED, PRELOAD};
 use crate::frame::report::{Figure, Report};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, Estimate, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::{mean, resampled};
 use crate::plot::{bars, percentiles};
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ pub fn totals(report: &mut Report, cells: &[Cell]) {
 }
 
 /// What recording adds, by rate and size; and the latencies of each cell.
-pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<(), LabError> {
+pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()> {
     let mut rng = context.rng("plot");
     let all = |of: fn(&Setting) -> u32| -> BTreeSet<u32> {
         cells.iter().map(|c| of(&c.setting)).collect()

@@ -10,7 +10,7 @@ mod turns;
 
 use super::lttng::Lttng;
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::{native, ros};
 use figures::Added;
@@ -152,7 +152,7 @@ impl Cell {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
         "latency",
@@ -206,7 +206,7 @@ fn measure_cells(
     report: &mut Report,
     program: &Path,
     env: &Path,
-) -> Result<Vec<Cell>, LabError> {
+) -> Result<Vec<Cell>> {
     let lttng = context.wants("latency").then(|| Lttng::start(context));
     if let Some(Err(e)) = &lttng {
         report.skip("the arm with LTTng", e);
@@ -269,7 +269,7 @@ fn measure_cell(
     Some(cell)
 }
 
-fn write(context: &mut Context, cells: &[Cell]) -> Result<(), LabError> {
+fn write(context: &mut Context, cells: &[Cell]) -> Result<()> {
     let head = "policy,rate_hz,kib,from,arm,round,latency_us";
     let mut raw = context.raw("latency.csv", head)?;
     for cell in cells {

@@ -2,7 +2,7 @@
 
 use super::super::lttng::Lttng;
 use crate::frame::files;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use crate::measure::recorder;
 use onbeat_trace::Manifest;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl RecordedEvents {
     }
 }
 
-pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
+pub fn read_samples(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     text.lines()
         .map(|line| {

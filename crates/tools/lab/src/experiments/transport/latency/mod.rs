@@ -8,7 +8,7 @@ mod tables;
 use super::session::Place;
 use crate::frame::report::Report;
 use crate::frame::size::{size_id, size_name};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
 use crate::measure::samples::Sample;
@@ -114,7 +114,7 @@ struct Measured<'s> {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut raw = context.raw(
         "latency.csv",
         "where,bytes,arm,round,latency_us,from_due_us",
@@ -170,11 +170,7 @@ impl<'s> Measured<'s> {
     }
 }
 
-fn summarise(
-    context: &mut Context,
-    report: &mut Report,
-    measured: &Measured<'_>,
-) -> Result<(), LabError> {
+fn summarise(context: &mut Context, report: &mut Report, measured: &Measured<'_>) -> Result<()> {
     tables::add(report, measured);
     figures::lost(report, measured);
     plot(context, measured)?;
@@ -184,7 +180,7 @@ fn summarise(
 }
 
 /// Medians over the size, and all percentiles at two sizes.
-fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<(), LabError> {
+fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<()> {
     let setting = measured.setting;
     let medians: Vec<Curve> = measured
         .arms

@@ -4,7 +4,7 @@ use super::{latency_us, rate_hz, Cell, Measured, Setting, SIZES};
 use crate::experiments::transport::runner::Runner;
 use crate::experiments::transport::session::{Place, Run, SessionResults};
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError, Raw};
+use crate::frame::{Context, Raw, Result};
 use crate::measure::arms::schedule;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
@@ -55,7 +55,7 @@ pub fn measure<'s>(
     peers: &Peers,
     setting: &'s Setting,
     raw: &mut Raw,
-) -> Result<Measured<'s>, LabError> {
+) -> Result<Measured<'s>> {
     let arms = peers.of(setting.arms);
     let Order { rounds, more, runs } = order(context, setting, &arms);
     context.step(

@@ -114,7 +114,7 @@ impl Part {
             let duration_s = 6 + rng.below(3);
             let number = models.len() + 1;
             let what = format!("{}, run {number} of {runs}: {duration_s} s", self.id());
-            context.step(&what, Duration::from_secs(300));
+            context.step(&what, 300);
             let mut syn = match self {
                 Part::Alone => None,
                 Part::Beside => Some(beside(context, programs, models.len(), duration_s)?),

@@ -70,8 +70,7 @@ fn run(context: &mut Context) -> Result<Report> {
     let mut cells = Vec::new();
     for (case, of) in cases.iter().enumerate() {
         for bands in BANDS {
-            let limit = Duration::from_secs(600);
-            context.step(&format!("{}: {bands} bands", of.name), limit);
+            context.step(format!("{}: {bands} bands", of.name), 600);
             let mut cell = place(case, of, bands, context)?;
             // One band leaves nothing to choose.
             if let (Ok(program), 2..) = (&swarm, bands) {

@@ -128,11 +128,12 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Announces the next step on standard error, and how long it may take before it counts as
-    /// hanging (be generous: the machine may be busy).
-    pub fn step(&self, what: &str, limit: Duration) {
-        eprintln!("-- {what}");
-        self.watchdog.step(what, limit);
+    /// Announces the next step on standard error, and how many seconds it may take before it counts
+    /// as hanging (be generous: the machine may be busy).
+    pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
+        eprintln!("-- {}", what.as_ref());
+        let limit = Duration::from_secs(limit_s);
+        self.watchdog.step(what.as_ref(), limit);
     }
 
     /// Starts a child that cannot outlive the experiment. Call it on the thread that runs the

@@ -8,7 +8,7 @@ use super::report::{self, Figure};
 use super::results::RunFacts;
 use super::watchdog::Watchdog;
 use super::{Context, Experiment, Extra, LabError, Options, Result, Results};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs an experiment and writes its results; returns them for printing.
 pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
@@ -20,7 +20,7 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
-    context.step(experiment.name, Duration::from_secs(600));
+    context.step(experiment.name, 600);
     let report = (experiment.run)(&mut context)?;
     let load = meter.finish();
     unique_names(&report.figures)?;
@@ -140,7 +140,7 @@ mod tests {
     };
 
     fn trivial(context: &mut Context) -> Result<Report> {
-        context.step("measure", Duration::from_secs(3600));
+        context.step("measure", 3600);
         let samples = arms::interleave(
             &["off", "on"],
             context.pick(20, 4),

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Wake-up latencies, us, with how often each was seen, and those beyond the histogram.
 #[derive(Default, Clone)]
@@ -105,7 +104,7 @@ impl Beside {
 
 /// Runs cyclictest alone, beside nothing; skipped, by name, where it is not installed.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
-    context.step("the machine's floor (cyclictest)", Duration::from_secs(120));
+    context.step("the machine's floor (cyclictest)", 120);
     let seconds = context.pick_of_three("20", "10", "3");
     let mut command = Command::new("cyclictest");
     command.args([

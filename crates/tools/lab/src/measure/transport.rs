@@ -194,7 +194,7 @@ impl Peers {
         report: &mut Report,
         wanted: &[Program],
     ) -> Result<Peers> {
-        context.step("build the peers", Duration::from_secs(600));
+        context.step("build the peers", 600);
         let sources = context.source("crates/tools/lab/peers")?;
         let ros = context.ros_env("kilted");
         let mut programs = BTreeMap::new();

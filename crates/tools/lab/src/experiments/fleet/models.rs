@@ -12,7 +12,6 @@ use onbeat_trace::Event;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const MODES: [&str; 3] = ["urban", "highway", "parking"];
 /// Time goes at one pace for so long.
@@ -22,10 +21,7 @@ const APART_NS: u64 = 3_600_000_000_000;
 
 /// Writes so many models; their paths.
 pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>> {
-    context.step(
-        &format!("making {number} models"),
-        Duration::from_secs(3600),
-    );
+    context.step(format!("making {number} models"), 3600);
     files::make_dir(dir)?;
     let trace = context.source("demos/recorded/parking")?;
     let mut reader = recorder::open(&trace)?;

@@ -83,7 +83,7 @@ pub fn measure(
     let mut rng = context.rng("order");
     for (round, engine) in schedule(engines.len(), context.pick(3, 1), &mut rng) {
         let name = engines[engine].name;
-        context.step(&format!("{name}, round {}", round + 1), LIMIT);
+        context.step(format!("{name}, round {}", round + 1), LIMIT.as_secs());
         let mut order = *sizes;
         rng.shuffle(&mut order);
         for said in cluster(context, &engines[engine], &list, &order)? {

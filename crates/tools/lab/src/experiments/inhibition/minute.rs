@@ -5,7 +5,6 @@ use super::programs::{Programs, MIDDLEWARES};
 use super::run::{Bench, Length};
 use crate::frame::report::{number, Report, Table};
 use crate::frame::{Context, Result};
-use std::time::Duration;
 
 /// Loops of the paper, a minute.
 const LOOPS: u32 = 6000;
@@ -22,7 +21,7 @@ pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) 
     };
     for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
         let title = format!("{}: a minute", middleware.name());
-        context.step(&title, Duration::from_secs(400));
+        context.step(&title, 400);
         let bench = Bench {
             context,
             programs,

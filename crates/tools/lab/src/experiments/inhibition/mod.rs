@@ -24,7 +24,6 @@ use programs::{Middleware, Programs, MIDDLEWARES};
 use results::Arm;
 use run::{Bench, Length, Run};
 use std::process::Command;
-use std::time::Duration;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -90,7 +89,7 @@ fn in_turns(
             round + 1,
             turn + 1
         );
-        context.step(&title, Duration::from_secs(180));
+        context.step(&title, 180);
         let bench = Bench {
             context,
             programs,

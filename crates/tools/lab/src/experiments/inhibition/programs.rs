@@ -6,7 +6,6 @@ use crate::measure::middleware::Source;
 use crate::measure::ros;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// A middleware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +58,7 @@ pub struct Programs {
 impl Programs {
     /// Builds what can be built, and says what cannot.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs> {
-        context.step("build the programs", Duration::from_secs(600));
+        context.step("build the programs", 600);
         let sources = context.source("crates/tools/lab/peers/inhibition")?;
         let ros = context.ros_env("kilted");
         let mut built = Vec::new();

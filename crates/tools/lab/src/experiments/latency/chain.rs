@@ -8,7 +8,6 @@ use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
-use std::time::Duration;
 
 /// Bytes of an answer.
 const ANSWER: usize = 64;
@@ -41,10 +40,7 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
     let mut group = Group::start(context, nodes)?;
     let mut all = ["ping", "pong", "there and back"].map(|n| Series::new(n, n.replace(' ', "_")));
     for bytes in SIZES {
-        context.step(
-            &format!("ping-pong, {}", size_name(bytes)),
-            Duration::from_secs(180),
-        );
+        context.step(format!("ping-pong, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
             other_bytes: ANSWER,
@@ -103,10 +99,7 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
         .collect();
     let mut whole = Series::new("A to E", "A_to_E");
     for bytes in SIZES {
-        context.step(
-            &format!("chain, {}", size_name(bytes)),
-            Duration::from_secs(180),
-        );
+        context.step(format!("chain, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
             other_bytes: bytes,

@@ -9,7 +9,6 @@ use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
-use std::time::Duration;
 
 /// Numbers of listeners.
 const LISTENERS: [usize; 5] = [1, 3, 5, 7, 10];
@@ -28,7 +27,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         let mut row = vec![listeners.to_string()];
         for bytes in SIZES {
             let what = format!("{listeners} listeners, {}", size_name(bytes));
-            context.step(&what, Duration::from_secs(180));
+            context.step(&what, 180);
             let run = Run {
                 bytes,
                 other_bytes: 64,

@@ -48,7 +48,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         let mut series = Series::new(name, id);
         for bytes in SIZES {
             let what = format!("two hosts, {name}: {}", size_name(bytes));
-            context.step(&what, Duration::from_secs(240));
+            context.step(&what, 240);
             let wire_s = bytes as f64 * 8.0 / RATE as f64;
             // What is sent has left before the next, also beside the heaviest traffic.
             let rate_hz = (0.12 / wire_s).min(50.0);

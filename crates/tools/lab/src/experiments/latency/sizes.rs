@@ -10,7 +10,6 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
-use std::time::Duration;
 
 /// A condition of the paper's first experiment.
 #[derive(Debug, Clone, Copy)]
@@ -184,7 +183,7 @@ fn over_sizes(
     let mut group = Group::start(context, vec![node("sub")?, node("pub")?])?;
     for bytes in SIZES {
         let what = format!("{}: {}", series.name, size_name(bytes));
-        context.step(&what, Duration::from_secs(120));
+        context.step(&what, 120);
         let run = Run {
             bytes,
             other_bytes: 64,

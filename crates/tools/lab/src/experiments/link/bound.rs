@@ -7,7 +7,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
-use std::time::Duration;
 
 /// Priority, bytes and period of each stream. The periods have no common phase, so that messages meet
 /// in many ways.
@@ -39,12 +38,12 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             name_of(each.bytes),
             each.priority
         );
-        context.step(&what, Duration::from_secs(150));
+        context.step(&what, 150);
         let outcome = field.run(context, &OURS, true, &plan(vec![each]))?;
         alone_ns.push(longest_ns(&outcome, 0));
         alone.push(load(&each, &outcome, 0));
     }
-    context.step("bound: all three", Duration::from_secs(150));
+    context.step("bound: all three", 150);
     let outcome = field.run(context, &OURS, true, &plan(streams.to_vec()))?;
     let loads: Vec<Load> = (0..3)
         .map(|i| load(&streams[i], &outcome, i as u32))

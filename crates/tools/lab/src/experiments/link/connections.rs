@@ -8,7 +8,6 @@ use super::priority::urgent_plan;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
-use std::time::Duration;
 
 /// Bytes of the messages whose order is looked at.
 const ORDERED: usize = 64 << 10;
@@ -51,15 +50,12 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     for round in 0..rounds {
         for (arm, of) in &mut measured {
             let what = format!("connections: {}, round {}", arm.name, round + 1);
-            context.step(&what, Duration::from_secs(100));
+            context.step(&what, 100);
             of.add(&plan, &field.run(context, arm, true, &plan)?);
         }
     }
     for (arm, of) in &mut measured {
-        context.step(
-            &format!("connections: order, {}", arm.name),
-            Duration::from_secs(100),
-        );
+        context.step(format!("connections: order, {}", arm.name), 100);
         let orders = orders_of(context, field, arm, ORDERED, experiments)?;
         of.in_place = orders.map_or(0.0, |o| in_place(&o, 100, None));
     }

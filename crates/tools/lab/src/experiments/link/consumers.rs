@@ -5,7 +5,6 @@ use super::cell::{Field, Plan, Stream};
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
-use std::time::Duration;
 
 /// Consumers on the receiving host.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
@@ -22,7 +21,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         let mut one = 0.0;
         for consumers in CONSUMERS {
             let what = format!("{} to {consumers} consumers", name_of(bytes));
-            context.step(&what, Duration::from_secs(60));
+            context.step(&what, 60);
             let sent = sent_bytes(context, field, (bytes, of_size(count, bytes)), consumers)?;
             row.push(number(sent));
             if consumers == 1 {

@@ -9,7 +9,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::bars;
-use std::time::Duration;
 
 /// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
 const BYTES: usize = 76 * 76 * 256 * 4;
@@ -82,10 +81,7 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
     };
     let mut raw = context.raw("network.csv", "arm,whole_ms")?;
     for arm in field.arms.of(&ARMS) {
-        context.step(
-            &format!("split network: {}", arm.name),
-            Duration::from_secs(120),
-        );
+        context.step(format!("split network: {}", arm.name), 120);
         let times = times(context, field, &arm, true)?;
         let middle = |of: &Sorted| of.quantile(0.5);
         table.row([
@@ -135,7 +131,7 @@ pub fn contention(context: &mut Context, report: &mut Report, field: &Field) -> 
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
             let what = format!("{}, {hogs} programs that load the memory", arm.name);
-            context.step(&what, Duration::from_secs(120));
+            context.step(&what, 120);
             let running = hog(context, field, hogs)?;
             let times = times(context, field, arm, false)?;
             drop(running);

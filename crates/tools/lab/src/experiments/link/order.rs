@@ -7,7 +7,6 @@ use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::plot::{lines, Axes, Line};
-use std::time::Duration;
 
 /// Tasks that send in turns.
 const TASKS: u64 = 3;
@@ -33,8 +32,8 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         let mut row = vec![arm.name.to_string()];
         for bytes in [1 << 10, 64 << 10] {
             context.step(
-                &format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
-                Duration::from_secs(200),
+                format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
+                200,
             );
             let Some(orders) = orders_of(context, field, arm, bytes, experiments)? else {
                 row.push("-".into());

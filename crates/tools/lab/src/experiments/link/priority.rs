@@ -8,7 +8,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
-use std::time::Duration;
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
@@ -66,10 +65,7 @@ pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Resul
         let mut of = vec![];
         for loaded in [false, true] {
             let load = if loaded { "beside the load" } else { "alone" };
-            context.step(
-                &format!("urgent messages: {}, {load}", arm.name),
-                Duration::from_secs(300),
-            );
+            context.step(format!("urgent messages: {}, {load}", arm.name), 300);
             let plan = urgent_plan(count, loaded);
             of.extend(
                 field
@@ -163,7 +159,7 @@ pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Resul
         let mut of = vec![];
         for arm in &arms {
             let what = format!("urgent {}: {}", name_of(bytes), arm.name);
-            context.step(&what, Duration::from_secs(300));
+            context.step(&what, 300);
             let plan = large_plan(context, bytes);
             let outcome = field.try_run(context, arm, true, &plan)?;
             let outcome = outcome.unwrap_or_default();

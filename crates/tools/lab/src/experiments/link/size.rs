@@ -7,7 +7,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
-use std::time::Duration;
 
 /// Transfers of each size in the thesis.
 const THESIS_RUNS: u64 = 150;
@@ -76,7 +75,7 @@ fn measure(context: &mut Context, report: &mut Report, field: &Field, limited: b
     for bytes in sizes(context) {
         let (size, link) = (name_of(bytes), part.link);
         let what = format!("latency and CPU of {size} over the link, {link}");
-        context.step(&what, Duration::from_secs(600));
+        context.step(&what, 600);
         measured.push(part.of_size(context, bytes)?);
     }
     part.save(context, &measured)?;

@@ -7,7 +7,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
-use std::time::Duration;
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
@@ -43,7 +42,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     let mut measured = vec![];
     for arm in field.arms.in_clear() {
         let what = format!("bytes ahead of an urgent push: {}", arm.name);
-        context.step(&what, Duration::from_secs(200));
+        context.step(&what, 200);
         let Some(outcome) = field.try_run(context, &arm, true, &plan)? else {
             continue;
         };

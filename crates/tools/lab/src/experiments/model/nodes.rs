@@ -1,6 +1,6 @@
 //! Memory on a graph of 100 nodes, over the length of the trace.
 
-use super::run::{model, Size, HOUR};
+use super::run::{model, Size};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::arms::schedule;
@@ -18,8 +18,8 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     let mut sizes = vec![];
     for events in events {
         context.step(
-            &format!("generating {} events of 100 nodes", number(events as f64)),
-            HOUR,
+            format!("generating {} events of 100 nodes", number(events as f64)),
+            3600,
         );
         write_layers(events, &scratch.join(format!("nodes-{events}")))?;
         sizes.push(Size::new(events, 0));
@@ -28,12 +28,12 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     for (round, arm) in schedule(sizes.len(), rounds, &mut context.rng("nodes")) {
         let events = sizes[arm].events;
         context.step(
-            &format!(
+            format!(
                 "modelling {} events of 100 nodes, round {}",
                 number(events as f64),
                 round + 1
             ),
-            HOUR,
+            3600,
         );
         let trace = scratch.join(format!("nodes-{events}"));
         let run = model(context, context.onbeat(), &trace)?;

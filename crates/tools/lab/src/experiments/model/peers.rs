@@ -35,13 +35,13 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     let mut runs: Vec<Vec<Ended>> = vec![vec![]; ARMS.len()];
     for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng("peers")) {
         context.step(
-            &format!(
+            format!(
                 "{} on {} events, round {}",
                 ARMS[arm],
                 number(events as f64),
                 round + 1
             ),
-            HOUR,
+            3600,
         );
         let ended = run_arm(context, arm, &inputs)?;
         raw.line(format_args!(

@@ -98,12 +98,12 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
         let (size, build) = (arm / builds.len(), arm % builds.len());
         let events = sizes[size];
         context.step(
-            &format!(
+            format!(
                 "modelling {} events, round {}",
                 number(events as f64),
                 round + 1
             ),
-            HOUR,
+            3600,
         );
         let (name, trace) = match build {
             0 => ("this", scratch.join(events.to_string())),
@@ -128,10 +128,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
 
 /// Generates a trace; returns its size in bytes.
 fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
-    context.step(
-        &format!("generating {} events", number(events as f64)),
-        HOUR,
-    );
+    context.step(format!("generating {} events", number(events as f64)), 3600);
     let dir = scratch.join(events.to_string());
     write_trace(events, context.seed(), &dir)?;
     Ok(recorder::open(&dir)?.manifest().written.bytes)
@@ -171,7 +168,7 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
 
 /// Events per second of CPU time when the longest trace is only read.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
-    context.step("reading alone", HOUR);
+    context.step("reading alone", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
     let mut reader = recorder::open(&scratch.join(longest))?;
     let start_ns = clock::thread_cpu_ns();

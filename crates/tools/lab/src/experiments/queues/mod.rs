@@ -23,7 +23,6 @@ use cell::Setting;
 use results::{QueueResults, Row};
 use seat::Seat;
 use std::path::Path;
-use std::time::Duration;
 
 /// Parallel streams in the paper's tables.
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
@@ -161,7 +160,7 @@ fn measure(
     if cpus == 1 {
         report.note("this machine has one CPU: the experiment ran on it beside what it measured");
     }
-    context.step("starting what the peers need", Duration::from_secs(120));
+    context.step("starting what the peers need", 120);
     let programs = Programs::find(context, work, &elsewhere);
     let mut failures = vec![0; ARMS.len()];
     for (arm, failed) in ARMS.iter().zip(&mut failures) {
@@ -182,10 +181,8 @@ fn measure(
                 continue;
             }
             serial += 1;
-            context.step(
-                &format!("{what}: {}", arm.title),
-                Duration::from_secs(300) + 4 * Duration::from_nanos(s.length_ns()),
-            );
+            let limit_s = 300 + 4 * s.length_ns() / 1_000_000_000;
+            context.step(format!("{what}: {}", arm.title), limit_s);
             match cell::measure(context, &programs, arm, s, serial, &seat, work) {
                 Ok(measured) => rows.push(Row {
                     setting: at,

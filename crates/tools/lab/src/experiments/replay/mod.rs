@@ -158,7 +158,7 @@ fn play(
 ) -> Result<Run> {
     let load = if busy { "busy neighbours" } else { "idle" };
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
-    context.step(&what, Duration::from_secs(120));
+    context.step(&what, 120);
     let _busy = if busy { context.busy_cpus()? } else { vec![] };
     let failed = |e: io::Error| LabError::unexpected("the capture", e);
     let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Seen::Arriving));

@@ -57,10 +57,7 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     let mut memory = 0;
     let mut path = context.dir().join("rate.pcap");
     for (what, count, bytes) in [("small", small, 106), ("large", large, 60_000)] {
-        context.step(
-            &format!("{count} {what} packets on one CPU"),
-            Duration::from_secs(200),
-        );
+        context.step(format!("{count} {what} packets on one CPU"), 200);
         path = context.dir().join(format!("rate-{what}.pcap"));
         capture(&path, (0..count).map(|n| (1000 * n, 0)), bytes)?;
         let (said, _) = play(context, &path, &to.to_string())?;
@@ -101,7 +98,7 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?
         .len();
-    context.step("large packets from the disk", Duration::from_secs(200));
+    context.step("large packets from the disk", 200);
     forget(path).map_err(LabError::file("writing", path))?;
     let (said, ended) = play(context, path, to)?;
     let share = ended.disk_bytes as f64 / bytes.max(1) as f64;

@@ -224,10 +224,7 @@ impl App {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
-        context.step(
-            &format!("{}: profile", self.name),
-            Duration::from_secs((1 + runs as u64) * limit),
-        );
+        context.step(format!("{}: profile", self.name), (1 + runs as u64) * limit);
         let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
         let _ = std::fs::remove_dir_all(&trace);
         let mut words = vec!["record".into(), "-o".into(), text(&trace)];

@@ -11,7 +11,6 @@ use crate::measure::arms::schedule;
 use crate::measure::floor::{Beside, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Miss rates that are tried, one after the other, until the profile carries one: few starts whose
 /// executions depend on one another count as few independent executions.
@@ -215,7 +214,7 @@ impl Arm<'_> {
     ) -> Result<Result<Reported, String>> {
         let seconds = (executions * self.app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
-        context.step(title, Duration::from_secs(limit + 60));
+        context.step(title, limit + 60);
         let samples = context.dir().join(format!("{file}.samples.new"));
         let mut words: Vec<String> = vec!["shape".into(), self.plan.display().to_string()];
         words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);

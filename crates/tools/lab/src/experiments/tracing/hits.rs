@@ -14,7 +14,6 @@ use onbeat_record::probes::{Distribution, Library, PROBES};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../native/hits.c");
 
@@ -137,10 +136,7 @@ impl Costs {
 
 /// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
-    context.step(
-        "cost per probe hit: forms of entry blocks",
-        Duration::from_secs(900),
-    );
+    context.step("cost per probe hit: forms of entry blocks", 900);
     let fast_nop = fast_nop(&onbeat_proc::system::kernel_release());
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
@@ -286,8 +282,8 @@ fn real_functions(
     fast_nop: bool,
 ) -> Result<()> {
     context.step(
-        &format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
-        Duration::from_secs(900),
+        format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
+        900,
     );
     let env = context.ros_env(distribution)?;
     let library = env.join("lib/libtracetools.so");

@@ -43,7 +43,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
         &ros::link_arguments(&env, &[])?,
     )?;
     let rounds = context.pick(20, 4);
-    context.step("cost of an event", Duration::from_secs(60) * rounds as u32);
+    context.step("cost of an event", 60 * rounds as u64);
     let lttng = Lttng::start(context);
     if let Err(e) = &lttng {
         report.skip("the cost of an event with LTTng", e);

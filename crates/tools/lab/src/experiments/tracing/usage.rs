@@ -42,8 +42,8 @@ pub fn measure(
 ) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     context.step(
-        &format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
-        Duration::from_secs(u64::from(seconds) + 300),
+        format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
+        u64::from(seconds) + 300,
     );
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
@@ -85,7 +85,7 @@ pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> 
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
     let title = format!("CPU time of the library: parking demo and SYN together for {seconds} s");
-    context.step(&title, limit);
+    context.step(&title, limit.as_secs());
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);

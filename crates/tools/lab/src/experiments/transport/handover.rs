@@ -7,7 +7,6 @@ use crate::frame::{Context, Result};
 use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, Program};
-use std::time::Duration;
 
 /// Tasks between two readings of the clock; the program has the same number.
 const TASKS: f64 = 1000.0;
@@ -17,7 +16,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     if !peers.has_program(Program::Onbeat) {
         return Ok(());
     }
-    context.step("hand-over in a chain", Duration::from_secs(120));
+    context.step("hand-over in a chain", 120);
     let count: u32 = context.pick(20_000, 5_000);
     let name = peers.name();
     let mut group = Group::start(context, 1, "the chain", |_| {

@@ -9,7 +9,6 @@ use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
 use crate::measure::transport::{Peers, Program};
 use crate::plot::{bars, percentiles};
-use std::time::Duration;
 
 const RATE_HZ: f64 = 30.0;
 
@@ -89,8 +88,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         .filter(|w| peers.has_program(w.program))
         .collect();
     context.step(
-        &format!("perception pipeline, {rounds} rounds"),
-        Duration::from_secs(240 + rounds as u64 * 60),
+        format!("perception pipeline, {rounds} rounds"),
+        240 + rounds as u64 * 60,
     );
     let mut groups: Vec<Option<Group>> = vec![];
     for realisation in &realisations {

@@ -10,7 +10,6 @@ use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::percentiles;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 const BYTES: usize = 1024;
 /// The consumer takes 20 ms for each item.
@@ -59,8 +58,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         count,
     };
     context.step(
-        &format!("a stalled producer, {rounds} rounds"),
-        Duration::from_secs(120 + rounds as u64 * 60),
+        format!("a stalled producer, {rounds} rounds"),
+        120 + rounds as u64 * 60,
     );
     let mut sessions: Vec<Option<Session>> = vec![];
     for (a, arm) in ARMS.iter().enumerate() {

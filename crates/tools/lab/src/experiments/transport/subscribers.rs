@@ -9,7 +9,6 @@ use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, Curve};
-use std::time::Duration;
 
 const BYTES: usize = 65_536;
 
@@ -48,8 +47,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         .collect();
     for &count in counts {
         context.step(
-            &format!("{count} subscribers, {rounds} rounds"),
-            Duration::from_secs(300 + (rounds * arms.len() * 20) as u64),
+            format!("{count} subscribers, {rounds} rounds"),
+            300 + (rounds * arms.len() * 20) as u64,
         );
         let place = Place::Processes(count);
         let title = format!("with {count} subscribers");

@@ -15,7 +15,6 @@ use course::Course;
 use judge::Judged;
 use onbeat_trace::Event;
 use std::path::Path;
-use std::time::Duration;
 
 /// Room for all events of a run of threads that the recorder shares its CPU with.
 const BUFFER: &str = "64M";
@@ -56,7 +55,7 @@ fn record(
     let recorder = Recorder::attach(context, &dir, &[], &arguments)?;
     let turns = (&conditions[..], rounds, ", recorded");
     let runs = in_turns(context, programs, middleware, turns)?;
-    context.step("end the recording", Duration::from_secs(120));
+    context.step("end the recording", 120);
     let manifest = recorder.stop()?.manifest;
     let lost = recorder::lost(&manifest);
     if lost > 0 {

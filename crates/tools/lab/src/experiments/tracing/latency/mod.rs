@@ -246,8 +246,8 @@ fn measure_cell(
     let mut cell = Cell::new(setting, rounds);
     if context.wants("latency") {
         context.step(
-            &format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
-            segment * rounds as u32 * 50 + Duration::from_secs(120),
+            format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
+            (segment * rounds as u32 * 50).as_secs() + 120,
         );
         let measured = cell::measure(context, nodes, setting, rounds, segment);
         cell = measured
@@ -260,8 +260,8 @@ fn measure_cell(
     // Where what is added is a few us, the median takes more of them.
     let segment = segment.max(Duration::from_secs(context.pick(500, 100)) / setting.rate_hz);
     context.step(
-        &format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
-        segment * rounds as u32 * 20 + Duration::from_secs(120),
+        format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
+        (segment * rounds as u32 * 20).as_secs() + 120,
     );
     if let Err(e) = turns::measure(context, nodes, rounds, segment, &mut cell) {
         report.note(format!("not measured: preload, {title}: {e}"));

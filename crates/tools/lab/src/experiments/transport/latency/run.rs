@@ -8,7 +8,6 @@ use crate::frame::{Context, Raw, Result};
 use crate::measure::arms::schedule;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
-use std::time::Duration;
 
 /// The order of a setting's runs.
 struct Order {
@@ -59,8 +58,8 @@ pub fn measure<'s>(
     let arms = peers.of(setting.arms);
     let Order { rounds, more, runs } = order(context, setting, &arms);
     context.step(
-        &format!("latency {}, {rounds} rounds", setting.title),
-        Duration::from_secs(120 + runs.len() as u64 * 6),
+        format!("latency {}, {rounds} rounds", setting.title),
+        120 + runs.len() as u64 * 6,
     );
     let mut runners: Vec<Runner> = arms
         .iter()

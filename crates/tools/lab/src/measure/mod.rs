@@ -13,6 +13,7 @@ pub mod peer;
 pub mod perf_events;
 pub mod recorder;
 pub mod ros;
+pub mod run;
 pub mod samples;
 pub mod stats;
 pub mod streams;

@@ -1,11 +1,13 @@
 //! There and back with a small answer (Figure 9), and a chain of five nodes (Figure 10).
 
-use super::group::{since_due_us, transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
 use super::{rate_hz, SIZES};
 use crate::frame::report::Report;
 use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::{latencies_us, Sample};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
@@ -43,7 +45,7 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
         context.step(format!("ping-pong, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
-            other_bytes: ANSWER,
+            other_bytes: Some(ANSWER),
             rate_hz: rate_hz(bytes),
             count,
         };
@@ -53,7 +55,7 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
             Some((answer.received_ns - ping.sent_ns) as f64 / 1000.0)
         });
         let whole: Vec<f64> = whole.collect();
-        let values = [transport_us(&taken[0]), transport_us(&taken[1]), whole];
+        let values = [latencies_us(&taken[0]), latencies_us(&taken[1]), whole];
         for (series, values) in all.iter_mut().zip(values) {
             series.add(bytes, values, u64::from(count));
         }
@@ -102,7 +104,7 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
         context.step(format!("chain, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
-            other_bytes: bytes,
+            other_bytes: Some(bytes),
             rate_hz: rate_hz(bytes) / 2.0,
             count,
         };
@@ -110,13 +112,17 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
         // The last node first, as they were started.
         taken.reverse();
         for (series, samples) in steps.iter_mut().zip(&taken) {
-            series.add(bytes, transport_us(samples), u64::from(count));
+            series.add(bytes, latencies_us(samples), u64::from(count));
         }
-        whole.add(bytes, since_due_us(&taken[last]), u64::from(count));
+        whole.add(
+            bytes,
+            taken[last].iter().map(Sample::since_due_us).collect(),
+            u64::from(count),
+        );
         conclude(
             report,
             bytes,
-            &taken.iter().map(|s| transport_us(s)).collect::<Vec<_>>(),
+            &taken.iter().map(|s| latencies_us(s)).collect::<Vec<_>>(),
             &whole,
         );
     }

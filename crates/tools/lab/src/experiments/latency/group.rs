@@ -1,7 +1,8 @@
 //! Nodes that run together: processes of the `transport` peers, in roles.
 
 use crate::frame::{Context, Result};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::measure::peer::{end_all, Peer};
+use crate::measure::run::{carry_out, Run};
 use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
@@ -35,19 +36,6 @@ impl Node {
     }
 }
 
-/// What a run of a group is to do.
-#[derive(Debug, Clone, Copy)]
-pub struct Run {
-    /// Size of a message.
-    pub bytes: usize,
-    /// Size of a message that a relay sends, or that comes back.
-    pub other_bytes: usize,
-    /// Messages a second.
-    pub rate_hz: f64,
-    /// Messages that count.
-    pub count: u32,
-}
-
 /// Running nodes.
 pub struct Group {
     peers: Vec<Peer>,
@@ -71,28 +59,10 @@ impl Group {
 
     /// Has them run; what each node took that takes, in their order.
     pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>> {
-        let Run {
-            bytes,
-            other_bytes,
-            rate_hz,
-            count,
-        } = run;
-        // Each waits for those that it sends to: all prepare at once.
-        for (peer, (_, file)) in self.peers.iter_mut().zip(&self.files) {
-            let file = file.display();
-            peer.say(&format!(
-                "run bytes={bytes} other_bytes={other_bytes} rate_hz={rate_hz} count={count} file={file}"
-            ))?;
-        }
-        for peer in &mut self.peers {
-            peer.expect("ready")?;
-        }
-        start_all(&mut self.peers, LEAD)?;
-        let takes = Duration::from_secs_f64(f64::from(count) / rate_hz);
-        for peer in self.peers.iter_mut().rev() {
-            peer.done_after(takes)?;
-        }
-        stop_all(&mut self.peers)?;
+        let files = self.files.iter().map(|(_, file)| &**file);
+        run.prepare(&mut self.peers, files)?;
+        let takes = Duration::from_secs_f64(f64::from(run.count) / run.rate_hz);
+        carry_out(&mut self.peers, LEAD, takes)?;
         let taking = self.files.iter().filter(|(takes, _)| *takes);
         taking.map(|(_, file)| samples::read(file)).collect()
     }
@@ -105,16 +75,4 @@ impl Drop for Group {
             let _ = fs::remove_file(file);
         }
     }
-}
-
-/// From when sending began to readable, us.
-pub fn transport_us(samples: &[Sample]) -> Vec<f64> {
-    let us = |s: &Sample| (s.received_ns - s.sent_ns) as f64 / 1000.0;
-    samples.iter().map(us).collect()
-}
-
-/// From when the first node of a chain was due to send, us.
-pub fn since_due_us(samples: &[Sample]) -> Vec<f64> {
-    let us = |s: &Sample| (s.received_ns - s.intended_ns) as f64 / 1000.0;
-    samples.iter().map(us).collect()
 }

@@ -1,12 +1,14 @@
 //! One talker and one to ten listeners: by number and size, and whether listeners are equal (Figures 6 to
 //! 8).
 
-use super::group::{transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::rate_hz;
 use super::tell::{self, Series};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
@@ -30,14 +32,14 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             context.step(&what, 180);
             let run = Run {
                 bytes,
-                other_bytes: 64,
+                other_bytes: Some(64),
                 rate_hz: rate_hz(bytes) / 2.0,
                 count,
             };
             let taken = group.run(run)?;
             let medians = taken
                 .iter()
-                .map(|t| Sorted::new(transport_us(t)).quantile(0.5));
+                .map(|t| Sorted::new(latencies_us(t)).quantile(0.5));
             let medians = Sorted::new(medians);
             let spread = medians.quantile(1.0) / medians.quantile(0.0).max(1e-9);
             row.push(number(spread));
@@ -46,7 +48,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 size_id(bytes)
             );
             report.figure(Figure::new(name, spread, "1").samples(listeners as u64));
-            let values = taken.iter().flat_map(|t| transport_us(t)).collect();
+            let values = taken.iter().flat_map(|t| latencies_us(t)).collect();
             series.add(bytes, values, u64::from(count) * listeners as u64);
         }
         equality.row(row);

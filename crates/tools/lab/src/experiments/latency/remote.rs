@@ -1,13 +1,15 @@
 //! Two hosts: network namespaces with a link of the paper's wireless rate, and other traffic beside (Figures
 //! 3 to 5).
 
-use super::group::{transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
 use crate::frame::report::Report;
 use crate::frame::size::size_name;
 use crate::frame::{cache_dir, Context, Result};
 use crate::measure::hosts::{Host, Hosts, Limit};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
@@ -54,12 +56,12 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             let rate_hz = (0.12 / wire_s).min(50.0);
             let run = Run {
                 bytes,
-                other_bytes: 64,
+                other_bytes: Some(64),
                 rate_hz,
                 count,
             };
             let taken = group.run(run)?;
-            series.add(bytes, transport_us(&taken[0]), u64::from(count));
+            series.add(bytes, latencies_us(&taken[0]), u64::from(count));
         }
         drop(traffic);
         all.push(series);

@@ -1,12 +1,14 @@
 //! Two nodes on one machine: size, priority, load (Figures 1 and 2), and one middleware beside the
 //! other.
 
-use super::group::{transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
 use crate::frame::report::{Figure, Report};
 use crate::frame::size::size_name;
 use crate::frame::{Context, LabError, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
@@ -186,12 +188,12 @@ fn over_sizes(
         context.step(&what, 120);
         let run = Run {
             bytes,
-            other_bytes: 64,
+            other_bytes: Some(64),
             rate_hz: rate_hz(bytes),
             count,
         };
         let taken = group.run(run)?;
-        series.add(bytes, transport_us(&taken[0]), u64::from(count));
+        series.add(bytes, latencies_us(&taken[0]), u64::from(count));
     }
     Ok(series)
 }

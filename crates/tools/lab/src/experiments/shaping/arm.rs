@@ -119,7 +119,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Every arm once in each round.
-    pub fn even(executions: u64, rounds: usize) -> Turns {
+    pub fn even((executions, rounds): (u64, usize)) -> Turns {
         Turns {
             executions,
             rounds,
@@ -198,6 +198,11 @@ pub(super) fn run(
 }
 
 impl Arm<'_> {
+    /// Its name as a part of names of figures.
+    pub fn id(&self) -> String {
+        self.name.replace([' ', '%', ',', ':'], "_").to_lowercase()
+    }
+
     /// Whether it is held to the targets.
     pub fn is_judged(&self) -> bool {
         self.is_one_band || self.keeps_average
@@ -334,7 +339,7 @@ mod tests {
             let counted: Vec<usize> = order.iter().filter(|t| t.1 == arm).map(|t| t.0).collect();
             assert_eq!(counted, (0..runs).collect::<Vec<_>>(), "arm {arm}");
         }
-        let even = Turns::even(10, 2).order(3, &mut Rng::new(1));
+        let even = Turns::even((10, 2)).order(3, &mut Rng::new(1));
         assert_eq!(even.len(), 6);
     }
 }

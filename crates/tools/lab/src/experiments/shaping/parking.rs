@@ -3,7 +3,7 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::figures;
+use super::figures::{self, or_blank};
 use super::results::ArmResults;
 use super::synthetic;
 use super::targets;
@@ -120,14 +120,16 @@ pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profil
     let all = arm::run(context, report, "parking", &arms, turns)?;
     figures::plot(
         context,
-        "figure-4.9.svg",
-        "Latency of the parking chain under different plans (Figure 4.9)",
+        (
+            "figure-4.9.svg",
+            "Latency of the parking chain under different plans (Figure 4.9)",
+        ),
         &arms,
         &all,
         |r| &r.latency_ms,
     )?;
     for (arm, result) in arms.iter().zip(&all).filter(|(arm, _)| arm.is_judged()) {
-        let file = arm.name.replace([' ', '%'], "_").to_lowercase();
+        let file = arm.id();
         targets::figures(report, &format!("parking.{file}"), arm, result);
     }
     let file = |name: &str| TABLE_4_4.iter().find(|t| t.0 == name).map(|t| t.1);
@@ -146,7 +148,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profil
 
 /// The chain under logical execution time, beside one band: the second row of Table 4.5.
 pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (40, 1));
+    let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (40, 1)));
     let app = app::parking(context, 36)?;
     let (seconds, starts) = context.pick_of_three((27, 6), (5, 8), (5, 1));
     let profile = app.profile(context, seconds, starts)?;
@@ -156,7 +158,6 @@ pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profil
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
     let arms = synthetic::arms(context, report, &app, &profile, &list);
-    let turns = Turns::even(executions, rounds);
     let results = arm::run(context, report, "parking-let", &arms, turns)?;
     let title = "Logical execution time: the parking chain, ms (thesis, Table 4.5)";
     // What is not in the thesis's table: jitter, and LET per callback, which failed there.
@@ -236,7 +237,7 @@ max | jitter",
         } else {
             format!("{:.2}", result.inside() * 100.0)
         });
-        row.extend(paper.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        row.extend(paper.map(or_blank));
         table.row(row);
         for (what, value, theirs) in [
             ("average", average, paper[0]),
@@ -245,11 +246,8 @@ max | jitter",
         ] {
             let figure = Figure::new(format!("parking.{file}.{what}"), value, "ms")
                 .samples(result.latency_ms.len() as u64);
-            report.figure(if theirs.is_nan() {
-                figure
-            } else {
-                figure.baseline(theirs, "thesis, Table 4.4")
-            });
+            let theirs = (!theirs.is_nan()).then_some(theirs);
+            report.figure(figure.baseline(theirs, "thesis, Table 4.4"));
         }
         report.value(format!("parking.{file}.jitter"), jitter, "ms");
     }

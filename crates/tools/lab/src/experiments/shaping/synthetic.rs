@@ -2,7 +2,7 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::figures;
+use super::figures::{self, or_blank};
 use super::results::ArmResults;
 use super::targets;
 use super::Profiles;
@@ -71,7 +71,7 @@ pub(super) fn arms<'a>(
 fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResults]) {
     for (arm, result) in arms.iter().zip(results) {
         if arm.is_judged() {
-            let file = arm.name.replace([' ', ','], "_").to_lowercase();
+            let file = arm.id();
             targets::figures(report, &format!("{part}.{file}"), arm, result);
         }
     }
@@ -98,7 +98,7 @@ pub(super) fn motivation(
     report: &mut Report,
     profiles: &mut Profiles,
 ) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (30, 1));
+    let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (30, 1)));
     let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
@@ -121,13 +121,7 @@ pub(super) fn motivation(
         let mut list = list.to_vec();
         list.retain(|arm| context.pick_of_three(true, usual(arm.0), true));
         let arms = arms(context, report, &app, &profile, &list);
-        let results = arm::run(
-            context,
-            report,
-            &name,
-            &arms,
-            Turns::even(executions, rounds),
-        )?;
+        let results = arm::run(context, report, &name, &arms, turns)?;
         targets(report, &name, &arms, &results);
         for (arm, result) in arms.iter().zip(&results) {
             let paper = match arm.name.as_str() {
@@ -142,7 +136,7 @@ pub(super) fn motivation(
             );
             row.extend(paper);
             table.row(row);
-            let file = arm.name.replace(' ', "_").to_lowercase();
+            let file = arm.id();
             report.value(format!("motivation.{load}.{file}.max"), longest, "ms");
             report.value(
                 format!("motivation.{load}.{file}.jitter"),
@@ -184,12 +178,10 @@ pub(super) fn beside(
         } else {
             format!("{:.2}", result.inside() * 100.0)
         });
-        let theirs = paper
-            .get(i)
-            .map(|p| p.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        let theirs = paper.get(i).map(|p| p.map(or_blank));
         row.extend(theirs.unwrap_or_default());
         table.row(row);
-        let file = arm.name.replace([' ', ':'], "_").to_lowercase();
+        let file = arm.id();
         for (what, value) in [
             ("average", sorted.mean()),
             ("max", sorted.quantile(1.0)),
@@ -208,7 +200,7 @@ pub(super) fn asynchronous(
     report: &mut Report,
     _: &mut Profiles,
 ) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (150, 1), (40, 1));
+    let turns = Turns::even(context.pick_of_three((500, 3), (150, 1), (40, 1)));
     let mut words = interference("2", "10");
     words.push("--async-last");
     let mut app = app::synthetic(context, "async", "chain", &words)?;
@@ -232,13 +224,7 @@ pub(super) fn asynchronous(
             ..hard
         });
     }
-    let results = arm::run(
-        context,
-        report,
-        "async",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "async", &arms, turns)?;
     targets(report, "async", &arms, &results);
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
@@ -259,7 +245,7 @@ pub(super) fn asynchronous(
         ];
         row.extend(values.map(|v| format!("{v:.3}")));
         table.row(row);
-        let file = arm.name.replace(' ', "_").to_lowercase();
+        let file = arm.id();
         report.value(
             format!("async.{file}.heard_jitter"),
             half(0.995, 0.005),
@@ -269,8 +255,10 @@ pub(super) fn asynchronous(
     report.tables.push(table);
     figures::plot(
         context,
-        "figure-4.8.svg",
-        "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
+        (
+            "figure-4.8.svg",
+            "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
+        ),
         &arms,
         &results,
         |o| &o.heard_ms,
@@ -283,7 +271,7 @@ pub(super) fn logical(
     report: &mut Report,
     profiles: &mut Profiles,
 ) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (100, 1), (40, 1));
+    let turns = Turns::even(context.pick_of_three((500, 3), (100, 1), (40, 1)));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
     let profile = profile(context, &app, profiles)?;
     let list: [(&str, &[&str]); 3] = [
@@ -294,13 +282,7 @@ pub(super) fn logical(
     // Other parts have one band of the same chain.
     let first = context.pick_of_three(0, 1, 0);
     let arms = arms(context, report, &app, &profile, &list[first..]);
-    let results = arm::run(
-        context,
-        report,
-        "let",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "let", &arms, turns)?;
     targets(report, "let", &arms, &results);
     let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
@@ -310,7 +292,7 @@ pub(super) fn logical(
 
 /// The graph of 18 callbacks on two CPUs (section 4.5.4).
 pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (60, 1), (20, 1));
+    let turns = Turns::even(context.pick_of_three((500, 2), (60, 1), (20, 1)));
     let app = app::synthetic(context, "dag", "dag", &[])?;
     let (seconds, starts) = context.pick_of_three((120, 4), (18, 5), (20, 1));
     let profile = app.profile(context, seconds, starts)?;
@@ -326,13 +308,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) 
     ];
     let first = context.pick_of_three(0, 1, 0);
     let arms = arms(context, report, &app, &profile, &list[first..]);
-    let results = arm::run(
-        context,
-        report,
-        "dag",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "dag", &arms, turns)?;
     targets(report, "dag", &arms, &results);
     let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
     beside(
@@ -345,8 +321,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) 
     );
     figures::plot(
         context,
-        "figure-4.10.svg",
-        "Latency of the graph (Figure 4.10)",
+        ("figure-4.10.svg", "Latency of the graph (Figure 4.10)"),
         &arms,
         &results,
         |o| &o.latency_ms,
@@ -359,7 +334,7 @@ pub(super) fn overshoot(
     report: &mut Report,
     profiles: &mut Profiles,
 ) -> Result<()> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (80, 1), (60, 1));
+    let turns = Turns::even(context.pick_of_three((500, 3), (80, 1), (60, 1)));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
     let profile = profile(context, &calm, profiles)?;
     let app = app::synthetic(
@@ -368,35 +343,13 @@ pub(super) fn overshoot(
         "chain",
         &["--over-every", "20", "--over", "70"],
     )?;
-    let list: [(&str, &[&str]); 3] = [
-        (
-            "carry",
-            &[
-                "--strategy",
-                "bands",
-                "--bands",
-                "1",
-                "--overshoot",
-                "carry",
-            ],
-        ),
-        (
-            "drop",
-            &["--strategy", "bands", "--bands", "1", "--overshoot", "drop"],
-        ),
-        (
-            "stop",
-            &["--strategy", "bands", "--bands", "1", "--overshoot", "stop"],
-        ),
-    ];
+    let words = ["carry", "drop", "stop"].map(|policy| {
+        let always = ["--strategy", "bands", "--bands", "1", "--overshoot"];
+        (policy, [&always[..], &[policy]].concat())
+    });
+    let list: Vec<(&str, &[&str])> = words.iter().map(|(name, w)| (*name, &w[..])).collect();
     let arms = arms(context, report, &app, &profile, &list);
-    let results = arm::run(
-        context,
-        report,
-        "overshoot",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "overshoot", &arms, turns)?;
     let mut table = Table::new(
         "One output in 20 comes too late for its slot",
         "policy | outputs | late | discarded | in slot % | max, ms | late max | p0.5-p99.5, ms",
@@ -424,8 +377,7 @@ pub(super) fn overshoot(
     report.tables.push(table);
     figures::plot(
         context,
-        "overshoot.svg",
-        "Overruns under each policy",
+        ("overshoot.svg", "Overruns under each policy"),
         &arms,
         &results,
         |o| &o.latency_ms,

@@ -1,10 +1,10 @@
 //! Several processes that are one program.
 
-use super::session::Run;
 use crate::frame::children;
 use crate::frame::machine;
 use crate::frame::{Context, Result};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::measure::peer::{end_all, Peer, Usage};
+use crate::measure::run::{carry_out, Run};
 use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
@@ -44,18 +44,11 @@ impl Group {
     /// Has them run, all at the same time.
     pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage)> {
         let _ = fs::remove_file(&self.file);
-        for peer in &mut self.peers {
-            peer.say(&run.line(&self.file))?;
-        }
-        for peer in &mut self.peers {
-            peer.expect("ready")?;
-        }
-        start_all(&mut self.peers, LEAD)?;
+        run.prepare(&mut self.peers, std::iter::repeat(&*self.file))?;
         let mut usage = Usage::default();
-        for peer in &mut self.peers {
-            usage += peer.done()?;
+        for used in carry_out(&mut self.peers, LEAD, Duration::ZERO)? {
+            usage += used;
         }
-        stop_all(&mut self.peers)?;
         usage.messages = f64::from(run.count);
         Ok((samples::read(&self.file)?, usage))
     }

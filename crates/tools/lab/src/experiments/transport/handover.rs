@@ -1,9 +1,9 @@
 //! The cost of a task in a chain beyond its own work.
 
 use super::group::Group;
-use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
+use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, Program};
@@ -31,6 +31,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     })?;
     let run = Run {
         bytes: 64,
+        other_bytes: None,
         rate_hz: 1.0,
         count,
     };

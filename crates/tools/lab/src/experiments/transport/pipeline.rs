@@ -2,11 +2,12 @@
 //! core, released at 30 Hz.
 
 use super::group::Group;
-use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
 use crate::measure::transport::{Peers, Program};
 use crate::plot::{bars, percentiles};
 
@@ -80,6 +81,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let rounds = context.pick(3, 1);
     let run = Run {
         bytes: 64,
+        other_bytes: None,
         rate_hz: RATE_HZ,
         count: context.pick(75, 30),
     };
@@ -110,10 +112,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         };
         match group.run(run) {
             Ok((ended, usage)) => {
-                let latency = ended
-                    .iter()
-                    .map(|s| (s.received_ns - s.intended_ns) as f64 / 1e3);
-                samples.extend(round, w, latency);
+                samples.extend(round, w, ended.iter().map(Sample::since_due_us));
                 used[w] += usage;
             }
             Err(e) => {

@@ -3,11 +3,12 @@
 use crate::frame::children;
 use crate::frame::machine;
 use crate::frame::{Context, Result};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::measure::peer::{end_all, Peer, Usage};
+use crate::measure::run::{carry_out, Run};
 use crate::measure::samples::{self, Sample};
 use crate::measure::transport::{Arm, Peers};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Messages that a peer sends before those that count.
@@ -72,31 +73,6 @@ pub struct StallResults {
     pub slow: Side,
     /// The producer, which sends without pause.
     pub flood: Side,
-}
-
-/// What a run is to do.
-#[derive(Debug, Clone, Copy)]
-pub struct Run {
-    /// Size of a message.
-    pub bytes: usize,
-    /// Messages a second.
-    pub rate_hz: f64,
-    /// Messages that count.
-    pub count: u32,
-}
-
-impl Run {
-    pub(super) fn line(&self, file: &Path) -> String {
-        let Run {
-            bytes,
-            rate_hz,
-            count,
-        } = self;
-        format!(
-            "run bytes={bytes} rate_hz={rate_hz} count={count} file={}",
-            file.display()
-        )
-    }
 }
 
 impl Session {
@@ -185,15 +161,7 @@ impl Session {
             peer.say(&run.line(file))?;
             peer.expect("ready")?;
         }
-        start_all(&mut self.peers, LEAD)?;
-        // The publisher ends first.
-        let mut used = vec![];
-        for peer in self.peers.iter_mut().rev() {
-            used.push(peer.done()?);
-        }
-        used.reverse();
-        stop_all(&mut self.peers)?;
-        Ok(used)
+        carry_out(&mut self.peers, LEAD, Duration::ZERO)
     }
 
     /// What all processes together used for the messages of a run.

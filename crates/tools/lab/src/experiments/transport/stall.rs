@@ -1,11 +1,11 @@
 //! A producer that has to wait for a slow consumer: how soon it continues when it may, and the cost
 //! of waiting.
 
-use super::latency::latency_us;
-use super::session::{Place, Run, Session, StallResults};
+use super::session::{Place, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::percentiles;
@@ -54,6 +54,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let count: u32 = context.pick(150, 100);
     let run = Run {
         bytes: BYTES,
+        other_bytes: None,
         rate_hz: RATE_HZ,
         count,
     };
@@ -86,7 +87,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         };
         if a == FUTEX {
             let results = keep(report, &ARMS[a], session.run(run));
-            let values = results.map(|r| r.samples.iter().map(latency_us).collect::<Vec<_>>());
+            let values =
+                results.map(|r| r.samples.iter().map(Sample::latency_us).collect::<Vec<_>>());
             samples.extend(round, a, values.unwrap_or_default());
             continue;
         }

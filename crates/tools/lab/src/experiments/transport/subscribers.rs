@@ -1,12 +1,14 @@
 //! One to ten subscribers of a message of 64 KiB.
 
-use super::latency::{latency_us, rate_hz};
+use super::latency::rate_hz;
 use super::runner::Runner;
-use super::session::{Place, Run};
+use super::session::Place;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, Curve};
 
@@ -64,6 +66,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             let rate_hz = rate_hz(arm, BYTES).min(200.0);
             let run = Run {
                 bytes: BYTES,
+                other_bytes: None,
                 rate_hz,
                 count: (rate_hz * seconds) as u32,
             };
@@ -75,10 +78,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 raw.line(format_args!(
                     "{count},{},{round},{}",
                     arm.name.replace(',', ""),
-                    latency_us(sample)
+                    sample.latency_us()
                 ))?;
             }
-            samples.extend(round, a, results.samples.iter().map(latency_us));
+            samples.extend(round, a, results.samples.iter().map(Sample::latency_us));
             used[a].0 += results.usage;
             used[a].1 += results.lost;
         }

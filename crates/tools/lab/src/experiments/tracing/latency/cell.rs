@@ -9,8 +9,6 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
-use onbeat_time::clock;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -34,21 +32,6 @@ fn side(
     context.spawn(&mut command)
 }
 
-fn wait_ready(child: &mut Guarded) -> Result<()> {
-    let mut line = String::new();
-    if let Some(out) = child.child().stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut line);
-    }
-    if line.trim() == "ready" {
-        Ok(())
-    } else {
-        Err(LabError::program(
-            "the latency program",
-            format!("it did not start{}", child.said()),
-        ))
-    }
-}
-
 /// Measures one cell.
 pub fn measure(
     context: &Context,
@@ -69,8 +52,8 @@ pub fn measure(
         policy,
         &["pub".into(), rate, bytes.to_string()],
     )?;
-    wait_ready(&mut publisher)?;
-    wait_ready(&mut subscriber)?;
+    pair::wait_ready(&mut publisher, 1)?;
+    pair::wait_ready(&mut subscriber, 1)?;
     std::thread::sleep(Duration::from_millis(500));
 
     let (mut segments, mut fresh) = (vec![], vec![]);
@@ -125,7 +108,10 @@ pub fn measure(
             "no probe in them was hit",
         ));
     }
-    let mut cell = sort_into_arms(setting, rounds, &samples, &segments);
+    let mut cell = Cell::new(setting, rounds);
+    for segment in &segments {
+        cell.add(&samples, segment);
+    }
     for (samples, segment) in fresh {
         cell.add(&samples, &segment);
     }
@@ -150,14 +136,12 @@ fn one_segment(
     };
     // Starting and stopping a recorder disturbs; that is no cost of recording.
     std::thread::sleep(Duration::from_millis(300));
-    let from_ns = clock::monotonic_ns() as i64;
-    std::thread::sleep(segment);
-    let to_ns = clock::monotonic_ns() as i64;
+    let span_ns = pair::wait(segment);
     if let Some(recorder) = recorder {
         recorded.add(&recorder.stop()?.manifest);
         let _ = std::fs::remove_dir_all(&trace);
     }
-    Ok((from_ns, to_ns))
+    Ok(span_ns)
 }
 
 fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
@@ -168,19 +152,6 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
         name,
         format!("it ended while it was measured{}", child.said()),
     ))
-}
-
-fn sort_into_arms(
-    setting: Setting,
-    rounds: usize,
-    samples: &[Sample],
-    segments: &[Segment],
-) -> Cell {
-    let mut cell = Cell::new(setting, rounds);
-    for segment in segments {
-        cell.add(samples, segment);
-    }
-    cell
 }
 
 impl Cell {
@@ -234,12 +205,9 @@ mod tests {
             rate_hz: 100,
             kib: 1,
         };
-        let cell = sort_into_arms(
-            setting,
-            1,
-            &samples,
-            &[segment(0, 100, 300), segment(1, 400, 600)],
-        );
+        let mut cell = Cell::new(setting, 1);
+        cell.add(&samples, &segment(0, 100, 300));
+        cell.add(&samples, &segment(1, 400, 600));
         assert_eq!(cell.release.pooled(0).values(), [6.0, 7.0, 8.0]);
         assert_eq!(cell.message.pooled(0).values(), [5.0, 6.0, 7.0]);
         assert_eq!(cell.release.pooled(1).values(), [9.0]);

@@ -92,7 +92,7 @@ pub fn start(
         .stderr(Stdio::piped());
     ros::enter(&mut shell, nodes.env);
     let mut pair = context.spawn(&mut shell)?;
-    wait_ready(&mut pair)?;
+    wait_ready(&mut pair, 2)?;
     // As the others wait, once they have met.
     std::thread::sleep(Duration::from_millis(500));
     Ok(pair)
@@ -107,12 +107,12 @@ pub fn end(mut pair: Guarded) -> Result<()> {
     }
 }
 
-/// Waits until both sides have found each other.
-fn wait_ready(pair: &mut Guarded) -> Result<()> {
+/// Waits until so many sides of a child have found their others.
+pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     let out = pair.child().stdout.take();
     let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());
     let ready = lines.map_while(Result::ok).filter(|line| line == "ready");
-    if ready.take(2).count() == 2 {
+    if ready.take(sides).count() == sides {
         return Ok(());
     }
     let reason = format!("it did not start{}", pair.said());

@@ -11,7 +11,6 @@ use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
-use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, percentiles, Curve};
@@ -87,11 +86,6 @@ pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
         b if b <= 1 << 20 => 100.0,
         _ => 25.0,
     }
-}
-
-/// From publishing to being readable, us.
-pub fn latency_us(sample: &Sample) -> f64 {
-    (sample.received_ns - sample.sent_ns) as f64 / 1e3
 }
 
 /// Measurements of an arm at one size.

@@ -30,6 +30,10 @@ pub struct Spread {
 }
 
 impl Spread {
+    const fn new(min: u64, mean: f64, max: u64) -> Spread {
+        Spread { min, mean, max }
+    }
+
     /// Of measured values; zeros when there are none.
     pub fn of(values: &[u64]) -> Spread {
         Spread {
@@ -57,32 +61,16 @@ pub struct Kind {
 pub const CAN: Kind = Kind {
     name: "can",
     bytes: 32,
-    cycle: Spread {
-        min: 2_453,
-        mean: 2_940_961.0,
-        max: 29_295_807,
-    },
-    processing: Spread {
-        min: 943,
-        mean: 5_416.0,
-        max: 39_170,
-    },
+    cycle: Spread::new(2_453, 2_940_961.0, 29_295_807),
+    processing: Spread::new(943, 5_416.0, 39_170),
 };
 
 /// Table I, radar.
 pub const RADAR: Kind = Kind {
     name: "radar",
     bytes: 1538,
-    cycle: Spread {
-        min: 2_707,
-        mean: 1_703_144.0,
-        max: 163_720_481,
-    },
-    processing: Spread {
-        min: 1_628,
-        mean: 8_136.0,
-        max: 108_098,
-    },
+    cycle: Spread::new(2_707, 1_703_144.0, 163_720_481),
+    processing: Spread::new(1_628, 8_136.0, 108_098),
 };
 
 /// The messages of one stream.

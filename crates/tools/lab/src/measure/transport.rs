@@ -78,91 +78,54 @@ pub struct Arm {
     pub thread_role: &'static str,
 }
 
-const PLAIN: Arm = Arm {
-    name: "",
-    program: Program::Futex,
-    spins: false,
-    shares_memory: false,
-    copies: false,
-    colour: 0,
-    thread_role: "thread",
-};
+const fn arm(name: &'static str, program: Program, colour: usize) -> Arm {
+    Arm {
+        name,
+        program,
+        spins: false,
+        shares_memory: false,
+        copies: false,
+        colour,
+        thread_role: "thread",
+    }
+}
+
+const fn busy(arm: Arm) -> Arm {
+    Arm { spins: true, ..arm }
+}
+
+const fn copying(arm: Arm) -> Arm {
+    Arm {
+        copies: true,
+        ..arm
+    }
+}
 
 /// The floor.
-pub const FUTEX: Arm = Arm {
-    name: "futex",
-    colour: 0,
-    ..PLAIN
-};
+pub const FUTEX: Arm = arm("futex", Program::Futex, 0);
 /// Cyclone DDS over the loopback interface.
-pub const CYCLONE: Arm = Arm {
-    name: "Cyclone DDS, loopback",
-    colour: 6,
-    program: Program::Cyclone,
-    copies: true,
-    ..PLAIN
-};
+pub const CYCLONE: Arm = copying(arm("Cyclone DDS, loopback", Program::Cyclone, 6));
 /// Cyclone DDS over iceoryx's shared memory.
 pub const CYCLONE_ICEORYX: Arm = Arm {
-    name: "Cyclone DDS, iceoryx",
-    colour: 5,
-    program: Program::Cyclone,
     shares_memory: true,
-    ..PLAIN
+    ..arm("Cyclone DDS, iceoryx", Program::Cyclone, 5)
 };
 /// Fast DDS with data sharing.
-pub const FAST: Arm = Arm {
-    name: "Fast DDS, data sharing",
-    colour: 7,
-    program: Program::Fast,
-    ..PLAIN
-};
+pub const FAST: Arm = arm("Fast DDS, data sharing", Program::Fast, 7);
 /// ROS 2 Kilted on rcl.
-pub const ROS2: Arm = Arm {
-    name: "ROS 2 Kilted",
-    colour: 8,
-    program: Program::Ros2,
-    copies: true,
-    ..PLAIN
-};
+pub const ROS2: Arm = copying(arm("ROS 2 Kilted", Program::Ros2, 8));
 /// iceoryx2, woken by an event.
-pub const ICEORYX2: Arm = Arm {
-    name: "iceoryx2, event",
-    colour: 3,
-    program: Program::Iceoryx2,
-    ..PLAIN
-};
+pub const ICEORYX2: Arm = arm("iceoryx2, event", Program::Iceoryx2, 3);
 /// iceoryx2, polling.
-pub const ICEORYX2_BUSY: Arm = Arm {
-    name: "iceoryx2, busy",
-    colour: 4,
-    program: Program::Iceoryx2,
-    spins: true,
-    ..PLAIN
-};
+pub const ICEORYX2_BUSY: Arm = busy(arm("iceoryx2, busy", Program::Iceoryx2, 4));
 /// A channel, its consumer sleeping.
-pub const ONBEAT: Arm = Arm {
-    name: "onbeat",
-    colour: 1,
-    program: Program::Onbeat,
-    ..PLAIN
-};
+pub const ONBEAT: Arm = arm("onbeat", Program::Onbeat, 1);
 /// A channel, its consumer polling.
-pub const ONBEAT_BUSY: Arm = Arm {
-    name: "onbeat, busy",
-    colour: 2,
-    program: Program::Onbeat,
-    spins: true,
-    ..PLAIN
-};
+pub const ONBEAT_BUSY: Arm = busy(arm("onbeat, busy", Program::Onbeat, 2));
 /// Two tasks of a chain.
 pub const ONBEAT_CHAIN: Arm = Arm {
-    name: "onbeat, chain",
-    colour: 2,
-    program: Program::Onbeat,
-    spins: true,
     thread_role: "chained",
-    ..PLAIN
+    ..busy(arm("onbeat, chain", Program::Onbeat, 2))
 };
 
 /// The programs that could be built, and what they need.

@@ -85,25 +85,6 @@ const TRANSPORTS: [Transport; 4] = [
 /// Settings of Fast DDS for [`Transport::repaired_at_once`].
 const REPAIRED: &str = include_str!("../../../native/repaired-at-once.xml");
 
-const CONDITIONS: [Condition; 4] = [
-    Condition {
-        real_time: true,
-        loaded: false,
-    },
-    Condition {
-        real_time: true,
-        loaded: true,
-    },
-    Condition {
-        real_time: false,
-        loaded: false,
-    },
-    Condition {
-        real_time: false,
-        loaded: true,
-    },
-];
-
 /// One middleware beside the other, and Fast DDS with other settings.
 pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut arms = vec![];
@@ -143,7 +124,8 @@ pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) ->
 /// Size, priority and load.
 pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut ros = vec![];
-    for condition in CONDITIONS {
+    for (real_time, loaded) in [(true, false), (true, true), (false, false), (false, true)] {
+        let condition = Condition { real_time, loaded };
         if peers.has(&ROS2) {
             let name = condition.name();
             let series = Series::new(&*name, condition.id());

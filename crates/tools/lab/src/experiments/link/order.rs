@@ -43,11 +43,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             let name = format!("order.{}.{}.in_place", id_of(bytes), arm.id);
             let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
             let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
-            report.figure(if arm.ours() {
-                figure.at_least(100.0)
-            } else {
-                figure
-            });
+            report.figure(figure.at_least(arm.ours().then_some(100.0)));
             row.push(number(share));
             if bytes == 64 << 10 {
                 shown.push(line(arm.name, &orders));

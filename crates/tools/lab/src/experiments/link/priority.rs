@@ -216,10 +216,9 @@ fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) 
     let thesis = [THESIS_1MB.0, THESIS_1MB.1];
     for ((what, q), thesis) in [("min", 0.0), ("max", 1.0)].into_iter().zip(thesis) {
         let name = format!("large.{}.{}.{what}", id_of(bytes), arm.id);
-        let mut figure = Figure::new(name, sorted.quantile(q), "ms");
-        if bytes == 1 << 20 && *arm == arms::INTERFACE {
-            figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
-        }
+        let thesis = (bytes == 1 << 20 && *arm == arms::INTERFACE).then_some(thesis);
+        let figure = Figure::new(name, sorted.quantile(q), "ms");
+        let figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
         report.figure(figure.samples(sorted.len() as u64));
     }
 }

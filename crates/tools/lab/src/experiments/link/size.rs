@@ -255,12 +255,12 @@ impl Part<'_> {
                     if samples.is_empty() {
                         continue;
                     }
-                    let mut figure =
-                        Figure::new(format!("{name}.{what}"), samples.quantile(q), unit);
-                    if thesis && *arm == arms::TCP {
-                        figure = figure.baseline(baseline, "thesis, TCP");
-                    }
-                    report.figure(figure.samples(samples.len() as u64));
+                    let baseline = (thesis && *arm == arms::TCP).then_some(baseline);
+                    report.figure(
+                        Figure::new(format!("{name}.{what}"), samples.quantile(q), unit)
+                            .baseline(baseline, "thesis, TCP")
+                            .samples(samples.len() as u64),
+                    );
                 }
             }
         }

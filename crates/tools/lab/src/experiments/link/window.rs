@@ -81,16 +81,16 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
     );
     let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead) in measured {
-        let mut row = vec![arm.name.to_string()];
-        row.extend([0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))));
-        table.row(row);
+        table.row_of(
+            arm.name,
+            [0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))),
+        );
         for (name, q) in [("p50", 0.5), ("max", 1.0)] {
             let name = format!("window.{}.{name}", arm.id);
-            let mut figure = Figure::new(name, ahead.quantile(q), "bytes");
-            if arm.ours() && q == 1.0 {
-                let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
-                figure = figure.at_most((window + arms::SEGMENT) as f64);
-            }
+            let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
+            let most = (window + arms::SEGMENT) as f64;
+            let figure = Figure::new(name, ahead.quantile(q), "bytes");
+            let figure = figure.at_most((arm.ours() && q == 1.0).then_some(most));
             report.figure(figure.samples(count));
         }
     }

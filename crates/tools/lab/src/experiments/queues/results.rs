@@ -35,45 +35,22 @@ pub(super) struct Kpi {
     pub(super) of: fn(&Measured) -> f64,
 }
 
-pub(super) const CPU: Kpi = Kpi {
-    name: "cpu",
-    title: "CPU, % of a core",
-    of: |m| m.cpu,
-};
+const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) -> Kpi {
+    Kpi { name, title, of }
+}
+
+pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
 /// What is lost costs no processing; so beside the CPU time stands that of a processed message.
-pub(super) const CPU_PER_MESSAGE: Kpi = Kpi {
-    name: "cpu_per_message",
-    title: "CPU, us a processed message",
-    of: |m| {
+pub(super) const CPU_PER_MESSAGE: Kpi =
+    kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
         m.cpu_s * 1e6 / processed.max(1) as f64
-    },
-};
-pub(super) const RAM: Kpi = Kpi {
-    name: "ram",
-    title: "RAM, MB",
-    of: |m| m.rss_mb,
-};
-pub(super) const DELAY: Kpi = Kpi {
-    name: "delay",
-    title: "mean delay, ms",
-    of: |m| m.delay_us() / 1e3,
-};
-pub(super) const JITTER: Kpi = Kpi {
-    name: "jitter",
-    title: "jitter, ms",
-    of: Measured::jitter_ms,
-};
-pub(super) const CYCLES: Kpi = Kpi {
-    name: "cycles",
-    title: "spread of cycles, ms",
-    of: Measured::cycles_ms,
-};
-pub(super) const LOSS: Kpi = Kpi {
-    name: "loss",
-    title: "data loss, %",
-    of: Measured::loss,
-};
+    });
+pub(super) const RAM: Kpi = kpi("ram", "RAM, MB", |m| m.rss_mb);
+pub(super) const DELAY: Kpi = kpi("delay", "mean delay, ms", |m| m.delay_us() / 1e3);
+pub(super) const JITTER: Kpi = kpi("jitter", "jitter, ms", Measured::jitter_ms);
+pub(super) const CYCLES: Kpi = kpi("cycles", "spread of cycles, ms", Measured::cycles_ms);
+pub(super) const LOSS: Kpi = kpi("loss", "data loss, %", Measured::loss);
 
 /// In the order of the tables.
 pub(super) const KPIS: [Kpi; 6] = [CPU, RAM, DELAY, JITTER, CYCLES, LOSS];

@@ -335,11 +335,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
                 "messages",
             )
             .samples(messages as u64);
-            if arm.lossless() {
-                figure.at_most(0.0)
-            } else {
-                figure
-            }
+            figure.at_most(arm.lossless().then_some(0.0))
         };
         report.figure(figure("lost", lost));
         if misplaced > 0 || arm.lossless() {
@@ -373,15 +369,11 @@ fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind
         }
         let e = resampled(&values, &mut rng, median);
         let name = format!("queues.beyond_processing.{}", arm.name);
-        let mut figure = Figure::estimated(name, e, "% of a core");
         // The target is for the rate of Table I.
-        if arm.name.starts_with("credit") && kind == RADAR.name {
-            figure = figure.at_most(1.0);
-        }
-        if let Some((peer, value)) = peer {
-            figure = figure.baseline(value, title_of(peer));
-        }
-        report.figure(figure);
+        let is_judged = arm.name.starts_with("credit") && kind == RADAR.name;
+        let (value, whose) = peer.map_or((None, ""), |(p, value)| (Some(value), title_of(p)));
+        let figure = Figure::estimated(name, e, "% of a core").baseline(value, whose);
+        report.figure(figure.at_most(is_judged.then_some(1.0)));
     }
 }
 

@@ -83,23 +83,14 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
             Figure::new(format!("{word}.{what}.{load}"), value, unit).samples(samples)
         };
         let wrong: usize = of(runs, arm, busy).map(|r| r.lost + r.misplaced).sum();
-        let mut wrong = figure("lost_or_misplaced", wrong as f64, "1");
-        let mut p50 = figure("p50", late.quantile(0.5), "us");
-        let mut p99 = figure("p99", late.quantile(0.99), "us");
-        let mut p999 = figure("p999", late.quantile(0.999), "us");
-        if arm == Arm::Onbeat {
-            wrong = wrong.at_most(0.0);
-            if let Some(us) = floor_us {
-                p999 = p999.at_most(TIMES_FLOOR * us);
-            }
-            if let Some(best) = best {
-                p99 = p99.baseline(best, "the best peer");
-                if busy {
-                    p99 = p99.at_most(OF_BEST_PEER * best);
-                }
-            }
-        }
-        p50 = p50.samples(samples);
+        let ours = |limit: Option<f64>| limit.filter(|_| arm == Arm::Onbeat);
+        let wrong = figure("lost_or_misplaced", wrong as f64, "1").at_most(ours(Some(0.0)));
+        let p50 = figure("p50", late.quantile(0.5), "us");
+        let p99 = figure("p99", late.quantile(0.99), "us")
+            .baseline(ours(best), "the best peer")
+            .at_most(ours(best).filter(|_| busy).map(|us| OF_BEST_PEER * us));
+        let p999 = figure("p999", late.quantile(0.999), "us")
+            .at_most(ours(floor_us).map(|us| TIMES_FLOOR * us));
         [wrong, p50, p99, p999]
             .into_iter()
             .for_each(|f| report.figure(f));

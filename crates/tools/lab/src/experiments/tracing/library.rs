@@ -174,10 +174,7 @@ fn figures(
         table.row([name.to_string(), m, l, t, format!("{lost} of {all}")]);
         let figure = Figure::new(format!("{id}.{name}"), median, "ns");
         let figure = figure.samples(samples.rounds() as u64);
-        report.figure(match arm {
-            PRELOAD if calls > 1 => figure.at_most(100.0),
-            _ => figure,
-        });
+        report.figure(figure.at_most((arm == PRELOAD && calls > 1).then_some(100.0)));
         medians.push(median);
     }
     report.tables.push(table);

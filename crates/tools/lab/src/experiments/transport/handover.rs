@@ -58,9 +58,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         ("in the chain", &chain),
         ("beyond its work", &beyond),
     ] {
-        let mut row = vec![what.to_string()];
-        row.extend([0.5, 0.9, 0.99, 0.999].map(|q| number(values.quantile(q))));
-        table.row(row);
+        table.row_of(
+            what,
+            [0.5, 0.9, 0.99, 0.999].map(|q| number(values.quantile(q))),
+        );
     }
     report.tables.push(table);
     report.figure(

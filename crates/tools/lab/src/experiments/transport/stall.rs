@@ -27,6 +27,8 @@ const NAMES: [&str; 3] = [
     "iceoryx2, blocking send",
 ];
 
+const ICEORYX2_SENDS: &str = "iceoryx2's blocking send";
+
 /// From the consumer's giving back item `i` to the end of sending item `i + DEPTH`, which had to
 /// wait for it, us.
 fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
@@ -125,7 +127,10 @@ fn summarise(
         if v.count == 0 {
             continue;
         }
-        let measured = waiting[a].1 > 0.0;
+        let measured = |shown: String| match waiting[a].1 > 0.0 {
+            true => shown,
+            false => "-".into(),
+        };
         table.row([
             name.into(),
             v.count.to_string(),
@@ -133,16 +138,8 @@ fn summarise(
             number(v.p90),
             number(v.p99),
             number(v.max),
-            if measured {
-                number(share(a))
-            } else {
-                "-".into()
-            },
-            if measured {
-                format!("{:.2}", waiting[a].2)
-            } else {
-                "-".into()
-            },
+            measured(number(share(a))),
+            measured(format!("{:.2}", waiting[a].2)),
         ]);
     }
     report.tables.push(table);
@@ -167,20 +164,13 @@ fn summarise(
     };
     for (name, q, target) in [("p50", 0.5, None), ("p99", 0.99, Some(3.0))] {
         let ratio = samples.quantile_ratio(FUTEX, ONBEAT, q, &mut rng);
-        let mut figure = Figure::estimated(format!("stall.{name}_ratio"), ratio, "1").samples(n);
-        if let Some(limit) = target {
-            figure = figure.at_most(limit);
-        }
-        if peer(q) > 0.0 {
-            figure = figure.baseline(peer(q), "iceoryx2's blocking send");
-        }
-        report.figure(figure);
+        let figure = Figure::estimated(format!("stall.{name}_ratio"), ratio, "1").at_most(target);
+        let theirs = Some(peer(q)).filter(|ratio| *ratio > 0.0);
+        report.figure(figure.baseline(theirs, ICEORYX2_SENDS).samples(n));
     }
-    let mut cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
-    if waiting[ICEORYX2].1 > 0.0 {
-        cpu = cpu.baseline(share(ICEORYX2), "iceoryx2's blocking send");
-    }
-    report.figure(cpu);
+    let cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
+    let theirs = (waiting[ICEORYX2].1 > 0.0).then(|| share(ICEORYX2));
+    report.figure(cpu.baseline(theirs, ICEORYX2_SENDS));
     report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % counts as less than half a percent, as iceoryx2's 16 % is rounded");
     Ok(())
 }

@@ -28,7 +28,7 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
             "messages",
         )
         .samples(of(&|c| c.sent));
-        report.figure(if ours { figure.at_most(0.0) } else { figure });
+        report.figure(figure.at_most(ours.then_some(0.0)));
     }
 }
 
@@ -94,16 +94,10 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
             continue;
         }
         let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
-        let mut figure = Figure::estimated(
-            format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes)),
-            ratio,
-            "1",
-        )
-        .samples(v.len() as u64);
+        let name = format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes));
+        let figure = Figure::estimated(name, ratio, "1").samples(v.len() as u64);
         // The target is for processes.
-        if matches!(measured.setting.place, Place::Processes(_)) {
-            figure = figure.at_most(1.0);
-        }
-        report.figure(figure);
+        let is_judged = matches!(measured.setting.place, Place::Processes(_));
+        report.figure(figure.at_most(is_judged.then_some(1.0)));
     }
 }

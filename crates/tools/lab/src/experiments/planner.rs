@@ -303,6 +303,8 @@ impl Cell {
     }
 }
 
+const TABLE: &str = "thesis, Table 4.4";
+
 fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) {
     let of = |case: usize, bands: usize| cells.iter().find(|c| c.case == case && c.bands == bands);
     let thesis = [(1, 86.6), (3, 71.3)];
@@ -320,33 +322,27 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         }
     }
     if let (Some(one), Some(three)) = (of(0, 1), of(0, 3)) {
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_over_fifo",
-                (three.optimal_ms / fifo_ms[0] - 1.0) * 100.0,
-                "%",
-            )
-            .baseline(100.0 * (71.3 / 67.4 - 1.0), "thesis, Table 4.4"),
-        );
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_under_random",
-                (1.0 - three.optimal_ms / three.random_ms) * 100.0,
-                "%",
-            )
-            .baseline(
-                100.0 * (1.0 - 71.3 / 76.4),
-                "thesis, Table 4.4, one random placement",
+        let under = |ms: f64| (1.0 - three.optimal_ms / ms) * 100.0;
+        let thesis_under = |ms: f64| 100.0 * (1.0 - 71.3 / ms);
+        let random = "thesis, Table 4.4, one random placement";
+        for (what, value, thesis, whose) in [
+            ("over_fifo", -under(fifo_ms[0]), -thesis_under(67.4), TABLE),
+            (
+                "under_random",
+                under(three.random_ms),
+                thesis_under(76.4),
+                random,
             ),
-        );
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_under_one",
-                (1.0 - three.optimal_ms / one.optimal_ms) * 100.0,
-                "%",
-            )
-            .baseline(100.0 * (1.0 - 71.3 / 86.6), "thesis, Table 4.4"),
-        );
+            (
+                "under_one",
+                under(one.optimal_ms),
+                thesis_under(86.6),
+                TABLE,
+            ),
+        ] {
+            let name = format!("planner.parking.three_bands_{what}");
+            report.figure(Figure::new(name, value, "%").baseline(thesis, whose));
+        }
     }
     let over_random = cells
         .iter()

@@ -1,6 +1,5 @@
 //! Why an experiment could not be done, in one line with the way out.
 
-use super::Extra;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,12 +23,12 @@ pub enum LabError {
         known: String,
     },
     /// The experiment does not have an option that others have.
-    #[error("{experiment} {}: leave {} out", extra.words().1, extra.words().0)]
+    #[error("{experiment} {lacks}: leave {option} out")]
     NoExtra {
-        /// Which experiment.
         experiment: &'static str,
-        /// Which option.
-        extra: Extra,
+        option: &'static str,
+        /// What the experiment would need for it.
+        lacks: &'static str,
     },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]

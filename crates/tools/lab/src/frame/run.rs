@@ -65,9 +65,11 @@ fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     ];
     for (is_given, extra) in given {
         if is_given && !experiment.takes.contains(&extra) {
+            let (option, lacks) = extra.words();
             return Err(LabError::NoExtra {
                 experiment: experiment.name,
-                extra,
+                option,
+                lacks,
             });
         }
     }

@@ -2,13 +2,12 @@
 
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
+use crate::measure::capture::MAGIC;
 use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
 /// Ethernet, IP and UDP before the payload.
 const HEADS: usize = 14 + 20 + 8;
-/// What a capture is looked through for (`link/capture.rs`).
-const MAGIC: u32 = 0x6f6e_6274;
 /// When recordings begin, s since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 
@@ -111,7 +110,7 @@ fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
     // No checksum.
     out.extend([0, 0]);
     while out.len() < end {
-        out.extend(MAGIC.to_le_bytes());
+        out.extend(MAGIC);
         out.extend(stream.to_le_bytes());
         out.extend(number.to_le_bytes());
     }

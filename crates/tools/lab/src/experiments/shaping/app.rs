@@ -145,47 +145,47 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     })
 }
 
-/// Runs `onbeat` with these words to its end.
-pub(super) fn onbeat(
+/// `onbeat` with a subcommand.
+pub(super) fn onbeat(context: &Context, subcommand: &str) -> Command {
+    let mut command = Command::new(context.onbeat());
+    command.arg(subcommand);
+    command
+}
+
+/// Runs `onbeat` to its end, named `what` in messages, which is to have one of these exit codes;
+/// returns what it printed.
+pub(super) fn run(
     context: &Context,
-    words: &[String],
-    accept: &[i32],
-    limit_s: u64,
+    mut onbeat: Command,
+    what: &str,
+    (accept, limit_s): (&[i32], u64),
 ) -> Result<String> {
     // Into files: a process that outlives the command would keep a pipe open.
     let path = |what: &str| context.dir().join(format!("onbeat.{what}.new"));
     let (out, err) = (path("out"), path("err"));
     let create = |path: &Path| File::create(path).map_err(LabError::file("creating", path));
-    let mut command = Command::new(context.onbeat());
-    command
-        .args(words)
+    onbeat
         .env("ROS_DOMAIN_ID", DOMAIN)
         .stdin(Stdio::null())
         .stdout(create(&out)?)
         .stderr(create(&err)?);
-    let mut child = context.spawn(&mut command)?;
-    let what = format!("onbeat {}", words.first().map_or("", String::as_str));
-    let ended = child
-        .wait(Duration::from_secs(limit_s))
-        .map_err(|e| LabError::program(&what, e))?;
-    let read = |path: &Path| {
-        let text = std::fs::read(path).map_err(LabError::file("reading", path));
-        let _ = std::fs::remove_file(path);
-        text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let (text, said) = (read(&out)?, read(&err)?);
-    match ended {
-        Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => Ok(text),
+    let ended = context
+        .spawn(&mut onbeat)?
+        .wait(Duration::from_secs(limit_s));
+    let (text, said) = (files::take_text(&out)?, files::take_text(&err)?);
+    let why = match ended.map_err(|e| LabError::program(what, e))? {
+        Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => return Ok(text),
         Some(e) => {
             let last = said.lines().last();
-            let last = last.map_or(String::new(), |line| format!(": {line}"));
-            Err(LabError::program(what, format!("{}{last}", e.status)))
+            format!(
+                "{}{}",
+                e.status,
+                last.map_or(String::new(), |l| format!(": {l}"))
+            )
         }
-        None => Err(LabError::program(
-            what,
-            format!("it did not end within {limit_s} s"),
-        )),
-    }
+        None => format!("it did not end within {limit_s} s"),
+    };
+    Err(LabError::program(what, why))
 }
 
 /// Reads a model.
@@ -222,40 +222,36 @@ impl App {
     /// the model.
     pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
-        let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
         context.step(format!("{}: profile", self.name), (1 + runs as u64) * limit);
         let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
         let _ = std::fs::remove_dir_all(&trace);
-        let mut words = vec!["record".into(), "-o".into(), text(&trace)];
-        words.extend([
-            "--duration".to_owned(),
-            format!("{}s", self.first_look_s()),
-            "--".into(),
-        ]);
-        words.extend(self.command.iter().cloned());
+        let mut record = onbeat(context, "record");
+        record.arg("-o").arg(&trace);
+        record.args(["--duration", &format!("{}s", self.first_look_s()), "--"]);
+        record.args(&self.command);
         // It is stopped before its end, and may say so.
-        onbeat(context, &words, &[0, 1, 130], limit)?;
+        run(context, record, "onbeat record", (&[0, 1, 130], limit))?;
         let build = |traces: &[PathBuf], model: &Path| {
-            let mut words = vec!["model".to_owned()];
-            words.extend(traces.iter().map(|t| text(t)));
-            words.extend(["-o".into(), text(model)]);
+            let mut build = onbeat(context, "model");
+            build.args(traces).arg("-o").arg(model);
             for (topic, _) in self.inputs {
-                words.extend(["--input".to_owned(), (*topic).to_owned()]);
+                build.args(["--input", topic]);
             }
-            onbeat(context, &words, &[0], limit).map(|_| ())
+            run(context, build, "onbeat model", (&[0], limit)).map(drop)
         };
         build(std::slice::from_ref(&trace), &model)?;
         self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
         files::remove_dir(&trace)?;
         let mut traces = Vec::new();
-        for run in 0..runs {
-            let trace = path(&format!("trace-{run}"));
+        for number in 0..runs {
+            let trace = path(&format!("trace-{number}"));
             let _ = std::fs::remove_dir_all(&trace);
-            let mut words = vec!["shape".into(), text(&plan), "--trace".into(), text(&trace)];
-            words.extend(["--duration".to_owned(), format!("{seconds}s"), "--".into()]);
-            words.extend(self.command.iter().cloned());
-            onbeat(context, &words, &[0, 1, 130], limit)?;
+            let mut shape = onbeat(context, "shape");
+            shape.arg(&plan).arg("--trace").arg(&trace);
+            shape.args(["--duration", &format!("{seconds}s"), "--"]);
+            shape.args(&self.command);
+            run(context, shape, "onbeat shape", (&[0, 1, 130], limit))?;
             traces.push(trace);
         }
         let profile = path("profile.json");
@@ -275,15 +271,14 @@ impl App {
         options: &[&str],
     ) -> Result<()> {
         let chain = self.chain_of(&load(model)?)?.id.clone();
-        let mut words = vec!["plan".to_owned(), model.display().to_string()];
-        words.extend(["--chain".to_owned(), chain]);
-        words.extend(self.place.iter().cloned());
-        words.extend(options.iter().map(|o| (*o).to_owned()));
+        let mut make = onbeat(context, "plan");
+        make.arg(model).args(["--chain", &chain]);
+        make.args(&self.place).args(options);
         for (topic, node) in self.inputs {
-            words.extend(["--throttle".to_owned(), format!("{topic}@{node}")]);
+            make.args(["--throttle", &format!("{topic}@{node}")]);
         }
-        words.extend(["-o".to_owned(), plan.display().to_string()]);
-        onbeat(context, &words, &[0], 60).map(|_| ())
+        make.arg("-o").arg(plan);
+        run(context, make, "onbeat plan", (&[0], 60)).map(drop)
     }
 
     /// The same as a plan, with all servers' threads as normal ones.

@@ -1,6 +1,6 @@
 //! Arms: an application under a plan, run in turns with others.
 
-use super::app::{load, onbeat, App};
+use super::app::{self, load, onbeat, App};
 use super::listener::Listener;
 use super::results::ArmResults;
 use crate::frame::files;
@@ -221,19 +221,18 @@ impl Arm<'_> {
         let limit = seconds + 150;
         context.step(title, limit + 60);
         let samples = context.dir().join(format!("{file}.samples.new"));
-        let mut words: Vec<String> = vec!["shape".into(), self.plan.display().to_string()];
-        words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
-        words.extend(["--samples".into(), samples.display().to_string()]);
-        words.extend(self.options.iter().map(|o| (*o).to_owned()));
-        words.push("--".into());
-        words.extend(self.app.command.iter().cloned());
+        let mut shape = onbeat(context, "shape");
+        shape.arg(&self.plan);
+        shape.args(["--verify", &format!("{seconds}s"), "--json"]);
+        shape.arg("--samples").arg(&samples).args(self.options);
+        shape.arg("--").args(&self.app.command);
         let beside = Beside::start(context);
         let mut listener = match &self.app.listener {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
         };
         // The application is stopped before its end, and a promise may be broken.
-        let said = onbeat(context, &words, &[0, 1, 5, 130], limit);
+        let said = app::run(context, shape, "onbeat shape", (&[0, 1, 5, 130], limit));
         let mut floor = Floor::default();
         if let Some(beside) = beside {
             beside.end(&mut floor);

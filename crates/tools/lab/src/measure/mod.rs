@@ -1,5 +1,5 @@
 //! How to measure, so that every experiment does it alike: interleaved arms, exact statistics,
-//! programs under measurement, recordings, probes.
+//! programs under measurement and how they are built, recordings, probes, hosts and the wire.
 pub mod arms;
 pub mod capture;
 pub mod ctf;

@@ -1,4 +1,4 @@
-//! Which peers there are, how their programs are built, and what each needs to run.
+//! The peers that hand messages over: which there are, and what each needs to run.
 
 use crate::frame::children::{self, Guarded};
 use crate::frame::report::Report;
@@ -127,6 +127,19 @@ pub const ONBEAT_CHAIN: Arm = Arm {
     thread_role: "chained",
     ..busy(arm("onbeat, chain", Program::Onbeat, 2))
 };
+
+/// All that send from one process to another.
+pub const BETWEEN_PROCESSES: [Arm; 9] = [
+    FUTEX,
+    ONBEAT,
+    ONBEAT_BUSY,
+    ICEORYX2,
+    ICEORYX2_BUSY,
+    CYCLONE_ICEORYX,
+    CYCLONE,
+    FAST,
+    ROS2,
+];
 
 /// The programs that could be built, and what they need.
 pub struct Peers {

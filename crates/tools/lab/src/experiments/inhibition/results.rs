@@ -274,20 +274,21 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
         shown.iter().filter_map(named).collect()
     };
     let part = middleware.part();
-    let m2 = dots(
-        &format!("{part}: M2, wake-up to ping sent"),
-        "loop",
-        "ms",
-        &series(|r| &r.measures.send_us),
-    )?;
-    context.plot(&format!("{part}-m2.svg"), &m2)?;
-    let m3 = dots(
-        &format!("{part}: M3, ping to answer"),
-        "loop",
-        "ms",
-        &series(|r| &r.measures.answer_us),
-    )?;
-    context.plot(&format!("{part}-m3.svg"), &m3)?;
+    for (file, what, series) in [
+        (
+            "m2",
+            "M2, wake-up to ping sent",
+            series(|r| &r.measures.send_us),
+        ),
+        (
+            "m3",
+            "M3, ping to answer",
+            series(|r| &r.measures.answer_us),
+        ),
+    ] {
+        let svg = dots(&format!("{part}: {what}"), "loop", "ms", &series)?;
+        context.plot(&format!("{part}-{file}.svg"), &svg)?;
+    }
     context.plot(&format!("{part}-boxes.svg"), &box_plot(part, arms)?)
 }
 

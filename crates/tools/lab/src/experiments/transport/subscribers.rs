@@ -14,24 +14,12 @@ use crate::plot::{curves, Curve};
 
 const BYTES: usize = 65_536;
 
-const ARMS: [Arm; 9] = [
-    peers::FUTEX,
-    peers::ONBEAT,
-    peers::ONBEAT_BUSY,
-    peers::ICEORYX2,
-    peers::ICEORYX2_BUSY,
-    peers::CYCLONE_ICEORYX,
-    peers::CYCLONE,
-    peers::FAST,
-    peers::ROS2,
-];
-
 /// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
     let rounds = context.pick(3, 1);
     let seconds = context.pick(0.6, 0.4);
-    let arms = peers.of(&ARMS);
+    let arms = peers.of(&peers::BETWEEN_PROCESSES);
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
         "Latency of 64 KiB to several subscribers, over all of them, us; CPU time and context switches of a message, all processes",

@@ -37,17 +37,7 @@ const SETTINGS: [Setting; 3] = [
         id: "processes",
         title: "between two processes (Figure 1)",
         place: Place::Processes(1),
-        arms: &[
-            peers::FUTEX,
-            peers::ONBEAT,
-            peers::ONBEAT_BUSY,
-            peers::ICEORYX2,
-            peers::ICEORYX2_BUSY,
-            peers::CYCLONE_ICEORYX,
-            peers::CYCLONE,
-            peers::FAST,
-            peers::ROS2,
-        ],
+        arms: &peers::BETWEEN_PROCESSES,
     },
     Setting {
         id: "threads",

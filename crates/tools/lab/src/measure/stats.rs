@@ -3,7 +3,6 @@
 use crate::frame::report::number;
 use crate::frame::rng::Rng;
 use crate::frame::Estimate;
-use serde::Serialize;
 
 /// Resamplings behind an interval, where nothing asks for another number.
 pub const RESAMPLES: usize = 400;
@@ -72,7 +71,6 @@ impl Sorted {
         };
         Summary {
             count: n,
-            min: self.0.first().copied().unwrap_or(0.0),
             mean: m,
             sd: variance.sqrt(),
             p50: self.quantile(0.5),
@@ -86,12 +84,10 @@ impl Sorted {
 }
 
 /// The figures of one set of samples, in the samples' unit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Summary {
     /// Number of samples.
     pub count: usize,
-    /// Smallest.
-    pub min: f64,
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of the samples (n - 1).
@@ -223,7 +219,7 @@ mod tests {
         let mut values: Vec<f64> = (1..=10_000).map(f64::from).collect();
         Rng::new(7).shuffle(&mut values);
         let s = Sorted::new(values).summary();
-        assert_eq!((s.count, s.min, s.max), (10_000, 1.0, 10_000.0));
+        assert_eq!((s.count, s.max), (10_000, 10_000.0));
         assert_eq!(
             (s.p50, s.p90, s.p99, s.p99_9, s.p99_99),
             (5000.0, 9000.0, 9900.0, 9990.0, 9999.0)

@@ -1,9 +1,9 @@
 //! `onbeat-lab`: the experiments of the project. Reads the command line, runs one, prints its
 //! results.
 //!
-//! Every experiment goes through one frame. It implements [`Experiment`], is listed in
-//! [`registry`], and is run by [`run`], which gives it a [`Context`] (output directory, seed,
-//! children that cannot outlive it, watchdog), and writes what it returns:
+//! Every experiment goes through one frame. It is an [`Experiment`] that [`mod@registry`] lists.
+//! [`run`] gives it a [`Context`] (output directory, seed, children that cannot outlive it,
+//! watchdog), and writes what it returns:
 //!
 //! ```text
 //! DIR/results.json   figures with target, met and baseline; tables; what was skipped; the machine
@@ -20,7 +20,6 @@
 //! | [`mod@registry`] | the list of experiments |
 //!
 //! [`Experiment`]: frame::Experiment
-//! [`registry`]: registry::registry
 //! [`run`]: frame::run
 //! [`Context`]: frame::Context
 mod experiments;
@@ -32,7 +31,7 @@ mod registry;
 use clap::Parser;
 use frame::{merge, LabError, Options};
 use measure::generate;
-use registry::{find, registry};
+use registry::{find, EXPERIMENTS};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -136,8 +135,8 @@ fn main() -> ExitCode {
 fn execute(args: Args) -> Result<(), MainError> {
     let mut out = io::stdout().lock();
     let Some(name) = args.name else {
-        for experiment in registry() {
-            writeln!(out, "{:<10}  {}", experiment.name(), experiment.about())?;
+        for experiment in EXPERIMENTS {
+            writeln!(out, "{:<10}  {}", experiment.name, experiment.about)?;
         }
         return Ok(());
     };
@@ -183,7 +182,7 @@ fn execute(args: Args) -> Result<(), MainError> {
         onbeat: args.onbeat.unwrap_or_else(onbeat_beside),
         before: args.before,
     };
-    let results = frame::run(experiment.as_ref(), &options)?;
+    let results = frame::run(experiment, &options)?;
     write!(out, "{}", results.text())?;
     writeln!(out, "written to {}", options.dir.display())?;
     Ok(())

@@ -2,16 +2,15 @@
 //! beside it, whose load changes from run to run, as the thesis has it.
 
 use crate::frame::children::Guarded;
+use crate::frame::files;
+use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, LabError, Result};
 use crate::plot::{lines, Axes, Line};
 use onbeat_document::schema::{Callback, Model};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
-
-/// The experiment.
-pub struct Parking;
 
 /// Table 3.3: callback, node, part of its topic, mBCET, mACET, mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
@@ -43,6 +42,9 @@ const UP_S: u64 = 3;
 /// SYN has a domain of its own: it takes processors, and no part in the demo's discovery.
 const DOMAIN: &str = "78";
 
+/// How long a step of a run may take.
+const LIMIT: Duration = Duration::from_secs(240);
+
 /// Whether SYN runs beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -67,33 +69,28 @@ struct Programs {
     syn: PathBuf,
 }
 
-impl Experiment for Parking {
-    fn name(&self) -> &'static str {
-        "parking"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "parking",
+    about: "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)",
+    parts: &["alone", "beside"],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["alone", "beside"]
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let programs = Programs {
-            python: context.ros_env("kilted")?.join("bin/python"),
-            demo: context.source("demos/parking/run.py")?,
-            syn: context.source("demos/syn/syn.py")?,
-        };
-        let mut report = Report::new();
-        for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
-            if context.wants(name) {
-                part.measure(context, &mut report, &programs)?;
-            }
+fn run(context: &mut Context) -> Result<Report> {
+    let programs = Programs {
+        python: context.ros_env("kilted")?.join("bin/python"),
+        demo: context.source("demos/parking/run.py")?,
+        syn: context.source("demos/syn/syn.py")?,
+    };
+    let mut report = Report::new();
+    for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
+        if context.wants(name) {
+            part.measure(context, &mut report, &programs)?;
         }
-        Ok(report)
     }
+    Ok(report)
 }
 
 impl Part {
@@ -102,11 +99,10 @@ impl Part {
         context: &mut Context,
         report: &mut Report,
         programs: &Programs,
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         let runs: usize = context.pick(50, 5);
         let work = context.dir().join("runs");
-        let _ = std::fs::remove_dir_all(&work);
-        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+        files::fresh_dir(&work)?;
         let mut rng = context.rng("durations");
         let mut models: Vec<PathBuf> = vec![];
         // The demo fails when the machine is too busy for it to locate the car. Such a run shows
@@ -118,7 +114,7 @@ impl Part {
             let duration_s = 6 + rng.below(3);
             let number = models.len() + 1;
             let what = format!("{}, run {number} of {runs}: {duration_s} s", self.id());
-            context.step(&what, Duration::from_secs(300));
+            context.step(&what, 300);
             let mut syn = match self {
                 Part::Alone => None,
                 Part::Beside => Some(beside(context, programs, models.len(), duration_s)?),
@@ -154,11 +150,9 @@ impl Part {
         let merged = context.dir().join(format!("{}.json", self.id()));
         let mut merge = Command::new(context.onbeat());
         merge.arg("merge").args(&models).arg("-o").arg(&merged);
-        succeed(context, merge, "onbeat merge")?;
-        let text = std::fs::read(&merged).map_err(LabError::file("reading", &merged))?;
-        let model: Model = serde_json::from_slice(&text)
-            .map_err(|e| LabError::unexpected(merged.display().to_string(), e))?;
-        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+        context.succeed(quiet(&mut merge), "onbeat merge", LIMIT)?;
+        let model: Model = files::json(&merged)?;
+        files::remove_dir(&work)?;
         report.figure(
             Figure::new(format!("{}.runs", self.id()), models.len() as f64, "runs")
                 .baseline(50.0, "thesis, Table 3.3"),
@@ -170,12 +164,7 @@ impl Part {
 }
 
 /// SYN, which ends when this is dropped.
-fn beside(
-    context: &Context,
-    programs: &Programs,
-    run: usize,
-    duration_s: u64,
-) -> Result<Guarded, LabError> {
+fn beside(context: &Context, programs: &Programs, run: usize, duration_s: u64) -> Result<Guarded> {
     let mut command = Command::new("sh");
     let words = format!("sleep {UP_S}; exec \"$@\"");
     command.args(["-c", &words, "sh"]);
@@ -183,12 +172,8 @@ fn beside(
     command.args(["--quiet", "--scale", SCALES[run % SCALES.len()]]);
     // It lasts longer than the demo.
     command.args(["--duration", &(duration_s + 60).to_string()]);
-    command
-        .env("ROS_DOMAIN_ID", DOMAIN)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    context.spawn(&mut command)
+    command.env("ROS_DOMAIN_ID", DOMAIN);
+    context.spawn(quiet(&mut command))
 }
 
 fn one_run(
@@ -197,7 +182,7 @@ fn one_run(
     attempt: usize,
     duration_s: u64,
     programs: &Programs,
-) -> Result<PathBuf, LabError> {
+) -> Result<PathBuf> {
     let trace = work.join(format!("trace-{attempt}"));
     let mut record = Command::new(context.onbeat());
     record
@@ -213,32 +198,13 @@ fn one_run(
         "--seed",
         &attempt.to_string(),
     ]);
-    succeed(context, record, "onbeat record")?;
+    context.succeed(quiet(&mut record), "onbeat record", LIMIT)?;
     let model = work.join(format!("model-{attempt}.json"));
     let mut build = Command::new(context.onbeat());
     build.arg("model").arg(&trace).arg("-o").arg(&model);
-    succeed(context, build, "onbeat model")?;
-    std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+    context.succeed(quiet(&mut build), "onbeat model", LIMIT)?;
+    files::remove_dir(&trace)?;
     Ok(model)
-}
-
-fn succeed(context: &Context, mut command: Command, what: &str) -> Result<(), LabError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    match child
-        .wait(Duration::from_secs(240))
-        .map_err(|e| LabError::program(what, e))?
-    {
-        Some(ended) if ended.status.success() => Ok(()),
-        Some(ended) => Err(LabError::program(
-            what,
-            format!("{}{}", ended.status, child.said()),
-        )),
-        None => Err(LabError::program(what, "it did not end within 240 s")),
-    }
 }
 
 /// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has
@@ -256,12 +222,7 @@ fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callbac
 
 const MS: f64 = 1e6;
 
-fn summarise(
-    context: &mut Context,
-    report: &mut Report,
-    model: &Model,
-    part: Part,
-) -> Result<(), LabError> {
+fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Part) -> Result<()> {
     let mut table = Table::new(
         format!(
             "Execution times of the parking demo's callbacks over {} runs{}, ms (thesis, Table 3.3)",
@@ -271,18 +232,7 @@ fn summarise(
                 Part::Beside => " with SYN beside",
             }
         ),
-        &[
-            "CB",
-            "node",
-            "count",
-            "mBCET",
-            "mACET",
-            "mWCET",
-            "load %",
-            "thesis mBCET",
-            "mACET",
-            "mWCET",
-        ],
+        "CB | node | count | mBCET | mACET | mWCET | load % | thesis mBCET | mACET | mWCET",
     );
     let mut raw = context.raw(
         &format!("{}.evolution.csv", part.id()),
@@ -353,7 +303,7 @@ fn figure_3_9(
     report: &mut Report,
     evolution: &[[f64; 3]],
     part: Part,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let id = part.id();
     let last = evolution.len() - 1;
     let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;
@@ -361,7 +311,7 @@ fn figure_3_9(
         Figure::new(format!("{id}.cb2.mwcet_growth"), grown(2), "%")
             .baseline(10.0, "thesis, Figure 3.9"),
     );
-    report.figure(Figure::new(format!("{id}.cb2.macet_growth"), grown(1), "%"));
+    report.value(format!("{id}.cb2.macet_growth"), grown(1), "%");
     let steady = (0..=last)
         .find(|&i| evolution[i][2] == evolution[last][2])
         .unwrap_or(last)
@@ -378,13 +328,7 @@ fn figure_3_9(
             .map(|(i, v)| (i as f64 + 1.0, v[column]))
             .collect(),
     };
-    let axes = Axes {
-        x: "runs merged",
-        y: "execution time, ms",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("runs merged", "execution time, ms");
     let svg = lines(
         "cb2: estimates over the number of runs (Figure 3.9)",
         axes,

@@ -1,17 +1,17 @@
 //! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure
 //! 4.7 of the thesis, with its particle swarm beside.
 
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::programs::{output, quiet};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::rng::Rng;
-use crate::frame::{cache_dir, Context, Experiment, LabError};
+use crate::frame::{cache_dir, Context, Experiment, LabError, Result};
 use crate::measure::stats::{mean, median};
 use crate::plot::{lines, Axes, Line};
 use onbeat_plan::bands::{average_ns, optimal, random, Constraints, Samples};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PSO: &str = include_str!("../../native/pso.py");
@@ -25,9 +25,6 @@ const LIMITS: Constraints = Constraints {
     epsilon_ns: 1_300_000,
     liveliness_ns: None,
 };
-
-/// The experiment.
-pub struct Planner;
 
 /// Latencies of a chain.
 struct Case {
@@ -48,59 +45,57 @@ struct Cell {
     swarm: Vec<(f64, f64)>,
 }
 
-impl Experiment for Planner {
-    fn name(&self) -> &'static str {
-        "planner"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "planner",
+    about: "placing 1 to 8 latency bands: optimal, random and PySwarms (thesis, Figure 4.7 and Table 4.4)",
+    parts: &[],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "placing 1 to 8 latency bands: optimal, random and PySwarms (thesis, Figure 4.7 and Table 4.4)"
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    let mut cases = synthetic(&mut context.rng("latencies"), context.pick(2000, 500));
+    match recorded(context) {
+        Ok(latencies_ns) => cases.push(Case {
+            name: "recorded",
+            about: "the recorded parking demo",
+            latencies_ns,
+        }),
+        Err(e) => report.skip("the recorded parking demo", e),
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let mut cases = synthetic(&mut context.rng("latencies"), context.pick(2000, 500));
-        match recorded(context) {
-            Ok(latencies_ns) => cases.push(Case {
-                name: "recorded",
-                about: "the recorded parking demo",
-                latencies_ns,
-            }),
-            Err(e) => report.skip("the recorded parking demo", e),
-        }
-        let mut raw = context.raw("planner.csv", "case,bands,how,seed,average_ms,seconds")?;
-        let swarm = swarm_program(context).map_err(|e| report.skip("comparison with PySwarms", e));
-        let mut cells = Vec::new();
-        for (case, of) in cases.iter().enumerate() {
-            for bands in BANDS {
-                let limit = Duration::from_secs(600);
-                context.step(&format!("{}: {bands} bands", of.name), limit);
-                let mut cell = place(case, of, bands, context)?;
-                // One band leaves nothing to choose.
-                if let (Ok(program), 2..) = (&swarm, bands) {
-                    cell.swarm = run_swarm(context, program, of, bands)?;
-                }
-                let mut line = |how: &str, seed: usize, average: f64, s: f64| {
-                    raw.line(format_args!(
-                        "{},{bands},{how},{seed},{average},{s}",
-                        of.name
-                    ))
-                };
-                line("optimal", 0, cell.optimal_ms, cell.optimal_s)?;
-                line("random-mean", 0, cell.random_ms, f64::NAN)?;
-                for (seed, &(average, s)) in cell.swarm.iter().enumerate() {
-                    line("pyswarms", seed, average, s)?;
-                }
-                cells.push(cell);
+    let mut raw = context.raw("planner.csv", "case,bands,how,seed,average_ms,seconds")?;
+    let swarm = swarm_program(context).map_err(|e| report.skip("comparison with PySwarms", e));
+    let mut cells = Vec::new();
+    for (case, of) in cases.iter().enumerate() {
+        for bands in BANDS {
+            context.step(format!("{}: {bands} bands", of.name), 600);
+            let mut cell = place(case, of, bands, context)?;
+            // One band leaves nothing to choose.
+            if let (Ok(program), 2..) = (&swarm, bands) {
+                cell.swarm = run_swarm(context, program, of, bands)?;
             }
+            let mut line = |how: &str, seed: usize, average: f64, s: f64| {
+                raw.line(format_args!(
+                    "{},{bands},{how},{seed},{average},{s}",
+                    of.name
+                ))
+            };
+            line("optimal", 0, cell.optimal_ms, cell.optimal_s)?;
+            line("random-mean", 0, cell.random_ms, f64::NAN)?;
+            for (seed, &(average, s)) in cell.swarm.iter().enumerate() {
+                line("pyswarms", seed, average, s)?;
+            }
+            cells.push(cell);
         }
-        raw.finish()?;
-        let fifo_ms: Vec<f64> = cases.iter().map(|c| mean_ms(&c.latencies_ns)).collect();
-        figures(&mut report, &cases, &cells, &fifo_ms);
-        tables(&mut report, &cases, &cells, &fifo_ms);
-        plots(context, &cases, &cells, &fifo_ms)?;
-        Ok(report)
     }
+    raw.finish()?;
+    let fifo_ms: Vec<f64> = cases.iter().map(|c| mean_ms(&c.latencies_ns)).collect();
+    figures(&mut report, &cases, &cells, &fifo_ms);
+    tables(&mut report, &cases, &cells, &fifo_ms);
+    plots(context, &cases, &cells, &fifo_ms)?;
+    Ok(report)
 }
 
 fn mean_ms(latencies_ns: &[u64]) -> f64 {
@@ -143,17 +138,13 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
 }
 
 /// Latencies of the recorded demo's longest chain: as a model keeps them.
-fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
+fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");
     let mut command = Command::new(context.onbeat());
     command.arg("model").arg(&trace).arg("-o").arg(&path);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    match child.wait(Duration::from_secs(300)) {
-        Ok(Some(ended)) if ended.status.success() => {}
-        _ => return Err(LabError::program("onbeat model", child.said())),
-    }
+    let limit = Duration::from_secs(300);
+    context.succeed(quiet(&mut command), "onbeat model", limit)?;
     let bytes = std::fs::read(&path).map_err(LabError::file("reading", &path))?;
     let _ = std::fs::remove_file(&path);
     let model =
@@ -173,7 +164,7 @@ fn recorded(context: &Context) -> Result<Vec<u64>, LabError> {
 }
 
 /// Our placement, with the time it takes from the latencies on, and random ones.
-fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell, LabError> {
+fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
     let ends = optimal(&samples, bands, &LIMITS).map_err(failed)?;
@@ -206,7 +197,7 @@ struct Swarm {
     script: PathBuf,
 }
 
-fn swarm_program(context: &Context) -> Result<Swarm, LabError> {
+fn swarm_program(context: &Context) -> Result<Swarm> {
     let python = cache_dir().join("lab/planner/venv/bin/python");
     if !python.exists() {
         return Err(LabError::Missing {
@@ -244,7 +235,7 @@ fn run_swarm(
     program: &Swarm,
     of: &Case,
     bands: usize,
-) -> Result<Vec<(f64, f64)>, LabError> {
+) -> Result<Vec<(f64, f64)>> {
     let samples = Samples::new(&of.latencies_ns);
     let mut samples_ms: Vec<f64> = of.latencies_ns.iter().map(|&v| v as f64 / 1e6).collect();
     samples_ms.sort_by(f64::total_cmp);
@@ -261,26 +252,16 @@ fn run_swarm(
     };
     let question = serde_json::to_vec(&ask).map_err(|e| LabError::unexpected("the question", e))?;
     let path = context.dir().join("pso.json");
-    write(&path, &question)?;
+    std::fs::write(&path, &question).map_err(LabError::file("writing", &path))?;
     let input = std::fs::File::open(&path).map_err(LabError::file("reading", &path))?;
-    let output = Command::new(&program.python)
-        .arg(&program.script)
-        .stdin(input)
-        .stderr(Stdio::piped())
-        // As ours: one thread.
-        .envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])
-        .output()
-        .map_err(|e| LabError::program("pso.py", e))?;
+    let mut python = Command::new(&program.python);
+    python.arg(&program.script).stdin(input);
+    // As ours: one thread.
+    python.envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")]);
+    let answers = output(&mut python, "pso.py", "`./dev bench planner` sets it up");
     let _ = std::fs::remove_file(&path);
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(LabError::program(
-            "pso.py",
-            said.lines().last().unwrap_or("no reason given"),
-        ));
-    }
     let mut found = Vec::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in answers?.lines() {
         let answer: Answer =
             serde_json::from_str(line).map_err(|e| LabError::unexpected("pso.py's answer", e))?;
         let ends: Vec<u64> = answer
@@ -300,12 +281,6 @@ fn run_swarm(
         found.push((average, answer.seconds));
     }
     Ok(found)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
-    std::fs::File::create(path)
-        .and_then(|mut f| f.write_all(bytes))
-        .map_err(LabError::file("writing", path))
 }
 
 impl Cell {
@@ -328,6 +303,8 @@ impl Cell {
     }
 }
 
+const TABLE: &str = "thesis, Table 4.4";
+
 fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) {
     let of = |case: usize, bands: usize| cells.iter().find(|c| c.case == case && c.bands == bands);
     let thesis = [(1, 86.6), (3, 71.3)];
@@ -345,41 +322,33 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         }
     }
     if let (Some(one), Some(three)) = (of(0, 1), of(0, 3)) {
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_over_fifo",
-                (three.optimal_ms / fifo_ms[0] - 1.0) * 100.0,
-                "%",
-            )
-            .baseline(100.0 * (71.3 / 67.4 - 1.0), "thesis, Table 4.4"),
-        );
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_under_random",
-                (1.0 - three.optimal_ms / three.random_ms) * 100.0,
-                "%",
-            )
-            .baseline(
-                100.0 * (1.0 - 71.3 / 76.4),
-                "thesis, Table 4.4, one random placement",
+        let under = |ms: f64| (1.0 - three.optimal_ms / ms) * 100.0;
+        let thesis_under = |ms: f64| 100.0 * (1.0 - 71.3 / ms);
+        let random = "thesis, Table 4.4, one random placement";
+        for (what, value, thesis, whose) in [
+            ("over_fifo", -under(fifo_ms[0]), -thesis_under(67.4), TABLE),
+            (
+                "under_random",
+                under(three.random_ms),
+                thesis_under(76.4),
+                random,
             ),
-        );
-        report.figure(
-            Figure::new(
-                "planner.parking.three_bands_under_one",
-                (1.0 - three.optimal_ms / one.optimal_ms) * 100.0,
-                "%",
-            )
-            .baseline(100.0 * (1.0 - 71.3 / 86.6), "thesis, Table 4.4"),
-        );
+            (
+                "under_one",
+                under(one.optimal_ms),
+                thesis_under(86.6),
+                TABLE,
+            ),
+        ] {
+            let name = format!("planner.parking.three_bands_{what}");
+            report.figure(Figure::new(name, value, "%").baseline(thesis, whose));
+        }
     }
     let over_random = cells
         .iter()
         .map(|c| c.optimal_ms - c.best_random_ms)
         .fold(f64::MIN, f64::max);
-    report.figure(
-        Figure::new("planner.above_best_random", over_random, "ms").target(Target::AtMost(1e-9)),
-    );
+    report.figure(Figure::new("planner.above_best_random", over_random, "ms").at_most(1e-9));
     let with_swarm = || cells.iter().filter(|c| !c.swarm.is_empty());
     if with_swarm().next().is_none() {
         return;
@@ -391,21 +360,15 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
             above.fold(f64::MIN, f64::max),
             "ms",
         )
-        .target(Target::AtMost(1e-9))
+        .at_most(1e-9)
         .samples(with_swarm().map(|c| c.swarm.len() as u64).sum()),
     );
     let gain = with_swarm().filter_map(|c| Some(c.swarm_ms()? - c.optimal_ms));
-    report.figure(Figure::new(
-        "planner.swarm_misses_by",
-        gain.fold(0.0, f64::max),
-        "ms",
-    ));
+    report.value("planner.swarm_misses_by", gain.fold(0.0, f64::max), "ms");
     let slowest = with_swarm()
         .filter_map(Cell::speedup)
         .fold(f64::MAX, f64::min);
-    report.figure(
-        Figure::new("planner.speedup_over_swarm", slowest, "1").target(Target::AtLeast(100.0)),
-    );
+    report.figure(Figure::new("planner.speedup_over_swarm", slowest, "1").at_least(100.0));
 }
 
 fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) {
@@ -421,10 +384,8 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
                 of.latencies_ns.iter().max().map_or(0.0, |&v| v as f64 / 1e6),
                 fifo_ms[case],
             ),
-            &[
-                "bands", "optimal", "random, mean", "random, best", "PySwarms, median", "best", "ours, ms",
-                "PySwarms, ms", "times faster",
-            ],
+            "bands | optimal | random, mean | random, best | PySwarms, median | best | \
+ours, ms | PySwarms, ms | times faster",
         );
         for cell in cells.iter().filter(|c| c.case == case) {
             table.row([
@@ -445,7 +406,7 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
     if let (Some(one), Some(three)) = (of(1), of(3)) {
         let mut table = Table::new(
             "Table 4.4, average latency, ms (parking)",
-            &["configuration", "thesis", "here"],
+            "configuration | thesis | here",
         );
         let mut row = |name: &str, thesis: f64, here: f64| {
             table.row([
@@ -467,12 +428,7 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
     );
 }
 
-fn plots(
-    context: &mut Context,
-    cases: &[Case],
-    cells: &[Cell],
-    fifo_ms: &[f64],
-) -> Result<(), LabError> {
+fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) -> Result<()> {
     let line = |name: &str, case: usize, of: &dyn Fn(&Cell) -> Option<f64>| Line {
         name: name.into(),
         points: cells
@@ -492,11 +448,9 @@ fn plots(
     ];
     series.retain(|l| !l.points.is_empty());
     let axes = Axes {
-        x: "latency bands",
-        y: "average latency, ms",
-        log_x: false,
         from_zero: false,
         mark: Some((fifo_ms[0], "SCHED_FIFO")),
+        ..Axes::new("latency bands", "average latency, ms")
     };
     context.plot(
         "bands.svg",
@@ -512,13 +466,7 @@ fn plots(
         .enumerate()
         .map(|(i, case)| line(case.name, i, &over(i)))
         .collect();
-    let axes = Axes {
-        x: "latency bands",
-        y: "average above SCHED_FIFO, %",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("latency bands", "average above SCHED_FIFO, %");
     context.plot(
         "shapes.svg",
         &lines("What optimal bands cost on average", axes, &series)?,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a child has to end properly before it is killed.
@@ -16,9 +16,13 @@ const GRACE: Duration = Duration::from_secs(60);
 pub struct Groups(Arc<Mutex<BTreeSet<i32>>>);
 
 impl Groups {
+    fn alive(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Kills every group.
     pub fn kill_all(&self) {
-        for &group in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for &group in self.alive().iter() {
             signal_group(group, libc::SIGKILL);
         }
     }
@@ -40,10 +44,7 @@ impl Groups {
             });
         }
         let child = command.spawn()?;
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(child.id() as i32);
+        self.alive().insert(child.id() as i32);
         Ok(Guarded {
             child,
             groups: self.clone(),
@@ -226,11 +227,7 @@ impl Drop for Guarded {
         }
         // Grandchildren that the leader left behind.
         signal_group(self.pid() as i32, libc::SIGKILL);
-        self.groups
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&(self.pid() as i32));
+        self.groups.alive().remove(&(self.pid() as i32));
     }
 }
 

@@ -4,7 +4,7 @@ use super::children::{Groups, Guarded};
 use super::raw::{write_whole, Raw};
 use super::rng::Rng;
 use super::watchdog::Watchdog;
-use super::LabError;
+use super::{LabError, Report, Result};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,6 +65,21 @@ impl Context {
         self.options.only.as_deref().is_none_or(|only| only == part)
     }
 
+    /// Runs a part of an experiment if it is wanted. One that fails does not take the others with it:
+    /// the report says so, about `what`.
+    pub fn part(
+        &mut self,
+        report: &mut Report,
+        (part, what): (&str, &str),
+        measure: impl FnOnce(&mut Context, &mut Report) -> Result<()>,
+    ) {
+        if self.wants(part) {
+            if let Err(e) = measure(self, report) {
+                report.skip(what, e);
+            }
+        }
+    }
+
     /// `full`, or `quick` when only a quick look is wanted.
     pub fn pick<T>(&self, full: T, quick: T) -> T {
         if self.options.quick {
@@ -113,16 +128,17 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Announces the next step on standard error, and how long it may take before it counts as
-    /// hanging (be generous: the machine may be busy).
-    pub fn step(&self, what: &str, limit: Duration) {
-        eprintln!("-- {what}");
-        self.watchdog.step(what, limit);
+    /// Announces the next step on standard error, and how many seconds it may take before it counts
+    /// as hanging (be generous: the machine may be busy).
+    pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
+        eprintln!("-- {}", what.as_ref());
+        let limit = Duration::from_secs(limit_s);
+        self.watchdog.step(what.as_ref(), limit);
     }
 
     /// Starts a child that cannot outlive the experiment. Call it on the thread that runs the
     /// experiment: the kernel ties the child's life to the thread that started it.
-    pub fn spawn(&self, command: &mut Command) -> Result<Guarded, LabError> {
+    pub fn spawn(&self, command: &mut Command) -> Result<Guarded> {
         let program = command.get_program().to_string_lossy().into_owned();
         self.groups
             .spawn(command)
@@ -130,7 +146,7 @@ impl Context {
     }
 
     /// The ROS 2 environment of a distribution, as `./dev ros-env` makes them.
-    pub fn ros_env(&self, distribution: &str) -> Result<PathBuf, LabError> {
+    pub fn ros_env(&self, distribution: &str) -> Result<PathBuf> {
         let dir = cache_dir().join(format!("ros-{distribution}"));
         if dir.join(".onbeat-packages").is_file() {
             Ok(dir)
@@ -143,7 +159,7 @@ impl Context {
     }
 
     /// A file of the project's source tree (demos); experiments that need one run from within it.
-    pub fn source(&self, path: &str) -> Result<PathBuf, LabError> {
+    pub fn source(&self, path: &str) -> Result<PathBuf> {
         let here = std::env::current_dir().unwrap_or_default();
         let exe = self.options.onbeat.canonicalize().unwrap_or_default();
         here.ancestors()
@@ -157,7 +173,7 @@ impl Context {
     }
 
     /// A file without a name, which is gone once it is closed.
-    pub fn unnamed_file(&self) -> Result<File, LabError> {
+    pub fn unnamed_file(&self) -> Result<File> {
         let path = self.options.dir.join("unnamed.new");
         let file = File::options()
             .read(true)
@@ -172,14 +188,14 @@ impl Context {
 
     /// A file for raw samples in the output directory, written under a temporary name until
     /// [`Raw::finish`].
-    pub fn raw(&mut self, name: &str, header: &str) -> Result<Raw, LabError> {
+    pub fn raw(&mut self, name: &str, header: &str) -> Result<Raw> {
         let raw = Raw::create(&self.options.dir.join(name), header)?;
         self.files.push(name.to_string());
         Ok(raw)
     }
 
     /// Writes a plot into the output directory.
-    pub fn plot(&mut self, name: &str, svg: &str) -> Result<(), LabError> {
+    pub fn plot(&mut self, name: &str, svg: &str) -> Result<()> {
         write_whole(&self.options.dir.join(name), svg.as_bytes())?;
         self.files.push(name.to_string());
         Ok(())

@@ -1,7 +1,10 @@
 //! Why an experiment could not be done, in one line with the way out.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What an experiment's functions return.
+pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
 /// Why an experiment could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -19,23 +22,13 @@ pub enum LabError {
         /// What there is.
         known: String,
     },
-    /// The experiment has no streams.
-    #[error("{experiment} streams no messages: leave --arrivals out")]
-    NoArrivals {
-        /// Which.
+    /// The experiment does not have an option that others have.
+    #[error("{experiment} {lacks}: leave {option} out")]
+    NoExtra {
         experiment: &'static str,
-    },
-    /// The experiment has no longer runs.
-    #[error("{experiment} has no longer runs: leave --long out")]
-    NoLong {
-        /// Which.
-        experiment: &'static str,
-    },
-    /// The experiment compares no builds.
-    #[error("{experiment} compares no two builds: leave --before out")]
-    NoBefore {
-        /// Which.
-        experiment: &'static str,
+        option: &'static str,
+        /// What the experiment would need for it.
+        lacks: &'static str,
     },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
@@ -103,12 +96,25 @@ impl LabError {
         }
     }
 
+    /// What the kernel has just refused.
+    pub fn kernel(action: impl Into<String>) -> LabError {
+        LabError::Kernel {
+            action: action.into(),
+            source: io::Error::last_os_error(),
+        }
+    }
+
     /// A program that could not be run or failed.
     pub fn program(program: impl Into<String>, why: impl ToString) -> LabError {
         LabError::Program {
             program: program.into(),
             why: why.to_string(),
         }
+    }
+
+    /// A file that says something unusable.
+    pub fn in_file(path: &Path, why: impl ToString) -> LabError {
+        LabError::unexpected(path.display().to_string(), why)
     }
 
     /// Something unusable.

@@ -3,6 +3,11 @@
 use onbeat_proc::system::{self, CpuTicks};
 use serde::{Deserialize, Serialize};
 
+/// CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
 /// The machine at the start of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {

@@ -1,7 +1,8 @@
 //! Several runs of an experiment in one table, for a document.
 
+use super::files;
 use super::report::{number, Figure};
-use super::{LabError, Results};
+use super::{LabError, Result, Results};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -15,16 +16,14 @@ const ALWAYS: &str = "target.";
 /// # Errors
 ///
 /// A file that cannot be read, or runs of different experiments.
-pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>, LabError> {
+pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     let mut runs: Vec<Results> = Vec::new();
     for dir in dirs {
         let path = dir.join("results.json");
-        let text = std::fs::read(&path).map_err(LabError::file("reading", &path))?;
-        let run: Results = serde_json::from_slice(&text)
-            .map_err(|e| LabError::unexpected(path.display().to_string(), e))?;
+        let run: Results = files::json(&path)?;
         if let Some(first) = runs.first().filter(|f| f.experiment != run.experiment) {
             let why = format!("it is of {}, not of {}", run.experiment, first.experiment);
-            return Err(LabError::unexpected(path.display().to_string(), why));
+            return Err(LabError::in_file(&path, why));
         }
         runs.push(run);
     }
@@ -112,10 +111,7 @@ fn value(figure: &Figure) -> String {
     let Some(target) = figure.target else {
         return number(figure.value);
     };
-    let sign = match figure.relation.as_deref() {
-        Some("at_least") => ">=",
-        _ => "<=",
-    };
+    let sign = figure.sign();
     let verdict = match figure.met {
         Some(true) => "met",
         _ => "**MISSED**",
@@ -132,8 +128,8 @@ fn value(figure: &Figure) -> String {
 /// # Errors
 ///
 /// The document has no marks, or cannot be read or written.
-pub fn into_document(document: &Path, text: &str) -> Result<(), LabError> {
-    let old = std::fs::read_to_string(document).map_err(LabError::file("reading", document))?;
+pub fn into_document(document: &Path, text: &str) -> Result<()> {
+    let old = files::text(document)?;
     let parts = old
         .split_once(MARKS[0])
         .and_then(|(before, rest)| Some((before, rest.split_once(MARKS[1])?.1)));
@@ -143,7 +139,7 @@ pub fn into_document(document: &Path, text: &str) -> Result<(), LabError> {
             MARKS[0].trim(),
             MARKS[1].trim()
         );
-        return Err(LabError::unexpected(document.display().to_string(), why));
+        return Err(LabError::in_file(document, why));
     };
     let new = format!("{before}{}{text}{}{after}", MARKS[0], MARKS[1]);
     super::raw::write_whole(document, new.as_bytes())
@@ -153,15 +149,14 @@ pub fn into_document(document: &Path, text: &str) -> Result<(), LabError> {
 mod tests {
     use super::*;
     use crate::frame::machine::{LoadMeter, Machine};
-    use crate::frame::report::Target;
     use crate::frame::results::RunFacts;
     use crate::frame::Report;
 
     fn run(value: f64) -> Results {
         let mut report = Report::new();
-        report.figure(Figure::new("target.a.jitter", value, "ms").target(Target::AtMost(0.1)));
-        report.figure(Figure::new("target.a.late", 1.0, "1"));
-        report.figure(Figure::new("other", 1.0, "1"));
+        report.figure(Figure::new("target.a.jitter", value, "ms").at_most(0.1));
+        report.value("target.a.late", 1.0, "1");
+        report.value("other", 1.0, "1");
         report.note("a: cycle 7: late");
         report.skip("b", "nothing there");
         Results {

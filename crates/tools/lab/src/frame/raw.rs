@@ -1,6 +1,6 @@
 //! Files of results: complete under their name, or not there.
 
-use super::LabError;
+use super::{LabError, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub(super) fn create(path: &Path, header: &str) -> Result<Self, LabError> {
+    pub(super) fn create(path: &Path, header: &str) -> Result<Self> {
         let temporary = temporary_name(path);
         let file = File::create(&temporary).map_err(LabError::file("writing", &temporary))?;
         let mut raw = Raw {
@@ -26,12 +26,12 @@ impl Raw {
     }
 
     /// Writes one line.
-    pub fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), LabError> {
+    pub fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<()> {
         writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
     }
 
     /// Completes the file under its final name.
-    pub fn finish(mut self) -> Result<(), LabError> {
+    pub fn finish(mut self) -> Result<()> {
         self.out
             .flush()
             .map_err(LabError::file("writing", &self.temporary))?;
@@ -46,7 +46,7 @@ fn temporary_name(path: &Path) -> PathBuf {
 }
 
 /// Writes a file at once.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = temporary_name(path);
     fs::write(&temporary, bytes).map_err(LabError::file("writing", &temporary))?;
     fs::rename(&temporary, path).map_err(LabError::file("writing", path))

@@ -1,28 +1,11 @@
 //! What an experiment returns, and how it is printed and stored.
 
+use super::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// Value of `schema` in `results.json`.
 pub const SCHEMA: &str = "onbeat-lab/1";
-
-/// The limit that a figure is compared with.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Target {
-    /// The figure should not exceed this.
-    AtMost(f64),
-    /// The figure should reach this.
-    AtLeast(f64),
-}
-
-impl Target {
-    fn met(self, value: f64) -> bool {
-        match self {
-            Target::AtMost(limit) => value <= limit,
-            Target::AtLeast(limit) => value >= limit,
-        }
-    }
-}
 
 /// One result: a value with its unit, its target, and the value of others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,29 +53,48 @@ impl Figure {
         }
     }
 
-    /// Compares it with a target.
-    pub fn target(mut self, target: Target) -> Self {
-        // JSON has no NaN, and no figure that is not a number meets anything.
-        self.met = Some(self.value.is_finite() && target.met(self.value));
-        let (limit, relation) = match target {
-            Target::AtMost(l) => (l, "at_most"),
-            Target::AtLeast(l) => (l, "at_least"),
-        };
-        self.target = Some(limit);
-        self.relation = Some(relation.into());
+    /// A figure with its confidence interval.
+    pub fn estimated(name: impl Into<String>, of: Estimate, unit: impl Into<String>) -> Self {
+        Figure {
+            interval: Some((of.low, of.high)),
+            ..Figure::new(name, of.value, unit)
+        }
+    }
+
+    /// Compares it with a target that it should not exceed, where there is one.
+    pub fn at_most(self, limit: impl Into<Option<f64>>) -> Self {
+        self.compared("at_most", limit.into(), |value, limit| value <= limit)
+    }
+
+    /// Compares it with a target that it should reach, where there is one.
+    pub fn at_least(self, limit: impl Into<Option<f64>>) -> Self {
+        self.compared("at_least", limit.into(), |value, limit| value >= limit)
+    }
+
+    fn compared(mut self, how: &str, limit: Option<f64>, is_met: fn(f64, f64) -> bool) -> Self {
+        if let Some(limit) = limit {
+            // JSON has no NaN, and no figure that is not a number meets anything.
+            self.met = Some(self.value.is_finite() && is_met(self.value, limit));
+            self.target = Some(limit);
+            self.relation = Some(how.into());
+        }
         self
     }
 
-    /// Adds the same figure of a paper or a peer.
-    pub fn baseline(mut self, value: f64, whose: impl Into<String>) -> Self {
-        self.baseline = Some(value);
-        self.baseline_of = Some(whose.into());
-        self
+    /// The sign between the value and its target.
+    pub fn sign(&self) -> &'static str {
+        match self.relation.as_deref() {
+            Some("at_least") => ">=",
+            _ => "<=",
+        }
     }
 
-    /// Adds the confidence interval.
-    pub fn interval(mut self, low: f64, high: f64) -> Self {
-        self.interval = Some((low, high));
+    /// Adds the same figure of a paper or a peer, where there is one.
+    pub fn baseline(mut self, value: impl Into<Option<f64>>, whose: impl Into<String>) -> Self {
+        if let Some(value) = value.into() {
+            self.baseline = Some(value);
+            self.baseline_of = Some(whose.into());
+        }
         self
     }
 
@@ -120,18 +122,35 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
-    pub fn new(title: impl Into<String>, head: &[&str]) -> Self {
+    /// An empty table. `head` has the heads of its columns, with `|` between them.
+    pub fn new(title: impl Into<String>, head: &str) -> Self {
+        let head = head.split('|').map(|h| h.trim().to_string());
         Table {
             title: title.into(),
-            head: head.iter().map(|h| h.to_string()).collect(),
+            head: head.collect(),
             rows: vec![],
         }
+    }
+
+    /// An empty table with a column for each of `heads` behind the first ones.
+    pub fn over<H: Into<String>>(
+        title: impl Into<String>,
+        first: &str,
+        heads: impl IntoIterator<Item = H>,
+    ) -> Self {
+        let mut table = Table::new(title, first);
+        table.head.extend(heads.into_iter().map(Into::into));
+        table
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a row with the cells of `others` behind its first one.
+    pub fn row_of(&mut self, first: impl Into<String>, others: impl IntoIterator<Item = String>) {
+        self.row([first.into()].into_iter().chain(others));
     }
 
     /// The table as text, columns aligned: the first to the left, figures to the right.
@@ -206,6 +225,11 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// Adds a figure without target and baseline.
+    pub fn value(&mut self, name: impl Into<String>, value: f64, unit: impl Into<String>) {
+        self.figure(Figure::new(name, value, unit));
+    }
+
     /// Adds a note.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -223,29 +247,15 @@ impl Report {
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",
-            &[
-                "figure",
-                "value",
-                "unit",
-                "95 % interval",
-                "target",
-                "",
-                "baseline",
-                "of",
-            ],
+            "figure | value | unit | 95 % interval | target |  | baseline | of",
         );
         for f in &self.figures {
-            let sign = match f.relation.as_deref() {
-                Some("at_least") => ">=",
-                _ => "<=",
-            };
+            let sign = f.sign();
             figures.row([
                 f.name.clone(),
                 number(f.value),
                 f.unit.clone(),
-                f.interval
-                    .map(|(l, h)| format!("{} .. {}", number(l), number(h)))
-                    .unwrap_or_default(),
+                f.interval.map(range).unwrap_or_default(),
                 f.target
                     .map(|t| format!("{sign} {}", number(t)))
                     .unwrap_or_default(),
@@ -275,6 +285,11 @@ impl Report {
         }
         out
     }
+}
+
+/// An interval as tables show it.
+pub fn range((low, high): (f64, f64)) -> String {
+    format!("{} .. {}", number(low), number(high))
 }
 
 /// A number with about four significant digits, plain notation.
@@ -330,13 +345,13 @@ mod tests {
 
     #[test]
     fn targets_hold_on_the_right_side() {
-        let met = |value, target| Figure::new("x", value, "us").target(target).met;
-        assert_eq!(met(5.0, Target::AtMost(5.0)), Some(true));
-        assert_eq!(met(5.1, Target::AtMost(5.0)), Some(false));
-        assert_eq!(met(5.0, Target::AtLeast(5.0)), Some(true));
-        assert_eq!(met(4.9, Target::AtLeast(5.0)), Some(false));
-        assert_eq!(met(f64::NAN, Target::AtMost(5.0)), Some(false));
-        assert_eq!(Figure::new("x", 1.0, "us").met, None);
+        let figure = |value| Figure::new("x", value, "us");
+        assert_eq!(figure(5.0).at_most(5.0).met, Some(true));
+        assert_eq!(figure(5.1).at_most(5.0).met, Some(false));
+        assert_eq!(figure(5.0).at_least(5.0).met, Some(true));
+        assert_eq!(figure(4.9).at_least(5.0).met, Some(false));
+        assert_eq!(figure(f64::NAN).at_most(5.0).met, Some(false));
+        assert_eq!(figure(1.0).at_most(None).met, None);
     }
 
     #[test]

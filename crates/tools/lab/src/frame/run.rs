@@ -1,35 +1,35 @@
 //! Runs one experiment and writes its results.
 
 use super::children::Groups;
+use super::files;
 use super::machine::{LoadMeter, Machine};
 use super::raw::write_whole;
 use super::report::{self, Figure};
 use super::results::RunFacts;
 use super::watchdog::Watchdog;
-use super::{Context, Experiment, LabError, Options, Results};
-use std::fs;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use super::{Context, Experiment, Extra, LabError, Options, Result, Results};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs an experiment and writes its results; returns them for printing.
-pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, LabError> {
+pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     check(experiment, options)?;
-    fs::create_dir_all(&options.dir).map_err(LabError::file("making", &options.dir))?;
-    let mut context = guarded(experiment.name(), options);
+    files::make_dir(&options.dir)?;
+    let mut context = guarded(experiment.name, options);
     let machine = Machine::here();
     let (meter, clock) = (LoadMeter::start(), Instant::now());
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
-    context.step(experiment.name(), Duration::from_secs(600));
-    let report = experiment.run(&mut context)?;
+    context.step(experiment.name, 600);
+    let report = (experiment.run)(&mut context)?;
     let load = meter.finish();
     unique_names(&report.figures)?;
     let results = Results {
         schema: report::SCHEMA.into(),
-        experiment: experiment.name().into(),
-        about: experiment.about().into(),
+        experiment: experiment.name.into(),
+        about: experiment.about.into(),
         run: RunFacts {
-            command: command(experiment.name(), options),
+            command: command(experiment.name, options),
             quick: options.quick,
             seed: options.seed,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -48,30 +48,30 @@ pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, La
 }
 
 /// Refuses options that the experiment does not have.
-fn check(experiment: &dyn Experiment, options: &Options) -> Result<(), LabError> {
+fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     if let Some(only) = &options.only {
-        if !experiment.parts().contains(&only.as_str()) {
+        if !experiment.parts.contains(&only.as_str()) {
             return Err(LabError::NoPart {
                 part: only.clone(),
-                experiment: experiment.name(),
-                known: experiment.parts().join(", "),
+                experiment: experiment.name,
+                known: experiment.parts.join(", "),
             });
         }
     }
-    if options.long && !experiment.takes_long() {
-        return Err(LabError::NoLong {
-            experiment: experiment.name(),
-        });
-    }
-    if options.arrivals.is_some() && !experiment.takes_arrivals() {
-        return Err(LabError::NoArrivals {
-            experiment: experiment.name(),
-        });
-    }
-    if options.before.is_some() && !experiment.takes_before() {
-        return Err(LabError::NoBefore {
-            experiment: experiment.name(),
-        });
+    let given = [
+        (options.long, Extra::Long),
+        (options.arrivals.is_some(), Extra::Arrivals),
+        (options.before.is_some(), Extra::Before),
+    ];
+    for (is_given, extra) in given {
+        if is_given && !experiment.takes.contains(&extra) {
+            let (option, lacks) = extra.words();
+            return Err(LabError::NoExtra {
+                experiment: experiment.name,
+                option,
+                lacks,
+            });
+        }
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ fn command(name: &str, options: &Options) -> String {
     command
 }
 
-fn unique_names(figures: &[Figure]) -> Result<(), LabError> {
+fn unique_names(figures: &[Figure]) -> Result<()> {
     let mut names: Vec<_> = figures.iter().map(|f| f.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|w| w[0] == w[1]) {
@@ -127,47 +127,44 @@ fn unique_names(figures: &[Figure]) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::report::Target;
     use crate::frame::Report;
     use crate::measure::arms;
     use crate::plot;
+    use std::fs;
     use std::path::Path;
 
-    struct Trivial;
+    const TRIVIAL: Experiment = Experiment {
+        name: "trivial",
+        about: "shows the frame",
+        parts: &[],
+        takes: &[],
+        run: trivial,
+    };
 
-    impl Experiment for Trivial {
-        fn name(&self) -> &'static str {
-            "trivial"
-        }
-        fn about(&self) -> &'static str {
-            "shows the frame"
-        }
-        fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-            context.step("measure", Duration::from_secs(3600));
-            let samples = arms::interleave(
-                &["off", "on"],
-                context.pick(20, 4),
-                &mut context.rng("order"),
-                |arm, round| Ok::<_, LabError>(vec![100.0 + round as f64 + arm as f64; 10]),
-            )?;
-            samples.save(context, "samples.csv")?;
-            let series = [("off", samples.pooled(0)), ("on", samples.pooled(1))];
-            context.plot(
-                "latency.svg",
-                &plot::percentiles("<latency> & more", "us", &series)?,
-            )?;
-            let added = samples.added_mean(0, 1, &mut context.rng("interval"));
-            let mut report = Report::new();
-            report.figure(
-                Figure::new("added", added.value, "us")
-                    .target(Target::AtMost(0.5))
-                    .baseline(3.3, "ros2_tracing")
-                    .interval(added.low, added.high),
-            );
-            report.figure(Figure::new("plain", 2.0, "1"));
-            report.skip("nothing", "all was there");
-            Ok(report)
-        }
+    fn trivial(context: &mut Context) -> Result<Report> {
+        context.step("measure", 3600);
+        let samples = arms::interleave(
+            &["off", "on"],
+            context.pick(20, 4),
+            &mut context.rng("order"),
+            |arm, round| Ok::<_, LabError>(vec![100.0 + round as f64 + arm as f64; 10]),
+        )?;
+        samples.save(context, "samples.csv")?;
+        let series = [("off", samples.pooled(0)), ("on", samples.pooled(1))];
+        context.plot(
+            "latency.svg",
+            &plot::percentiles("<latency> & more", "us", &series)?,
+        )?;
+        let added = samples.added_mean(0, 1, &mut context.rng("interval"));
+        let mut report = Report::new();
+        report.figure(
+            Figure::estimated("added", added, "us")
+                .at_most(0.5)
+                .baseline(3.3, "ros2_tracing"),
+        );
+        report.value("plain", 2.0, "1");
+        report.skip("nothing", "all was there");
+        Ok(report)
     }
 
     fn options(dir: &Path) -> Options {
@@ -186,7 +183,7 @@ mod tests {
     #[test]
     fn an_experiment_leaves_results_samples_and_plots() {
         let dir = tempfile::tempdir().unwrap();
-        let results = run(&Trivial, &options(dir.path())).unwrap();
+        let results = run(&TRIVIAL, &options(dir.path())).unwrap();
         let out = dir.path().join("out");
 
         // The schema that readers of results.json rely on, read without our own types.
@@ -236,8 +233,8 @@ mod tests {
     #[test]
     fn equal_seeds_give_equal_order_and_figures() {
         let dir = tempfile::tempdir().unwrap();
-        let a = run(&Trivial, &options(dir.path())).unwrap().report;
-        let b = run(&Trivial, &options(dir.path())).unwrap().report;
+        let a = run(&TRIVIAL, &options(dir.path())).unwrap().report;
+        let b = run(&TRIVIAL, &options(dir.path())).unwrap().report;
         assert_eq!(a, b);
     }
 
@@ -248,14 +245,14 @@ mod tests {
             only: Some("nonsense".into()),
             ..options(dir.path())
         };
-        assert!(matches!(run(&Trivial, &only), Err(LabError::NoPart { .. })));
+        assert!(matches!(run(&TRIVIAL, &only), Err(LabError::NoPart { .. })));
         let streams = Options {
             arrivals: Some("recording.csv".into()),
             ..options(dir.path())
         };
         assert!(matches!(
-            run(&Trivial, &streams),
-            Err(LabError::NoArrivals { .. })
+            run(&TRIVIAL, &streams),
+            Err(LabError::NoExtra { .. })
         ));
     }
 }

@@ -2,11 +2,8 @@
 //! every arm alike, and figures are ratios and differences of neighbours.
 
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError, Raw};
-use crate::measure::stats::{bootstrap, mean, Estimate, Sorted};
-
-/// Resamplings behind a confidence interval.
-const RESAMPLES: usize = 400;
+use crate::frame::{Context, Estimate, Raw, Result};
+use crate::measure::stats::{bootstrap, mean, resampled, Sorted, RESAMPLES};
 
 /// The order of `(round, arm)`: every round holds every arm once; every second round is its
 /// predecessor reversed (A B, B A, ...), so that a linear drift cancels; which order a pair of
@@ -95,9 +92,7 @@ impl ArmSamples {
             .into_iter()
             .map(|r| mean(&self.rounds[r][b]) - mean(&self.rounds[r][a]))
             .collect();
-        bootstrap(differences.len(), RESAMPLES, rng, |pick| {
-            mean(&pick.iter().map(|&i| differences[i]).collect::<Vec<_>>())
-        })
+        resampled(&differences, rng, mean)
     }
 
     /// A quantile of arm `b` minus that of arm `a`, over the samples of all rounds together.
@@ -146,13 +141,13 @@ impl ArmSamples {
     }
 
     /// Writes every sample into a file, each line behind a prefix.
-    pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<(), LabError> {
+    pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<()> {
         self.lines(prefix)
             .try_for_each(|line| raw.line(format_args!("{line}")))
     }
 
     /// Writes every sample into a file of its own with the columns `arm,round,value`.
-    pub fn save(&self, context: &mut Context, file: &str) -> Result<(), LabError> {
+    pub fn save(&self, context: &mut Context, file: &str) -> Result<()> {
         let mut raw = context.raw(file, "arm,round,value")?;
         self.write(&mut raw, "")?;
         raw.finish()

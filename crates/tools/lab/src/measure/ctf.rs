@@ -1,7 +1,7 @@
 //! Writes events in the Common Trace Format 1.8, which the peers' readers understand (LTTng's
 //! format: babeltrace2, and tracetools_read on top of it).
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use onbeat_trace::event::Name;
 use onbeat_trace::table::{self, FieldSink, FieldType};
 use onbeat_trace::Event;
@@ -16,7 +16,7 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 const HEADER_BYTES: u64 = 4 + 4 * 8;
 
 /// Writes a trace of one stream with one packet into a directory, which is made.
-pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<(), LabError> {
+pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<()> {
     let wrong = |e| LabError::file("writing", dir)(e);
     std::fs::create_dir_all(dir).map_err(wrong)?;
     std::fs::write(dir.join("metadata"), metadata()).map_err(wrong)?;

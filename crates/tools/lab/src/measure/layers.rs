@@ -1,6 +1,6 @@
 //! A trace of 100 nodes in ten layers, of any length: what synthesis keeps of a large graph.
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use onbeat_trace::manifest::{Machine, Observed, Span};
 use onbeat_trace::{Event, EventKind, Manifest, Writer, WriterOptions};
 use std::path::Path;
@@ -173,7 +173,7 @@ impl Layers {
 }
 
 /// Writes a trace of this many events into a directory that must not hold one yet.
-pub fn write_layers(events: u64, dir: &Path) -> Result<(), LabError> {
+pub fn write_layers(events: u64, dir: &Path) -> Result<()> {
     let failed = |why: String| LabError::unexpected(format!("the trace {}", dir.display()), why);
     let writer =
         Writer::create(dir, WriterOptions::default()).map_err(|e| failed(e.to_string()))?;

@@ -1,13 +1,21 @@
 //! How to measure, so that every experiment does it alike: interleaved arms, exact statistics,
-//! programs under measurement, recordings, probes.
+//! programs under measurement and how they are built, recordings, probes, hosts and the wire.
 pub mod arms;
+pub mod capture;
 pub mod ctf;
+pub mod floor;
 pub mod generate;
+pub mod hosts;
 pub mod layers;
+pub mod middleware;
 pub mod native;
 pub mod peer;
 pub mod perf_events;
 pub mod recorder;
 pub mod ros;
+pub mod run;
+pub mod samples;
 pub mod stats;
+pub mod streams;
+pub mod transport;
 pub mod uprobe;

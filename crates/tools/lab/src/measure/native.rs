@@ -1,44 +1,28 @@
 //! Small C programs that experiments measure: compiled where they run, from source in the binary.
 
-use crate::frame::{cache_dir, LabError};
+use crate::frame::files;
+use crate::frame::programs::output;
+use crate::frame::{cache_dir, LabError, Result};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Compiles a C program with the machine's compiler and returns its path. Programs are kept and
 /// found again by their source and arguments.
-pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf, LabError> {
-    let mut hasher = DefaultHasher::new();
-    (source, arguments).hash(&mut hasher);
-    let dir = cache_dir().join("lab");
-    let program = dir.join(format!("{name}-{:016x}", hasher.finish()));
-    if program.is_file() {
-        return Ok(program);
-    }
-    fs::create_dir_all(&dir).map_err(LabError::file("making", &dir))?;
-    let code = dir.join(format!("{name}-{}.c", std::process::id()));
-    let temporary = code.with_extension("new");
-    fs::write(&code, source).map_err(LabError::file("writing", &code))?;
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-O2", "-Wall", "-o"])
-        .arg(&temporary)
-        .arg(&code)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(&compiler, format!("{e}; install gcc or set CC")))?;
-    let _ = fs::remove_file(&code);
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(LabError::program(
-            &compiler,
-            format!("{name}: {}", text.lines().next().unwrap_or("no message")),
-        ));
-    }
-    fs::rename(&temporary, &program).map_err(LabError::file("writing", &program))?;
-    Ok(program)
+pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf> {
+    kept(name, (source, arguments), |made| {
+        let code = made.with_extension("c");
+        fs::write(&code, source).map_err(LabError::file("writing", &code))?;
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let mut command = Command::new(&compiler);
+        command.args(["-O2", "-Wall", "-o"]).arg(made).arg(&code);
+        command.args(arguments).stdin(Stdio::null());
+        let what = format!("{compiler} for {name}");
+        let built = output(&mut command, &what, "install gcc or set CC");
+        let _ = fs::remove_file(&code);
+        built
+    })
 }
 
 /// Compiles source files that lie in the project's tree (`also` are files that they include) and
@@ -49,34 +33,37 @@ pub fn build(
     sources: &[PathBuf],
     also: &[PathBuf],
     arguments: &[String],
-) -> Result<PathBuf, LabError> {
+) -> Result<PathBuf> {
+    let read = |file: &PathBuf| fs::read(file).map_err(LabError::file("reading", file));
+    let files = sources.iter().chain(also).map(read);
+    let texts = files.collect::<Result<Vec<_>, _>>()?;
+    kept(name, (compiler, sources, arguments, texts), |made| {
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+        command.arg(made).args(sources).args(arguments);
+        command.stdin(Stdio::null());
+        let what = format!("{compiler} for {name}");
+        output(&mut command, &what, "install gcc and g++")
+    })
+}
+
+/// The program of this name that was made of `parts`; made with `make`, under the name that it is
+/// given, where there is none.
+fn kept(
+    name: &str,
+    parts: impl Hash,
+    make: impl FnOnce(&Path) -> Result<String>,
+) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (compiler, sources, arguments).hash(&mut hasher);
-    for file in sources.iter().chain(also) {
-        let text = fs::read(file).map_err(LabError::file("reading", file))?;
-        text.hash(&mut hasher);
-    }
+    parts.hash(&mut hasher);
     let dir = cache_dir().join("lab");
     let program = dir.join(format!("{name}-{:016x}", hasher.finish()));
     if program.is_file() {
         return Ok(program);
     }
-    fs::create_dir_all(&dir).map_err(LabError::file("making", &dir))?;
+    files::make_dir(&dir)?;
     let temporary = dir.join(format!("{name}-{}.new", std::process::id()));
-    let output = Command::new(compiler)
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&temporary)
-        .args(sources)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(compiler, format!("{e}; install gcc and g++")))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let line = text.lines().find(|l| l.contains("error"));
-        let line = line.or(text.lines().next()).unwrap_or("no message");
-        return Err(LabError::program(compiler, format!("{name}: {line}")));
-    }
+    make(&temporary)?;
     fs::rename(&temporary, &program).map_err(LabError::file("writing", &program))?;
     Ok(program)
 }

@@ -2,7 +2,7 @@
 //! from outside.
 
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use onbeat_proc::{threads, Status};
 use onbeat_time::clock;
 use std::fs::File;
@@ -83,7 +83,7 @@ pub struct Peer {
 
 impl Peer {
     /// Starts a program; `name` is for messages.
-    pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer, LabError> {
+    pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer> {
         let errors = context.unnamed_file()?;
         let written = errors.try_clone().map_err(|e| LabError::program(name, e))?;
         command
@@ -113,7 +113,7 @@ impl Peer {
     }
 
     /// Says a line to the program.
-    pub fn say(&mut self, line: &str) -> Result<(), LabError> {
+    pub fn say(&mut self, line: &str) -> Result<()> {
         let said = self
             .input
             .as_mut()
@@ -127,7 +127,7 @@ impl Peer {
 
     /// Waits for an answer and returns the words behind it; `None` where it does not come in time.
     /// Other lines on the program's standard output do not count.
-    pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>, LabError> {
+    pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -144,11 +144,11 @@ impl Peer {
     }
 
     /// Waits for an answer that has to come.
-    pub fn expect(&mut self, answer: &str) -> Result<String, LabError> {
+    pub fn expect(&mut self, answer: &str) -> Result<String> {
         self.expect_within(answer, PATIENCE)
     }
 
-    fn expect_within(&mut self, answer: &str, limit: Duration) -> Result<String, LabError> {
+    fn expect_within(&mut self, answer: &str, limit: Duration) -> Result<String> {
         match self.hear(answer, Instant::now() + limit)? {
             Some(rest) => Ok(rest),
             None => {
@@ -160,12 +160,12 @@ impl Peer {
     }
 
     /// Waits for the end of its run and returns what it used.
-    pub fn done(&mut self) -> Result<Usage, LabError> {
+    pub fn done(&mut self) -> Result<Usage> {
         self.done_after(Duration::ZERO)
     }
 
     /// The same for a run that takes so long.
-    pub fn done_after(&mut self, run: Duration) -> Result<Usage, LabError> {
+    pub fn done_after(&mut self, run: Duration) -> Result<Usage> {
         let words = self.expect_within("done", run + PATIENCE)?;
         Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
     }
@@ -178,7 +178,7 @@ impl Peer {
 
     /// Waits until it has ended, successfully. One that does not end in time is killed; then
     /// `false`.
-    pub fn succeed(mut self, limit: Duration) -> Result<bool, LabError> {
+    pub fn succeed(mut self, limit: Duration) -> Result<bool> {
         match self.child.wait(limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(true),
             Ok(Some(ended)) => Err(self.failure(&ended.status.to_string())),
@@ -218,12 +218,12 @@ impl Peer {
     }
 
     /// CPU time of all its threads so far, ns.
-    pub fn cpu_ns(&self) -> Result<u64, LabError> {
+    pub fn cpu_ns(&self) -> Result<u64> {
         clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
     }
 
     /// Resident memory now, and its share where memory that several processes map counts once, KiB.
-    pub fn memory_kib(&self) -> Result<(u64, u64), LabError> {
+    pub fn memory_kib(&self) -> Result<(u64, u64)> {
         let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
         match (memory.number("Rss"), memory.number("Pss")) {
             (Some(rss), Some(pss)) => Ok((rss, pss)),
@@ -234,7 +234,7 @@ impl Peer {
 
 /// Has all peers begin a run that they have prepared, `lead` from now; returns the time at which it
 /// begins, ns of CLOCK_MONOTONIC.
-pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64, LabError> {
+pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
     for peer in peers {
         peer.say(&format!("start {start_ns}"))?;
@@ -243,7 +243,7 @@ pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64, LabError> {
 }
 
 /// Has all peers write their samples.
-pub fn stop_all(peers: &mut [Peer]) -> Result<(), LabError> {
+pub fn stop_all(peers: &mut [Peer]) -> Result<()> {
     for peer in peers.iter_mut() {
         peer.say("stop")?;
     }

@@ -1,14 +1,14 @@
 //! The perf events of another process, switched off and on while it uses them.
 
-use crate::frame::LabError;
+use super::uprobe::{owned, PERF_EVENT_IOC_ENABLE};
+use crate::frame::{LabError, Result};
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// `_IO('$', 0)` and `_IO('$', 1)`.
-const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+/// `_IO('$', 1)`.
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+const OPENING: &str = "opening the perf events of a process";
 /// What a descriptor of such an event is a link to.
 const LINK: &str = "anon_inode:[perf_event]";
 
@@ -22,25 +22,31 @@ impl PerfEvents {
     ///
     /// # Errors
     /// It has ended, it has none, or the kernel gives none of them away.
-    pub fn of(pid: u32) -> Result<PerfEvents, LabError> {
+    pub fn of(pid: u32) -> Result<PerfEvents> {
         let numbers = numbers(Path::new(&format!("/proc/{pid}/fd")))?;
         if numbers.is_empty() {
             let what = format!("process {pid}");
             return Err(LabError::unexpected(what, "it has no perf events"));
         }
         // SAFETY: plain numbers.
-        let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let process = owned(
+            unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
+            OPENING,
+        )?;
         let copy = |number: &i32| {
             let process = process.as_raw_fd();
             // SAFETY: plain numbers; a new descriptor is returned.
-            owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) })
+            owned(
+                unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) },
+                OPENING,
+            )
         };
         numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
 
     /// Switches all of them on or off, with those that were inherited from them. One that its
     /// process keeps off until it is inherited is switched on, too.
-    pub fn switch(&self, on: bool) -> Result<(), LabError> {
+    pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,
             false => PERF_EVENT_IOC_DISABLE,
@@ -48,7 +54,7 @@ impl PerfEvents {
         for event in &self.0 {
             // SAFETY: an ioctl of plain numbers, on a descriptor that lives.
             if unsafe { libc::ioctl(event.as_raw_fd(), request, 0) } != 0 {
-                return Err(refused("switching a perf event"));
+                return Err(LabError::kernel("switching a perf event"));
             }
         }
         Ok(())
@@ -56,7 +62,7 @@ impl PerfEvents {
 }
 
 /// The numbers of the descriptors in a directory of links that are perf events.
-fn numbers(dir: &Path) -> Result<Vec<i32>, LabError> {
+fn numbers(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).map_err(LabError::file("reading", dir))?;
     let number = |entry: fs::DirEntry| {
         // Others are closed meanwhile.
@@ -65,22 +71,6 @@ fn numbers(dir: &Path) -> Result<Vec<i32>, LabError> {
         (target == Path::new(LINK)).then_some(number)
     };
     Ok(entries.filter_map(|entry| number(entry.ok()?)).collect())
-}
-
-fn refused(action: &str) -> LabError {
-    LabError::Kernel {
-        action: action.into(),
-        source: io::Error::last_os_error(),
-    }
-}
-
-/// Takes over a descriptor that a system call returned.
-fn owned(result: libc::c_long) -> Result<OwnedFd, LabError> {
-    if result < 0 {
-        return Err(refused("opening the perf events of a process"));
-    }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! `onbeat record` as a child of an experiment.
 
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::programs::quiet;
+use crate::frame::{Context, LabError, Result};
 use onbeat_trace::{Manifest, Reader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a recorder may take to put its probes in place.
@@ -29,23 +30,14 @@ pub struct Recorded {
 impl Recorder {
     /// Starts to record processes that run already into `dir`, which is replaced, and returns
     /// when the probes are attached.
-    pub fn attach(
-        context: &Context,
-        dir: &Path,
-        pids: &[u32],
-        arguments: &[&str],
-    ) -> Result<Self, LabError> {
+    pub fn attach(context: &Context, dir: &Path, pids: &[u32], arguments: &[&str]) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let mut command = Command::new(context.onbeat());
         command.arg("record").arg("-o").arg(dir).args(arguments);
         for pid in pids {
             command.args(["--pid", &pid.to_string()]);
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let child = context.spawn(&mut command)?;
+        let child = context.spawn(quiet(&mut command))?;
         let mut recorder = Recorder {
             child,
             dir: dir.to_path_buf(),
@@ -54,7 +46,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    fn wait_attached(&mut self, pids: &[u32]) -> Result<(), LabError> {
+    fn wait_attached(&mut self, pids: &[u32]) -> Result<()> {
         let until = Instant::now() + ATTACH_LIMIT;
         while Instant::now() < until {
             if !self.child.running() {
@@ -81,7 +73,7 @@ impl Recorder {
     }
 
     /// Ends it as Ctrl-C does.
-    pub fn stop(mut self) -> Result<Recorded, LabError> {
+    pub fn stop(mut self) -> Result<Recorded> {
         let used = self
             .child
             .end(libc::SIGINT)
@@ -96,11 +88,26 @@ impl Recorder {
     }
 }
 
+/// Opens a trace.
+pub fn open(dir: &Path) -> Result<Reader> {
+    Reader::open(dir).map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))
+}
+
+/// Events that a recording lacks.
+pub fn lost(manifest: &Manifest) -> u64 {
+    manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
+}
+
+/// Calls of the observed programs that a recording has.
+pub fn hits(manifest: &Manifest) -> u64 {
+    let probes = manifest.observed.probes.iter();
+    let called = probes.filter(|p| p.placement != "tracepoint");
+    called.map(|p| p.hits).sum()
+}
+
 /// Reads a finished recording in `dir`.
-pub fn recorded(dir: &Path) -> Result<Recorded, LabError> {
-    let reader = Reader::open(dir)
-        .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
-    let manifest = reader.manifest().clone();
+pub fn recorded(dir: &Path) -> Result<Recorded> {
+    let manifest = open(dir)?.manifest().clone();
     let bytes = std::fs::read_dir(dir)
         .map_err(LabError::file("reading", dir))?
         .filter_map(|e| e.ok()?.metadata().ok())

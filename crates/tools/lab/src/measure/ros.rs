@@ -1,6 +1,6 @@
 //! How programs run within a ROS 2 environment made of wheels.
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -32,8 +32,14 @@ pub fn loader_path(env: &Path) -> String {
         .join(":")
 }
 
+/// The libraries of the messages of std_msgs.
+pub const STD_MSGS: [&str; 2] = [
+    "std_msgs__rosidl_typesupport_c",
+    "std_msgs__rosidl_generator_c",
+];
+
 /// Arguments to compile and link a C program that uses rcl and the named libraries.
-pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>, LabError> {
+pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
     let include = env.join("include");
     let mut arguments: Vec<String> =
         vec!["-pthread".into(), "-fno-builtin".into(), "-rdynamic".into()];
@@ -69,7 +75,7 @@ pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>, Lab
 
 /// The source with empty symbols for Python's: the wheels' librcl pulls in type support for
 /// Python, which no compiled program calls, but whose symbols have to be there.
-pub fn with_python_symbols(source: &str, env: &Path) -> Result<String, LabError> {
+pub fn with_python_symbols(source: &str, env: &Path) -> Result<String> {
     let lib = env.join("lib");
     let libraries = fs::read_dir(&lib)
         .map_err(LabError::file("reading", &lib))?

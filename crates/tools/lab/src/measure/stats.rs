@@ -1,7 +1,11 @@
 //! Statistics over raw samples: exact percentiles, and estimates with their uncertainty.
 
+use crate::frame::report::number;
 use crate::frame::rng::Rng;
-use serde::Serialize;
+use crate::frame::Estimate;
+
+/// Resamplings behind an interval, where nothing asks for another number.
+pub const RESAMPLES: usize = 400;
 
 /// Samples in ascending order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,6 +37,24 @@ impl Sorted {
         self.0[rank.min(self.0.len()) - 1]
     }
 
+    /// A quantile as tables show it; a dash where there are no samples.
+    pub fn shown(&self, q: f64) -> String {
+        if self.is_empty() {
+            return "-".into();
+        }
+        number(self.quantile(q))
+    }
+
+    /// True without samples.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Arithmetic mean, 0 when empty.
     pub fn mean(&self) -> f64 {
         mean(&self.0)
@@ -49,7 +71,6 @@ impl Sorted {
         };
         Summary {
             count: n,
-            min: self.0.first().copied().unwrap_or(0.0),
             mean: m,
             sd: variance.sqrt(),
             p50: self.quantile(0.5),
@@ -63,12 +84,10 @@ impl Sorted {
 }
 
 /// The figures of one set of samples, in the samples' unit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Summary {
     /// Number of samples.
     pub count: usize,
-    /// Smallest.
-    pub min: f64,
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of the samples (n - 1).
@@ -85,17 +104,6 @@ pub struct Summary {
     pub p99_99: f64,
     /// Largest.
     pub max: f64,
-}
-
-/// A figure with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The figure itself.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
 }
 
 /// Arithmetic mean, 0 when empty.
@@ -137,7 +145,7 @@ pub fn mean_replaced(sorted: &Sorted) -> f64 {
     let is_usual = |v: f64| v >= low - reach && v <= high + reach;
     let values = sorted.values().iter();
     let sum: f64 = values.map(|v| if is_usual(*v) { *v } else { median }).sum();
-    sum / sorted.values().len().max(1) as f64
+    sum / sorted.len().max(1) as f64
 }
 
 /// Median of unsorted values, 0 when empty; the mean of the middle two for an even count.
@@ -168,18 +176,21 @@ pub fn bootstrap(
             .collect();
         figure(&pick)
     }));
-    if drawn.values().is_empty() {
-        return Estimate {
-            value,
-            low: value,
-            high: value,
-        };
+    if drawn.is_empty() {
+        return Estimate::exact(value);
     }
     Estimate {
         value,
         low: drawn.quantile(0.025),
         high: drawn.quantile(0.975),
     }
+}
+
+/// A figure over independent values, with an interval from resampling them.
+pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
+    bootstrap(values.len(), RESAMPLES, rng, |pick| {
+        figure(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
+    })
 }
 
 /// Least-squares line through points: (slope, intercept, share of variance explained).
@@ -208,7 +219,7 @@ mod tests {
         let mut values: Vec<f64> = (1..=10_000).map(f64::from).collect();
         Rng::new(7).shuffle(&mut values);
         let s = Sorted::new(values).summary();
-        assert_eq!((s.count, s.min, s.max), (10_000, 1.0, 10_000.0));
+        assert_eq!((s.count, s.max), (10_000, 10_000.0));
         assert_eq!(
             (s.p50, s.p90, s.p99, s.p99_9, s.p99_99),
             (5000.0, 9000.0, 9900.0, 9990.0, 9999.0)

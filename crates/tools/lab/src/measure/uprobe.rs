@@ -1,10 +1,10 @@
 //! The smallest possible uprobe: a BPF program that returns at once, so that what a hit costs is
 //! the kernel's trap alone. And the kernel's accounting of BPF programs.
 
-use crate::frame::LabError;
+use crate::frame::files;
+use crate::frame::{LabError, Result};
 use std::ffi::CString;
 use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -15,20 +15,13 @@ const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 /// `_IOW('$', 8, u32)` and `_IO('$', 0)`.
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
-const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+pub(super) const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-fn refused(action: impl Into<String>) -> LabError {
-    LabError::Kernel {
-        action: action.into(),
-        source: io::Error::last_os_error(),
-    }
-}
-
 /// Takes over a descriptor that a system call returned.
-fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd, LabError> {
+pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     if result < 0 {
-        return Err(refused(action));
+        return Err(LabError::kernel(action));
     }
     // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
@@ -41,7 +34,7 @@ pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
 impl RunStats {
     /// Switches the accounting on.
-    pub fn enable() -> Result<Self, LabError> {
+    pub fn enable() -> Result<Self> {
         let kind: u32 = 0; // BPF_STATS_RUN_TIME
                            // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for
                            // this command.
@@ -104,7 +97,7 @@ pub fn program_name(id: u32) -> Option<String> {
 }
 
 /// The programs that a process holds, by its descriptors of programs.
-pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>, LabError> {
+pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     let dir = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&dir).map_err(LabError::file("reading", &dir))?;
     let mut programs: Vec<ProgramStats> = entries
@@ -144,20 +137,19 @@ pub struct Uprobe {
 impl Uprobe {
     /// Attaches a program that returns at once to the instruction at `file_offset`; with
     /// `at_return` to the function's return (a uretprobe).
-    pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self, LabError> {
+    pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(
             "attaching a uprobe to {} at {file_offset:#x}",
             file.display()
         );
         let pmu = Path::new("/sys/bus/event_source/devices/uprobe/type");
-        let pmu_type: u32 = fs::read_to_string(pmu)
-            .map_err(LabError::file("reading", pmu))?
+        let pmu_type: u32 = files::text(pmu)?
             .trim()
             .parse()
-            .map_err(|e| LabError::unexpected(pmu.display().to_string(), e))?;
+            .map_err(|e| LabError::in_file(pmu, e))?;
         let path = CString::new(file.as_os_str().as_encoded_bytes())
-            .map_err(|e| LabError::unexpected(file.display().to_string(), e))?;
+            .map_err(|e| LabError::in_file(file, e))?;
         // struct perf_event_attr, as far as a uprobe needs it (PERF_ATTR_SIZE_VER5, 112 bytes).
         let mut attr = [0u64; 14];
         attr[0] = u64::from(pmu_type) | (112 << 32);
@@ -188,7 +180,7 @@ impl Uprobe {
             ) < 0
                 || libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) < 0
             {
-                return Err(refused(what));
+                return Err(LabError::kernel(what));
             }
         }
         Ok(Uprobe { _event: event })
@@ -196,7 +188,7 @@ impl Uprobe {
 }
 
 /// Loads `return 0;`.
-fn load_empty_program() -> Result<OwnedFd, LabError> {
+fn load_empty_program() -> Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,

@@ -3,31 +3,9 @@
 use super::axis::{label, span, Ticks};
 use super::{chart, colour, draw, legend, mesh, stroke, MARK};
 use crate::frame::report::number;
-use crate::frame::LabError;
+use crate::frame::{Estimate, Result};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-/// A bar of [`bars`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bar {
-    /// Its height.
-    pub value: f64,
-    /// Lower end of the whisker; equal to `high` for none.
-    pub low: f64,
-    /// Upper end of the whisker.
-    pub high: f64,
-}
-
-impl Bar {
-    /// A bar without whisker.
-    pub fn plain(value: f64) -> Self {
-        Bar {
-            value,
-            low: value,
-            high: value,
-        }
-    }
-}
 
 /// Groups of bars: one group per category, one bar in it per series, with the value above. An
 /// interval is drawn as a whisker.
@@ -35,9 +13,9 @@ pub fn bars(
     title: &str,
     unit: &str,
     categories: &[String],
-    series: &[(String, Vec<Bar>)],
+    series: &[(String, Vec<Estimate>)],
     mark: Option<(f64, &str)>,
-) -> Result<String, LabError> {
+) -> Result<String> {
     let all = || series.iter().flat_map(|s| &s.1);
     let values = all().flat_map(|b| [b.value, b.low, b.high]);
     let y_range = span(values.chain(mark.map(|m| m.0)), true);

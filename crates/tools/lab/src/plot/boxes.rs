@@ -2,7 +2,7 @@
 
 use super::axis::{number_axis, Ticks};
 use super::{chart, colour, draw, entry, mesh, with_legend};
-use crate::frame::LabError;
+use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 
@@ -16,7 +16,7 @@ pub fn boxes(
     (x, y): (&str, &str),
     categories: &[String],
     series: &[(String, Vec<Sorted>)],
-) -> Result<String, LabError> {
+) -> Result<String> {
     let log = |v: f64| v.max(1e-9).log10();
     let values = || series.iter().flat_map(|s| &s.1).flat_map(|s| s.values());
     let (low, high) = values().fold((f64::MAX, f64::MIN), |(l, h), v| {

@@ -2,7 +2,7 @@
 
 use super::axis::{number_axis, Ticks};
 use super::{chart, colour, draw, entry, mesh, with_legend};
-use crate::frame::LabError;
+use crate::frame::Result;
 use plotters::prelude::*;
 
 /// A line of [`curves`].
@@ -25,7 +25,7 @@ pub fn curves(
     (x, y): (&str, &str),
     ticks: &[(f64, String)],
     curves: &[Curve],
-) -> Result<String, LabError> {
+) -> Result<String> {
     let log = |v: f64| v.max(1e-9).log10();
     let points = || curves.iter().flat_map(|c| c.points.iter().copied());
     let around = |values: &mut dyn Iterator<Item = f64>| {

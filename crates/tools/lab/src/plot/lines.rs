@@ -2,7 +2,7 @@
 
 use super::axis::{label, number_axis, span};
 use super::{chart, colour, draw, entry, legend, mesh, stroke, with_legend, MARK};
-use crate::frame::LabError;
+use crate::frame::Result;
 use plotters::prelude::*;
 use std::ops::Range;
 
@@ -30,7 +30,18 @@ pub struct Axes<'a> {
     pub mark: Option<(f64, &'a str)>,
 }
 
-impl Axes<'_> {
+impl<'a> Axes<'a> {
+    /// Linear axes from zero on, without a mark.
+    pub fn new(x: &'a str, y: &'a str) -> Self {
+        Axes {
+            x,
+            y,
+            log_x: false,
+            from_zero: true,
+            mark: None,
+        }
+    }
+
     /// Where a value of x lies on the axis.
     fn place(&self, x: f64) -> f64 {
         if self.log_x {
@@ -70,7 +81,7 @@ impl Axes<'_> {
 }
 
 /// Lines with dots over a quantity.
-pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabError> {
+pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String> {
     let ys = lines.iter().flat_map(|l| &l.points).map(|p| p.1);
     let y_range = span(ys.chain(axes.mark.map(|m| m.0)), axes.from_zero);
     let x_range = axes.x_range(lines);

@@ -11,7 +11,7 @@ mod percentiles;
 mod points;
 mod timeline;
 
-pub use bars::{bars, Bar};
+pub use bars::bars;
 pub use boxes::boxes;
 pub use curves::{curves, Curve};
 pub use lines::{lines, Axes, Line};
@@ -19,7 +19,7 @@ pub use percentiles::percentiles;
 pub use points::{dots, panels};
 pub use timeline::{timeline, Row};
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -119,7 +119,7 @@ fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bo
 }
 
 /// Draws into a string.
-fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, LabError> {
+fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -139,6 +139,7 @@ fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, La
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Estimate;
     use crate::measure::stats::Sorted;
 
     /// Set ONBEAT_PLOTS to a directory to look at them.
@@ -179,11 +180,9 @@ mod tests {
             &percentiles("End-to-end latency", "us", &[("off", a), ("onbeat", b)]).unwrap(),
         );
         let axes = Axes {
-            x: "events",
-            y: "s",
             log_x: true,
-            from_zero: true,
             mark: Some((12.0, "target")),
+            ..Axes::new("events", "s")
         };
         let line = |name: &str, k: f64| Line {
             name: name.into(),
@@ -205,15 +204,18 @@ mod tests {
                 (
                     "1 KiB".into(),
                     vec![
-                        Bar {
+                        Estimate {
                             value: 3.0,
                             low: 2.5,
                             high: 3.4,
                         },
-                        Bar::plain(-1.0),
+                        Estimate::exact(-1.0),
                     ],
                 ),
-                ("64 KiB".into(), vec![Bar::plain(4.0), Bar::plain(4.4)]),
+                (
+                    "64 KiB".into(),
+                    vec![Estimate::exact(4.0), Estimate::exact(4.4)],
+                ),
             ],
             Some((5.0, "target 5 us")),
         )
@@ -300,13 +302,7 @@ mod tests {
     #[test]
     fn plots_without_data_are_empty_not_errors() {
         percentiles("nothing", "us", &[("off", Sorted::new([]))]).unwrap();
-        let axes = Axes {
-            x: "x",
-            y: "y",
-            log_x: false,
-            from_zero: true,
-            mark: None,
-        };
+        let axes = Axes::new("x", "y");
         lines("nothing", axes, &[]).unwrap();
         bars("nothing", "us", &[], &[], None).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use super::axis::{label, percentile_axis};
 use super::{chart, colour, draw, entry, legend, mesh, stroke, with_legend};
-use crate::frame::LabError;
+use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 use std::ops::Range;
@@ -30,7 +30,7 @@ fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
 
 /// Points of a line: 40 per nine are more than the picture can show.
 fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
-    let n = sorted.values().len();
+    let n = sorted.len();
     if n == 0 {
         return vec![];
     }
@@ -43,8 +43,8 @@ fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
 }
 
 /// The value at each percentile, logarithmic, one line per series.
-pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result<String, LabError> {
-    let count = series.iter().map(|s| s.1.values().len()).max();
+pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result<String> {
+    let count = series.iter().map(|s| s.1.len()).max();
     let x_axis = percentile_axis(count.unwrap_or(0).max(10) as f64);
     let range = extent(series);
     draw(title, |area| {

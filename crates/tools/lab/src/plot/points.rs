@@ -2,7 +2,7 @@
 
 use super::axis::label;
 use super::{chart, colour, draw, entry, mesh, with_legend};
-use crate::frame::LabError;
+use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 use std::ops::Range;
@@ -28,7 +28,7 @@ fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
 }
 
 /// Points of several series over a common x, with the legend beside them: values one by one.
-pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
+pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let high = series.iter().flat_map(|s| &s.1).map(|p| p.1);
     let (last, range) = extent(series, high.fold(f64::MIN, f64::max), 0.05);
     draw(title, |area| {
@@ -47,7 +47,7 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, 
 /// Points of several series, each in a panel of its own, as wide as it needs and with the same y:
 /// values one by one, where panels show more than one plot would. The few values far above the
 /// others are counted in the panel's name, not drawn.
-pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
+pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());
     let (_, range) = extent(series, shown.map(usual).fold(f64::MIN, f64::max), 0.1);

@@ -2,7 +2,7 @@
 
 use super::axis::{label, span};
 use super::{colour, draw, mesh, with_legend, Area, Drawn};
-use crate::frame::LabError;
+use crate::frame::Result;
 use plotters::prelude::*;
 
 /// A row of [`timeline`]: its name, and its stretches: from, to, and the number of the state.
@@ -20,7 +20,7 @@ pub fn timeline(
     states: &[&str],
     rows: &[Row],
     range: (f64, f64),
-) -> Result<String, LabError> {
+) -> Result<String> {
     let count = rows.len().max(1) as f64;
     let range = if range.0 < range.1 {
         range.0..range.1

@@ -1,9 +1,9 @@
 //! Figures, table and plot of merging.
 
 use super::run::{Engine, Merged};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, fit_line, median};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
+use crate::measure::stats::{bootstrap, fit_line, median, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub fn add(
     let differing = kinds.len() as f64 - sizes.len() as f64;
     report.figure(
         Figure::new("fleet.other_bytes", differing, "files")
-            .target(Target::AtMost(0.0))
+            .at_most(0.0)
             .samples(merges.len() as u64),
     );
     let rounds = merges.iter().map(|m| m.round + 1).max().unwrap_or(0);
@@ -53,22 +53,18 @@ pub fn add(
             ("cpu", (|m| m.cpu_s) as fn(&Merged) -> f64),
             ("wall", |m| m.seconds),
         ] {
-            let slope = bootstrap(rounds, 400, &mut context.rng("interval"), |pick| {
+            let slope = bootstrap(rounds, RESAMPLES, &mut context.rng("interval"), |pick| {
                 1e3 * line(merges, engine, pick, of).0
             });
             report.figure(
-                Figure::new(format!("fleet.{name}.{what}_per_model"), slope.value, "ms")
-                    .interval(slope.low, slope.high)
+                Figure::estimated(format!("fleet.{name}.{what}_per_model"), slope, "ms")
                     .samples(rounds as u64),
             );
         }
         let fit = line(merges, engine, &all, |m| m.cpu_s).1;
-        report.figure(
-            Figure::new(format!("fleet.{name}.linearity_r2"), fit, "1")
-                .target(Target::AtLeast(0.98)),
-        );
+        report.figure(Figure::new(format!("fleet.{name}.linearity_r2"), fit, "1").at_least(0.98));
         let peak = middle(merges, engine, sizes[2], |m| m.peak_mb);
-        report.figure(Figure::new(format!("fleet.{name}.peak"), peak, "MB"));
+        report.value(format!("fleet.{name}.peak"), peak, "MB");
     }
     report.tables.push(table(engines, merges, &sizes));
     report.note("CPU time and memory are of all processes of an engine; memory is sampled ten times a second, and pages that processes share count for each.");
@@ -78,7 +74,7 @@ pub fn add(
 fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {
     let mut table = Table::new(
         "Models merged (medians of all rounds)",
-        &["engine", "models", "wall s", "CPU s", "peak MB"],
+        "engine | models | wall s | CPU s | peak MB",
     );
     for (engine, of) in engines.iter().enumerate() {
         for &models in sizes {
@@ -100,7 +96,7 @@ pub fn plot(
     engines: &[Engine],
     merges: &[Merged],
     sizes: &[usize],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let all: Vec<Line> = engines
         .iter()
         .enumerate()
@@ -112,12 +108,6 @@ pub fn plot(
                 .collect(),
         })
         .collect();
-    let axes = Axes {
-        x: "models",
-        y: "CPU time of all processes, s",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("models", "CPU time of all processes, s");
     context.plot("merge.svg", &lines("Merging models", axes, &all)?)
 }

@@ -4,32 +4,29 @@ mod figures;
 mod models;
 mod run;
 
+use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 
 /// The experiment.
-pub struct Fleet;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "fleet",
+    about: "100 to 1,000 models merged by one process, Dask, Ray and Spark (thesis, Section 3.6)",
+    parts: &[],
+    takes: &[],
+    run,
+};
 
-impl Experiment for Fleet {
-    fn name(&self) -> &'static str {
-        "fleet"
-    }
-
-    fn about(&self) -> &'static str {
-        "100 to 1,000 models merged by one process, Dask, Ray and Spark (thesis, Section 3.6)"
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let sizes = context.pick([100, 300, 1000], [10, 30, 100]);
-        let scratch = context.dir().join("models");
-        let _ = std::fs::remove_dir_all(&scratch);
-        let paths = models::write(context, &scratch, sizes[2])?;
-        let engines = run::engines(&mut report);
-        let merges = run::measure(context, &engines, &paths, &sizes)?;
-        figures::add(context, &mut report, &engines, &merges, sizes);
-        figures::plot(context, &engines, &merges, &sizes)?;
-        std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
-        Ok(report)
-    }
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    let sizes = context.pick([100, 300, 1000], [10, 30, 100]);
+    let scratch = context.dir().join("models");
+    let _ = std::fs::remove_dir_all(&scratch);
+    let paths = models::write(context, &scratch, sizes[2])?;
+    let engines = run::engines(&mut report);
+    let merges = run::measure(context, &engines, &paths, &sizes)?;
+    figures::add(context, &mut report, &engines, &merges, sizes);
+    figures::plot(context, &engines, &merges, &sizes)?;
+    files::remove_dir(&scratch)?;
+    Ok(report)
 }

@@ -1,16 +1,17 @@
 //! Models of many runs that differ: the recorded parking demo, each time with other times.
 
+use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
+use crate::measure::recorder;
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::Synth;
 use onbeat_synth::SynthOptions;
-use onbeat_trace::{Event, Reader};
+use onbeat_trace::Event;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const MODES: [&str; 3] = ["urban", "highway", "parking"];
 /// Time goes at one pace for so long.
@@ -19,15 +20,11 @@ const WINDOW_NS: u64 = 20_000_000;
 const APART_NS: u64 = 3_600_000_000_000;
 
 /// Writes so many models; their paths.
-pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>, LabError> {
-    context.step(
-        &format!("making {number} models"),
-        Duration::from_secs(3600),
-    );
-    std::fs::create_dir_all(dir).map_err(LabError::file("making", dir))?;
+pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>> {
+    context.step(format!("making {number} models"), 3600);
+    files::make_dir(dir)?;
     let trace = context.source("demos/recorded/parking")?;
-    let mut reader =
-        Reader::open(&trace).map_err(|e| LabError::unexpected("the recorded parking demo", e))?;
+    let mut reader = recorder::open(&trace)?;
     let events: Vec<Event> = reader.events().collect();
     let manifest = reader.manifest();
     let mut rng = context.rng("fleet");

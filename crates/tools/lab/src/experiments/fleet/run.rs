@@ -1,7 +1,8 @@
 //! Has an engine merge the models, each engine in a process of its own.
 
+use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
 use crate::measure::arms::schedule;
 use serde::Deserialize;
 use std::fs::File;
@@ -72,7 +73,7 @@ pub fn measure(
     engines: &[Engine],
     paths: &[PathBuf],
     sizes: &[usize; 3],
-) -> Result<Vec<Merged>, LabError> {
+) -> Result<Vec<Merged>> {
     let mut raw = context.raw(
         "merge.csv",
         "engine,round,models,seconds,cpu_s,peak_mb,sha256",
@@ -82,7 +83,7 @@ pub fn measure(
     let mut rng = context.rng("order");
     for (round, engine) in schedule(engines.len(), context.pick(3, 1), &mut rng) {
         let name = engines[engine].name;
-        context.step(&format!("{name}, round {}", round + 1), LIMIT);
+        context.step(format!("{name}, round {}", round + 1), LIMIT.as_secs());
         let mut order = *sizes;
         rng.shuffle(&mut order);
         for said in cluster(context, &engines[engine], &list, &order)? {
@@ -107,7 +108,7 @@ pub fn measure(
     Ok(merges)
 }
 
-fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf, LabError> {
+fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf> {
     let path = context.dir().join("models.list");
     let write = |mut file: File| {
         paths
@@ -120,12 +121,7 @@ fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf, LabError>
 }
 
 /// Starts an engine and has it merge so many models, one number after the other.
-fn cluster(
-    context: &Context,
-    engine: &Engine,
-    list: &Path,
-    sizes: &[usize],
-) -> Result<Vec<Said>, LabError> {
+fn cluster(context: &Context, engine: &Engine, list: &Path, sizes: &[usize]) -> Result<Vec<Said>> {
     let script = context.source("scripts/engines/cluster.py")?;
     let package = context.source("python")?;
     let (output, said) = (
@@ -144,14 +140,8 @@ fn cluster(
     command.env("ONBEAT", onbeat).env("PYTHONPATH", package);
     command.stdin(open(list)?).stderr(Stdio::piped());
     command.stdout(File::create(&said).map_err(LabError::file("writing", &said))?);
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(LIMIT)
-        .map_err(|e| LabError::program(engine.name, e))?;
-    if !ended.is_some_and(|e| e.status.success()) {
-        return Err(LabError::program(engine.name, child.said()));
-    }
-    let text = std::fs::read_to_string(&said).map_err(LabError::file("reading", &said))?;
+    context.succeed(&mut command, engine.name, LIMIT)?;
+    let text = files::text(&said)?;
     for path in [&output, &said] {
         std::fs::remove_file(path).map_err(LabError::file("removing", path))?;
     }

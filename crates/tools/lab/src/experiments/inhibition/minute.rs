@@ -4,29 +4,16 @@ use super::condition::{Condition, Layout, Order, Threads};
 use super::programs::{Programs, MIDDLEWARES};
 use super::run::{Bench, Length};
 use crate::frame::report::{number, Report, Table};
-use crate::frame::{Context, LabError};
-use std::time::Duration;
+use crate::frame::{Context, Result};
 
 /// Loops of the paper, a minute.
 const LOOPS: u32 = 6000;
 
 /// Runs it once for every middleware.
-pub fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    programs: &Programs,
-) -> Result<(), LabError> {
-    let head = [
-        "middleware",
-        "M1, s",
-        "M2 max, ms",
-        "M3 max, ms",
-        "M4 max, ms",
-        "late answers, %",
-    ];
+pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
         "A minute: two processes, RR-TS, inhibitor later, same core",
-        &head,
+        "middleware | M1, s | M2 max, ms | M3 max, ms | M4 max, ms | late answers, %",
     );
     let mut rng = context.rng("minute");
     let later = |c: &Condition| {
@@ -34,7 +21,7 @@ pub fn measure(
     };
     for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
         let title = format!("{}: a minute", middleware.name());
-        context.step(&title, Duration::from_secs(400));
+        context.step(&title, 400);
         let bench = Bench {
             context,
             programs,

@@ -14,67 +14,51 @@ mod programs;
 mod results;
 mod run;
 
-use super::shaping::floor;
+use crate::frame::programs::output;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError, Result};
 use crate::measure::arms::schedule;
+use crate::measure::floor;
 use condition::Condition;
 use programs::{Middleware, Programs, MIDDLEWARES};
 use results::Arm;
 use run::{Bench, Length, Run};
 use std::process::Command;
-use std::time::Duration;
 
 /// The experiment.
-pub struct Inhibition;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "inhibition",
+    about: "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)",
+    parts: &["cyclonedds", "fastdds", "ros2", "cause", "minute"],
+    takes: &[Extra::Long],
+    run,
+};
 
-impl Experiment for Inhibition {
-    fn name(&self) -> &'static str {
-        "inhibition"
-    }
-
-    fn about(&self) -> &'static str {
-        "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["cyclonedds", "fastdds", "ros2", "cause", "minute"]
-    }
-
-    fn takes_long(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        namespace()?;
-        floor::measure(context, &mut report)?;
-        report.note(throttling());
-        let programs = Programs::prepare(context, &mut report)?;
-        for middleware in MIDDLEWARES {
-            if context.wants(middleware.part()) && programs.has(middleware) {
-                let arms = measure(context, &programs, middleware)?;
-                results::judge(context, &mut report, middleware, &arms)?;
-            }
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    namespace()?;
+    floor::measure(context, &mut report)?;
+    report.note(throttling());
+    let programs = Programs::prepare(context, &mut report)?;
+    for middleware in MIDDLEWARES {
+        if context.wants(middleware.part()) && programs.has(middleware) {
+            let arms = measure(context, &programs, middleware)?;
+            results::judge(context, &mut report, middleware, &arms)?;
         }
-        if context.wants("cause") {
-            cause::measure(context, &mut report, &programs)?;
-        }
-        // Minutes for a run: asked for by --long, or by name.
-        let by_name = !context.wants("ros2");
-        if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
-            minute::measure(context, &mut report, &programs)?;
-        }
-        Ok(report)
     }
+    if context.wants("cause") {
+        cause::measure(context, &mut report, &programs)?;
+    }
+    // Minutes for a run: asked for by --long, or by name.
+    let by_name = !context.wants("ros2");
+    if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
+        minute::measure(context, &mut report, &programs)?;
+    }
+    Ok(report)
 }
 
 /// All conditions of a middleware, in turns.
-fn measure(
-    context: &mut Context,
-    programs: &Programs,
-    middleware: Middleware,
-) -> Result<Vec<Arm>, LabError> {
+fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -> Result<Vec<Arm>> {
     let conditions = Condition::all();
     let rounds = context.pick(9, 2);
     let runs = in_turns(context, programs, middleware, (&conditions, rounds, ""))?;
@@ -91,7 +75,7 @@ fn in_turns(
     programs: &Programs,
     middleware: Middleware,
     (conditions, rounds, how): (&[Condition], usize, &str),
-) -> Result<Vec<(usize, usize, Run)>, LabError> {
+) -> Result<Vec<(usize, usize, Run)>> {
     let length = Length::of_loops(context.pick(150, 120));
     let mut rng = context.rng(&format!("{}{how}", middleware.part()));
     let order = schedule(conditions.len(), rounds, &mut rng);
@@ -105,7 +89,7 @@ fn in_turns(
             round + 1,
             turn + 1
         );
-        context.step(&title, Duration::from_secs(180));
+        context.step(&title, 180);
         let bench = Bench {
             context,
             programs,
@@ -119,27 +103,17 @@ fn in_turns(
 
 /// A network namespace for the lab and its children, with a loopback interface. It ends with the
 /// last of them, whichever way.
-fn namespace() -> Result<(), LabError> {
+fn namespace() -> Result<()> {
     // SAFETY: a plain number; it changes what sockets of this thread and its children see.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        return Err(LabError::Kernel {
-            action: "making a network namespace".into(),
-            source: std::io::Error::last_os_error(),
-        });
+        return Err(LabError::kernel("making a network namespace"));
     }
     for words in [
         &["link", "set", "lo", "up"][..],
         &["route", "add", "224.0.0.0/4", "dev", "lo"],
     ] {
-        let status = Command::new("ip").args(words).status();
-        let status =
-            status.map_err(|e| LabError::program("ip", format!("{e}; install iproute2")))?;
-        if !status.success() {
-            return Err(LabError::program(
-                "ip",
-                format!("{}: {status}", words.join(" ")),
-            ));
-        }
+        let what = format!("ip {}", words.join(" "));
+        output(Command::new("ip").args(words), &what, "install iproute2")?;
     }
     Ok(())
 }

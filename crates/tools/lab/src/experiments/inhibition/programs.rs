@@ -1,11 +1,11 @@
 //! The programs that are measured: built where they run, and what each needs.
 
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
-use crate::measure::{native, ros};
+use crate::frame::{Context, LabError, Result};
+use crate::measure::middleware::Source;
+use crate::measure::ros;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// A middleware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,19 +57,13 @@ pub struct Programs {
 
 impl Programs {
     /// Builds what can be built, and says what cannot.
-    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs, LabError> {
-        context.step("build the programs", Duration::from_secs(600));
+    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs> {
+        context.step("build the programs", 600);
         let sources = context.source("crates/tools/lab/peers/inhibition")?;
         let ros = context.ros_env("kilted");
         let mut built = Vec::new();
         for middleware in MIDDLEWARES {
-            let program = match (middleware, &ros) {
-                (Middleware::Cyclone, _) => cyclone(&sources),
-                (Middleware::Fast, _) => fast(&sources),
-                (Middleware::Ros2, Ok(env)) => ros2(&sources, env),
-                (Middleware::Ros2, Err(e)) => Err(LabError::unexpected("the environment", e)),
-            };
-            match program {
+            match build(&sources, middleware, &ros) {
                 Ok(path) => built.push((middleware, path)),
                 Err(e) => report.skip(middleware.name(), e),
             }
@@ -78,13 +72,7 @@ impl Programs {
             "rmw_cyclonedds_cpp",
             "no wheel has it: Cyclone DDS is measured by its own C API",
         );
-        let inhibitor = build(
-            "inhibitor",
-            "cc",
-            &[sources.join("inhibitor.c")],
-            &sources,
-            &[],
-        )?;
+        let inhibitor = source(&sources, "inhibition-inhibitor", "inhibitor.c").plain()?;
         Ok(Programs {
             built,
             ros: ros.ok(),
@@ -98,7 +86,7 @@ impl Programs {
     }
 
     /// The ping-pong's command on a middleware.
-    pub fn command(&self, middleware: Middleware) -> Result<Command, LabError> {
+    pub fn command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
         let (_, path) =
             found.ok_or_else(|| LabError::unexpected("the program", "it is not built"))?;
@@ -118,85 +106,28 @@ impl Programs {
     }
 }
 
-fn build(
-    name: &str,
-    compiler: &str,
-    files: &[PathBuf],
-    sources: &Path,
-    arguments: &[String],
-) -> Result<PathBuf, LabError> {
-    let also = [sources.join("pingpong.h"), sources.join("../protocol.h")];
-    native::build(
-        &format!("inhibition-{name}"),
-        compiler,
-        files,
-        &also,
-        arguments,
-    )
-}
-
-fn words(text: &[&str]) -> Vec<String> {
-    text.iter().map(|w| w.to_string()).collect()
-}
-
-fn missing(what: &str, packages: &str) -> LabError {
-    LabError::Missing {
-        what: what.into(),
-        fix: format!("install {packages}, or run `./dev bench inhibition`"),
+/// A program of this folder.
+fn source<'a>(sources: &Path, name: &'a str, file: &str) -> Source<'a> {
+    Source {
+        name,
+        files: vec![sources.join(file)],
+        included: ["pingpong.h", "../protocol.h"]
+            .map(|h| sources.join(h))
+            .to_vec(),
     }
 }
 
-/// The type is generated first.
-fn cyclone(sources: &Path) -> Result<PathBuf, LabError> {
-    let missing = || missing("Cyclone DDS", "cyclonedds-dev and cyclonedds-tools");
-    let generated = cache_dir().join("lab/inhibition-idl");
-    std::fs::create_dir_all(&generated).map_err(LabError::file("making", &generated))?;
-    let status = Command::new("idlc")
-        .args(["-x", "final"])
-        .arg(sources.join("message.idl"))
-        .current_dir(&generated)
-        .status()
-        .map_err(|_| missing())?;
-    if !status.success() {
-        return Err(LabError::program("idlc", status));
+fn build(sources: &Path, middleware: Middleware, ros: &Result<PathBuf>) -> Result<PathBuf> {
+    let name = format!("inhibition-{}", middleware.part());
+    let of = |file| source(sources, &name, file);
+    match middleware {
+        Middleware::Cyclone => {
+            of("cyclonedds.c").on_cyclone(&sources.join("message.idl"), "inhibition")
+        }
+        Middleware::Fast => of("fastdds.cpp").on_fast("inhibition"),
+        Middleware::Ros2 => match ros {
+            Ok(env) => of("ros2.c").on_rcl(env),
+            Err(e) => Err(LabError::unexpected("the environment", e)),
+        },
     }
-    let mut arguments = words(&["-std=gnu11", "-lddsc"]);
-    arguments.push(format!("-I{}", generated.display()));
-    let files = [sources.join("cyclonedds.c"), generated.join("message.c")];
-    build("cyclonedds", "cc", &files, sources, &arguments)
-}
-
-fn fast(sources: &Path) -> Result<PathBuf, LabError> {
-    if !Path::new("/usr/include/fastrtps").is_dir() {
-        return Err(missing("Fast DDS", "libfastrtps-dev"));
-    }
-    let arguments = words(&["-std=c++17", "-lfastrtps", "-lfastcdr"]);
-    build(
-        "fastdds",
-        "c++",
-        &[sources.join("fastdds.cpp")],
-        sources,
-        &arguments,
-    )
-}
-
-fn ros2(sources: &Path, env: &Path) -> Result<PathBuf, LabError> {
-    let stubs = cache_dir().join("lab/inhibition-python-symbols.c");
-    let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
-    std::fs::create_dir_all(cache_dir().join("lab"))
-        .and_then(|()| std::fs::write(&stubs, text))
-        .map_err(LabError::file("writing", &stubs))?;
-    let mut arguments = words(&["-std=gnu11"]);
-    let types = [
-        "std_msgs__rosidl_typesupport_c",
-        "std_msgs__rosidl_generator_c",
-    ];
-    arguments.extend(ros::link_arguments(env, &types)?);
-    build(
-        "ros2",
-        "cc",
-        &[sources.join("ros2.c"), stubs],
-        sources,
-        &arguments,
-    )
 }

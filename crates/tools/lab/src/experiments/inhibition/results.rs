@@ -6,7 +6,7 @@ use super::measures::{Pattern, PATTERNS};
 use super::programs::Middleware;
 use super::run::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{bootstrap, mean, mean_80, mean_replaced, median, Sorted};
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub fn judge(
     report: &mut Report,
     middleware: Middleware,
     arms: &[Arm],
-) -> Result<(), LabError> {
+) -> Result<()> {
     report.tables.push(measures(middleware, arms));
     report.tables.push(means(middleware, arms));
     report.tables.push(patterns(middleware, arms));
@@ -77,22 +77,10 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
         "{}: M1 to M4 (medians and extremes of all runs)",
         middleware.name()
     );
-    let head = [
-        "condition",
-        "runs",
-        "M1, s",
-        "M1 max",
-        "start, ms",
-        "M2 p50, ms",
-        "M2 max",
-        "M3 p50, ms",
-        "M3 max",
-        "M4 max, ms",
-        "late answers, %",
-        "lost",
-        "packets a loop",
-    ];
-    let mut table = Table::new(title, &head);
+    let head =
+        "condition | runs | M1, s | M1 max | start, ms | M2 p50, ms | M2 max | M3 p50, ms | \
+M3 max | M4 max, ms | late answers, % | lost | packets a loop";
+    let mut table = Table::new(title, head);
     for arm in arms {
         let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
         let of_runs = |of: fn(&Run) -> f64| arm.runs.iter().map(of).collect::<Vec<_>>();
@@ -128,8 +116,8 @@ fn means(middleware: Middleware, arms: &[Arm]) -> Table {
          the box are replaced by the median",
         middleware.name()
     );
-    let head = ["condition", "M1", "M2", "M3", "M3, replaced"];
-    let mut table = Table::new(title, &head);
+    let head = "condition | M1 | M2 | M3 | M3, replaced";
+    let mut table = Table::new(title, head);
     for arm in arms {
         let over = |of: &dyn Fn(&Run) -> f64| {
             let values: Vec<f64> = arm.runs.iter().map(of).collect();
@@ -158,11 +146,10 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
         middleware.name()
     );
     let names = PATTERNS.map(Pattern::name);
-    let head: Vec<&str> = ["condition"].into_iter().chain(names).collect();
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "condition", names);
     for arm in arms {
         let counts = PATTERNS.map(|p| arm.count(p).to_string());
-        table.row([arm.condition.name()].into_iter().chain(counts));
+        table.row_of(arm.condition.name(), counts);
     }
     table
 }
@@ -176,7 +163,7 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     );
     let mut table = Table::new(
         title,
-        &["thread", "condition", "on a CPU, ms", "ready in vain, ms"],
+        "thread | condition | on a CPU, ms | ready in vain, ms",
     );
     let shown = arms.iter().filter(|a| {
         a.condition.layout == Layout::TwoProcesses
@@ -212,7 +199,7 @@ fn holders(middleware: Middleware, arms: &[Arm]) -> Table {
         "{}: locks that a main thread waited for (looked at each 2 ms)",
         middleware.name()
     );
-    let mut table = Table::new(title, &["condition", "waits", "held by", "runs", "looks"]);
+    let mut table = Table::new(title, "condition | waits | held by | runs | looks");
     for arm in arms {
         let mut by_holder: BTreeMap<&(&str, String), (u32, u32)> = BTreeMap::new();
         for (who, looks) in arm.runs.iter().flat_map(|r| &r.held) {
@@ -240,24 +227,21 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
         let estimate = bootstrap(whole.len(), RESAMPLES, &mut rng, |picked| {
             median(&picked.iter().map(|&i| whole[i]).collect::<Vec<_>>())
         });
-        let m1 = Figure::new(name("m1_median"), estimate.value, "s");
-        report.figure(
-            m1.interval(estimate.low, estimate.high)
-                .samples(whole.len() as u64),
-        );
+        let m1 = Figure::estimated(name("m1_median"), estimate, "s");
+        report.figure(m1.samples(whole.len() as u64));
         let maxima = [
             ("m2_max", arm.largest(|r| r.measures.send_max())),
             ("m3_max", arm.largest(|r| r.measures.answer_max())),
             ("m4_max", arm.largest(|r| r.measures.gap_max())),
         ];
         for (what, us) in maxima {
-            report.figure(Figure::new(name(what), us, "us"));
+            report.value(name(what), us, "us");
         }
     }
 }
 
 /// Every loop of every run.
-fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let file = format!("{}.csv", middleware.part());
     let mut raw = context.raw(&file, "condition,run,loop,m2_us,m3_us,m4_us")?;
     for arm in arms {
@@ -275,7 +259,7 @@ fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(
 
 /// M2 and M3 over loops, two processes: without an inhibitor, and the run with the longest M2 of each
 /// condition with one.
-fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let shown: Vec<&Arm> = arms
         .iter()
         .filter(|a| a.condition.layout == Layout::TwoProcesses)
@@ -290,25 +274,26 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
         shown.iter().filter_map(named).collect()
     };
     let part = middleware.part();
-    let m2 = dots(
-        &format!("{part}: M2, wake-up to ping sent"),
-        "loop",
-        "ms",
-        &series(|r| &r.measures.send_us),
-    )?;
-    context.plot(&format!("{part}-m2.svg"), &m2)?;
-    let m3 = dots(
-        &format!("{part}: M3, ping to answer"),
-        "loop",
-        "ms",
-        &series(|r| &r.measures.answer_us),
-    )?;
-    context.plot(&format!("{part}-m3.svg"), &m3)?;
+    for (file, what, series) in [
+        (
+            "m2",
+            "M2, wake-up to ping sent",
+            series(|r| &r.measures.send_us),
+        ),
+        (
+            "m3",
+            "M3, ping to answer",
+            series(|r| &r.measures.answer_us),
+        ),
+    ] {
+        let svg = dots(&format!("{part}: {what}"), "loop", "ms", &series)?;
+        context.plot(&format!("{part}-{file}.svg"), &svg)?;
+    }
     context.plot(&format!("{part}-boxes.svg"), &box_plot(part, arms)?)
 }
 
 /// M3 of all runs, two processes, all threads on the inhibitor's core or as shaped: a box for each.
-fn box_plot(part: &str, arms: &[Arm]) -> Result<String, LabError> {
+fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     let kinds = [
         Threads::TimeSharing,
         Threads::RealTime,

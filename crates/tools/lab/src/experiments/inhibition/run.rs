@@ -4,8 +4,9 @@ use super::condition::{Condition, Layout, Order};
 use super::locks::{self, Account};
 use super::measures::{Loop, Measures};
 use super::programs::{Middleware, Programs};
+use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::peer::Peer;
 use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
@@ -93,7 +94,7 @@ impl Processes {
 
 impl Bench<'_> {
     /// Runs it once.
-    pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run, LabError> {
+    pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run> {
         let samples = self.context.dir().join("loops.new");
         let from_ns = monotonic_ns();
         let mut inhibitor = None;
@@ -126,21 +127,15 @@ impl Bench<'_> {
             span_ns: (from_ns, monotonic_ns()),
         };
         let times = processes.ping.expect("times")?;
-        let text =
-            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
-        let _ = std::fs::remove_file(&samples);
+        let text = files::take_text(&samples)?;
         if let Some(inhibitor) = inhibitor {
             inhibitor.succeed(4 * self.length.inhibitor)?;
         }
         finish(whole_s, &times, &text, watch).map(|run| Run { identity, ..run })
     }
 
-    fn start(
-        &self,
-        condition: Condition,
-        samples: &std::path::Path,
-    ) -> Result<Processes, LabError> {
-        let words = |role: &str| -> Result<_, LabError> {
+    fn start(&self, condition: Condition, samples: &std::path::Path) -> Result<Processes> {
+        let words = |role: &str| -> Result<_> {
             let (main, children) = condition.threads.priorities();
             let mut command = self.programs.command(self.middleware)?;
             command.args([
@@ -167,7 +162,7 @@ impl Bench<'_> {
     }
 
     /// Starts the inhibitor and waits until it is one.
-    fn inhibit(&self, condition: Condition) -> Result<Peer, LabError> {
+    fn inhibit(&self, condition: Condition) -> Result<Peer> {
         let cpu = if condition.same_core {
             CORE
         } else {
@@ -257,7 +252,7 @@ fn set(policy: i32, priority: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &parameter) == 0 }
 }
 
-fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run, LabError> {
+fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run> {
     let numbers: Vec<i64> = times.split(' ').map_while(|w| w.parse().ok()).collect();
     let [began, ready, _, packets] = numbers[..] else {
         return Err(LabError::unexpected("the ping-pong's times", times));

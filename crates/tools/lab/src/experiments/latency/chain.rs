@@ -1,31 +1,28 @@
 //! There and back with a small answer (Figure 9), and a chain of five nodes (Figure 10).
 
-use super::group::{since_due_us, transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
 use super::{rate_hz, SIZES};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::{size_id, size_name};
-use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::report::Report;
+use crate::frame::size::{size_id, size_name};
+use crate::frame::{Context, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::{latencies_us, Sample};
 use crate::measure::stats::Sorted;
-use std::time::Duration;
+use crate::measure::transport::{Peers, ROS2};
 
 /// Bytes of an answer.
 const ANSWER: usize = 64;
 /// Nodes of the chain, as the paper names them.
 const NAMES: [char; 5] = ['A', 'B', 'C', 'D', 'E'];
 
-fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node, LabError> {
+fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node> {
     let command = peers.normal_command(ROS2.program, false)?;
     Ok(Node::new(command, words, takes))
 }
 
 /// A node that answers each message, and one that sends and takes the answers.
-pub fn ping_pong(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let (there, back) = (peers.name(), peers.name());
     let word = |key: &str, value: &str| format!("{key}={value}");
@@ -45,13 +42,10 @@ pub fn ping_pong(
     let mut group = Group::start(context, nodes)?;
     let mut all = ["ping", "pong", "there and back"].map(|n| Series::new(n, n.replace(' ', "_")));
     for bytes in SIZES {
-        context.step(
-            &format!("ping-pong, {}", size_name(bytes)),
-            Duration::from_secs(180),
-        );
+        context.step(format!("ping-pong, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
-            other_bytes: ANSWER,
+            other_bytes: Some(ANSWER),
             rate_hz: rate_hz(bytes),
             count,
         };
@@ -61,7 +55,7 @@ pub fn ping_pong(
             Some((answer.received_ns - ping.sent_ns) as f64 / 1000.0)
         });
         let whole: Vec<f64> = whole.collect();
-        let values = [transport_us(&taken[0]), transport_us(&taken[1]), whole];
+        let values = [latencies_us(&taken[0]), latencies_us(&taken[1]), whole];
         for (series, values) in all.iter_mut().zip(values) {
             series.add(bytes, values, u64::from(count));
         }
@@ -71,11 +65,7 @@ pub fn ping_pong(
 }
 
 /// Five nodes in a row, each step and the whole.
-pub fn five_nodes(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let topics: Vec<String> = (1..NAMES.len()).map(|_| peers.name()).collect();
     let mut nodes = vec![];
@@ -111,13 +101,10 @@ pub fn five_nodes(
         .collect();
     let mut whole = Series::new("A to E", "A_to_E");
     for bytes in SIZES {
-        context.step(
-            &format!("chain, {}", size_name(bytes)),
-            Duration::from_secs(180),
-        );
+        context.step(format!("chain, {}", size_name(bytes)), 180);
         let run = Run {
             bytes,
-            other_bytes: bytes,
+            other_bytes: Some(bytes),
             rate_hz: rate_hz(bytes) / 2.0,
             count,
         };
@@ -125,13 +112,17 @@ pub fn five_nodes(
         // The last node first, as they were started.
         taken.reverse();
         for (series, samples) in steps.iter_mut().zip(&taken) {
-            series.add(bytes, transport_us(samples), u64::from(count));
+            series.add(bytes, latencies_us(samples), u64::from(count));
         }
-        whole.add(bytes, since_due_us(&taken[last]), u64::from(count));
+        whole.add(
+            bytes,
+            taken[last].iter().map(Sample::since_due_us).collect(),
+            u64::from(count),
+        );
         conclude(
             report,
             bytes,
-            &taken.iter().map(|s| transport_us(s)).collect::<Vec<_>>(),
+            &taken.iter().map(|s| latencies_us(s)).collect::<Vec<_>>(),
             &whole,
         );
     }
@@ -150,5 +141,5 @@ fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Serie
     let sum: f64 = steps.iter().map(|s| median(s)).sum();
     let whole = whole.of.last().map_or(0.0, |(_, values)| median(values));
     let name = format!("chain.{}.whole_over_steps", size_id(bytes));
-    report.figure(Figure::new(name, whole / sum.max(1e-9), "1"));
+    report.value(name, whole / sum.max(1e-9), "1");
 }

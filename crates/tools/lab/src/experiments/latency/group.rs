@@ -1,9 +1,9 @@
 //! Nodes that run together: processes of the `transport` peers, in roles.
 
-use crate::experiments::transport::samples::{self, Sample};
-use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::frame::{Context, Result};
+use crate::measure::peer::{end_all, Peer};
+use crate::measure::run::{carry_out, Run};
+use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,19 +36,6 @@ impl Node {
     }
 }
 
-/// What a run of a group is to do.
-#[derive(Debug, Clone, Copy)]
-pub struct Run {
-    /// Size of a message.
-    pub bytes: usize,
-    /// Size of a message that a relay sends, or that comes back.
-    pub other_bytes: usize,
-    /// Messages a second.
-    pub rate_hz: f64,
-    /// Messages that count.
-    pub count: u32,
-}
-
 /// Running nodes.
 pub struct Group {
     peers: Vec<Peer>,
@@ -57,7 +44,7 @@ pub struct Group {
 
 impl Group {
     /// Starts them.
-    pub fn start(context: &Context, nodes: Vec<Node>) -> Result<Group, LabError> {
+    pub fn start(context: &Context, nodes: Vec<Node>) -> Result<Group> {
         let (mut peers, mut files) = (vec![], vec![]);
         for (i, mut node) in nodes.into_iter().enumerate() {
             node.command.args(&node.words).arg("wait=sleep");
@@ -71,29 +58,11 @@ impl Group {
     }
 
     /// Has them run; what each node took that takes, in their order.
-    pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>, LabError> {
-        let Run {
-            bytes,
-            other_bytes,
-            rate_hz,
-            count,
-        } = run;
-        // Each waits for those that it sends to: all prepare at once.
-        for (peer, (_, file)) in self.peers.iter_mut().zip(&self.files) {
-            let file = file.display();
-            peer.say(&format!(
-                "run bytes={bytes} other_bytes={other_bytes} rate_hz={rate_hz} count={count} file={file}"
-            ))?;
-        }
-        for peer in &mut self.peers {
-            peer.expect("ready")?;
-        }
-        start_all(&mut self.peers, LEAD)?;
-        let takes = Duration::from_secs_f64(f64::from(count) / rate_hz);
-        for peer in self.peers.iter_mut().rev() {
-            peer.done_after(takes)?;
-        }
-        stop_all(&mut self.peers)?;
+    pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>> {
+        let files = self.files.iter().map(|(_, file)| &**file);
+        run.prepare(&mut self.peers, files)?;
+        let takes = Duration::from_secs_f64(f64::from(run.count) / run.rate_hz);
+        carry_out(&mut self.peers, LEAD, takes)?;
         let taking = self.files.iter().filter(|(takes, _)| *takes);
         taking.map(|(_, file)| samples::read(file)).collect()
     }
@@ -106,27 +75,4 @@ impl Drop for Group {
             let _ = fs::remove_file(file);
         }
     }
-}
-
-/// From when sending began to readable, us.
-pub fn transport_us(samples: &[Sample]) -> Vec<f64> {
-    let us = |s: &Sample| (s.received_ns - s.sent_ns) as f64 / 1000.0;
-    samples.iter().map(us).collect()
-}
-
-/// From when the first node of a chain was due to send, us.
-pub fn since_due_us(samples: &[Sample]) -> Vec<f64> {
-    let us = |s: &Sample| (s.received_ns - s.intended_ns) as f64 / 1000.0;
-    samples.iter().map(us).collect()
-}
-
-/// Normal programs that keep every processor busy, while this lives.
-pub fn busy(context: &Context) -> Result<Vec<Guarded>, LabError> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let one = |_| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "while :; do :; done"]);
-        context.spawn(&mut shell)
-    };
-    (0..cpus).map(one).collect()
 }

@@ -1,15 +1,16 @@
 //! One talker and one to ten listeners: by number and size, and whether listeners are equal (Figures 6 to
 //! 8).
 
-use super::group::{transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::rate_hz;
 use super::tell::{self, Series};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::size::{size_id, size_name};
+use crate::frame::{Context, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
-use std::time::Duration;
+use crate::measure::transport::{Peers, ROS2};
 
 /// Numbers of listeners.
 const LISTENERS: [usize; 5] = [1, 3, 5, 7, 10];
@@ -17,33 +18,28 @@ const LISTENERS: [usize; 5] = [1, 3, 5, 7, 10];
 const SIZES: [usize; 5] = [256, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(120, 20);
     let mut all = vec![];
-    let head: Vec<String> = SIZES.iter().map(|b| size_name(*b)).collect();
-    let head: Vec<&str> = ["listeners"]
-        .into_iter()
-        .chain(head.iter().map(|h| &**h))
-        .collect();
     let title = "Equality: the slowest listener's median over the fastest one's";
-    let mut equality = Table::new(title, &head);
+    let mut equality = Table::over(title, "listeners", SIZES.map(size_name));
     for listeners in LISTENERS {
         let mut group = start(context, peers, listeners)?;
         let mut series = Series::new(format!("{listeners} listeners"), listeners.to_string());
         let mut row = vec![listeners.to_string()];
         for bytes in SIZES {
             let what = format!("{listeners} listeners, {}", size_name(bytes));
-            context.step(&what, Duration::from_secs(180));
+            context.step(&what, 180);
             let run = Run {
                 bytes,
-                other_bytes: 64,
+                other_bytes: Some(64),
                 rate_hz: rate_hz(bytes) / 2.0,
                 count,
             };
             let taken = group.run(run)?;
             let medians = taken
                 .iter()
-                .map(|t| Sorted::new(transport_us(t)).quantile(0.5));
+                .map(|t| Sorted::new(latencies_us(t)).quantile(0.5));
             let medians = Sorted::new(medians);
             let spread = medians.quantile(1.0) / medians.quantile(0.0).max(1e-9);
             row.push(number(spread));
@@ -52,7 +48,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 size_id(bytes)
             );
             report.figure(Figure::new(name, spread, "1").samples(listeners as u64));
-            let values = taken.iter().flat_map(|t| transport_us(t)).collect();
+            let values = taken.iter().flat_map(|t| latencies_us(t)).collect();
             series.add(bytes, values, u64::from(count) * listeners as u64);
         }
         equality.row(row);
@@ -68,9 +64,9 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     Ok(())
 }
 
-fn start(context: &Context, peers: &Peers, listeners: usize) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, listeners: usize) -> Result<Group> {
     let topic = format!("name={}", peers.name());
-    let node = |role: &str| -> Result<Node, LabError> {
+    let node = |role: &str| -> Result<Node> {
         let words = [
             format!("role={role}"),
             topic.clone(),

@@ -11,12 +11,9 @@ mod remote;
 mod sizes;
 mod tell;
 
-use super::transport::peers::{Arm, Peers, CYCLONE, FAST, ROS2};
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
-
-/// The experiment.
-pub struct Latency;
+use crate::frame::{Context, Experiment, Result};
+use crate::measure::transport::{Arm, Peers, CYCLONE, FAST, ROS2};
 
 /// Sizes of messages, bytes: 256 B to 4 MiB, as in the paper.
 const SIZES: [usize; 8] = [
@@ -33,54 +30,41 @@ const SIZES: [usize; 8] = [
 /// are not in the wheels.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
-impl Experiment for Latency {
-    fn name(&self) -> &'static str {
-        "latency"
-    }
-
-    fn about(&self) -> &'static str {
-        "a message between ROS 2 nodes: size, priority, load, network, listeners, ping-pong, chain (003, Figures 1 to 10)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &[
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "latency",
+    about: "a message between ROS 2 nodes: size, priority, load, network, listeners, ping-pong, chain (003, Figures 1 to 10)",
+    parts: &[
             "sizes",
             "middlewares",
             "remote",
             "listeners",
             "pingpong",
             "chain",
-        ]
-    }
+        ],
+    takes: &[],
+    run,
+};
 
-    fn takes_long(&self) -> bool {
-        true
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    report.note(governor());
+    let peers = Peers::of_programs(context, &mut report, &ARMS.map(|a| a.program))?;
+    type Part = fn(&mut Context, &mut Report, &Peers) -> Result<()>;
+    let parts: [(&str, Part); 6] = [
+        ("sizes", sizes::conditions),
+        ("middlewares", sizes::middlewares),
+        ("remote", remote::measure),
+        ("listeners", listeners::measure),
+        ("pingpong", chain::ping_pong),
+        ("chain", chain::five_nodes),
+    ];
+    for (part, measure) in parts {
+        context.part(&mut report, (part, part), |context, report| {
+            measure(context, report, &peers)
+        });
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        report.note(governor());
-        let peers = Peers::of_programs(context, &mut report, &ARMS.map(|a| a.program))?;
-        type Part = fn(&mut Context, &mut Report, &Peers) -> Result<(), LabError>;
-        let parts: [(&str, Part); 6] = [
-            ("sizes", sizes::conditions),
-            ("middlewares", sizes::middlewares),
-            ("remote", remote::measure),
-            ("listeners", listeners::measure),
-            ("pingpong", chain::ping_pong),
-            ("chain", chain::five_nodes),
-        ];
-        for (part, measure) in parts {
-            if !context.wants(part) {
-                continue;
-            }
-            // One part that fails does not take the others with it.
-            if let Err(e) = measure(context, &mut report, &peers) {
-                report.skip(part, e);
-            }
-        }
-        Ok(report)
-    }
+    Ok(report)
 }
 
 /// Whether the paper's first question, frequency scaling, can be asked here.

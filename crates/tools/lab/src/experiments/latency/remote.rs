@@ -1,14 +1,16 @@
 //! Two hosts: network namespaces with a link of the paper's wireless rate, and other traffic beside (Figures
 //! 3 to 5).
 
-use super::group::{transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
-use crate::experiments::link::hosts::{Host, Hosts, Limit};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::size_name;
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::size::size_name;
+use crate::frame::{cache_dir, Context, Result};
+use crate::measure::hosts::{Host, Hosts, Limit};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
+use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ const LOADS: [(&str, &str, u64); 3] = [
 ];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let hosts = Hosts::new()?;
     hosts.limit(Limit::Rate {
         bits_per_second: RATE,
@@ -48,18 +50,18 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         let mut series = Series::new(name, id);
         for bytes in SIZES {
             let what = format!("two hosts, {name}: {}", size_name(bytes));
-            context.step(&what, Duration::from_secs(240));
+            context.step(&what, 240);
             let wire_s = bytes as f64 * 8.0 / RATE as f64;
             // What is sent has left before the next, also beside the heaviest traffic.
             let rate_hz = (0.12 / wire_s).min(50.0);
             let run = Run {
                 bytes,
-                other_bytes: 64,
+                other_bytes: Some(64),
                 rate_hz,
                 count,
             };
             let taken = group.run(run)?;
-            series.add(bytes, transport_us(&taken[0]), u64::from(count));
+            series.add(bytes, latencies_us(&taken[0]), u64::from(count));
         }
         drop(traffic);
         all.push(series);
@@ -73,9 +75,9 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     )
 }
 
-fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
     let topic = format!("name={}", peers.name());
-    let node = |role: &str, host: Host| -> Result<Node, LabError> {
+    let node = |role: &str, host: Host| -> Result<Node> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         let mut command = peers.command(ROS2.program, false)?;
         command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
@@ -97,7 +99,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(context: &Context, hosts: &Hosts, bits_per_second: u64) -> Result<Traffic, LabError> {
+    fn start(context: &Context, hosts: &Hosts, bits_per_second: u64) -> Result<Traffic> {
         let key = context.dir().join("traffic.key");
         let mut traffic = Traffic { peers: vec![], key };
         if bits_per_second == 0 {

@@ -1,16 +1,17 @@
 //! Two nodes on one machine: size, priority, load (Figures 1 and 2), and one middleware beside the
 //! other.
 
-use super::group::{busy, transport_us, Group, Node, Run};
+use super::group::{Group, Node};
 use super::tell::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
-use crate::experiments::transport::peers::{Peers, ROS2};
-use crate::experiments::transport::size_name;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::size::size_name;
+use crate::frame::{Context, LabError, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
-use std::time::Duration;
 
 /// A condition of the paper's first experiment.
 #[derive(Debug, Clone, Copy)]
@@ -84,31 +85,8 @@ const TRANSPORTS: [Transport; 4] = [
 /// Settings of Fast DDS for [`Transport::repaired_at_once`].
 const REPAIRED: &str = include_str!("../../../native/repaired-at-once.xml");
 
-const CONDITIONS: [Condition; 4] = [
-    Condition {
-        real_time: true,
-        loaded: false,
-    },
-    Condition {
-        real_time: true,
-        loaded: true,
-    },
-    Condition {
-        real_time: false,
-        loaded: false,
-    },
-    Condition {
-        real_time: false,
-        loaded: true,
-    },
-];
-
 /// One middleware beside the other, and Fast DDS with other settings.
-pub fn middlewares(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut arms = vec![];
     for arm in peers.of(&ARMS) {
         let id = arm.name.split(',').next().unwrap_or("").replace(' ', "");
@@ -144,13 +122,10 @@ pub fn middlewares(
 }
 
 /// Size, priority and load.
-pub fn conditions(
-    context: &mut Context,
-    report: &mut Report,
-    peers: &Peers,
-) -> Result<(), LabError> {
+pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut ros = vec![];
-    for condition in CONDITIONS {
+    for (real_time, loaded) in [(true, false), (true, true), (false, false), (false, true)] {
+        let condition = Condition { real_time, loaded };
         if peers.has(&ROS2) {
             let name = condition.name();
             let series = Series::new(&*name, condition.id());
@@ -159,7 +134,7 @@ pub fn conditions(
                 false => peers.normal_command(ROS2.program, false),
             };
             let load = if condition.loaded {
-                busy(context)?
+                context.busy_cpus()?
             } else {
                 vec![]
             };
@@ -180,27 +155,27 @@ pub fn conditions(
 fn over_sizes(
     context: &mut Context,
     peers: &Peers,
-    command: impl Fn() -> Result<Command, LabError>,
+    command: impl Fn() -> Result<Command>,
     mut series: Series,
-) -> Result<Series, LabError> {
+) -> Result<Series> {
     let count = context.pick(120, 20);
     let topic = format!("name={}", peers.name());
-    let node = |role: &str| -> Result<Node, LabError> {
+    let node = |role: &str| -> Result<Node> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         Ok(Node::new(command()?, &words, role == "sub"))
     };
     let mut group = Group::start(context, vec![node("sub")?, node("pub")?])?;
     for bytes in SIZES {
         let what = format!("{}: {}", series.name, size_name(bytes));
-        context.step(&what, Duration::from_secs(120));
+        context.step(&what, 120);
         let run = Run {
             bytes,
-            other_bytes: 64,
+            other_bytes: Some(64),
             rate_hz: rate_hz(bytes),
             count,
         };
         let taken = group.run(run)?;
-        series.add(bytes, transport_us(&taken[0]), u64::from(count));
+        series.add(bytes, latencies_us(&taken[0]), u64::from(count));
     }
     Ok(series)
 }

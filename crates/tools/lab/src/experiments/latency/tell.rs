@@ -1,8 +1,8 @@
 //! Tables and pictures of latencies over sizes.
 
-use crate::experiments::transport::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::size::{size_id, size_name};
+use crate::frame::{Context, Result};
 use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
@@ -42,20 +42,17 @@ pub fn series(
     report: &mut Report,
     (part, title): (&str, &str),
     all: &[Series],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let sizes: Vec<usize> = all
         .first()
         .map_or(vec![], |s| s.of.iter().map(|o| o.0).collect());
     let names: Vec<String> = sizes.iter().map(|b| size_name(*b)).collect();
-    let head: Vec<&str> = [""].into_iter().chain(names.iter().map(|n| &**n)).collect();
     let mut tables = [
-        Table::new(format!("{title}: median, us"), &head),
-        Table::new(format!("{title}: mean, us, and its interval at 80 %"), &head),
-        Table::new(
-            format!("{title}: mean where samples beyond 1.5 of the box are replaced by the median, as in the paper, us"),
-            &head,
-        ),
-    ];
+        "median, us",
+        "mean, us, and its interval at 80 %",
+        "mean where samples beyond 1.5 of the box are replaced by the median, as in the paper, us",
+    ]
+    .map(|what| Table::over(format!("{title}: {what}"), "", names.clone()));
     for one in all {
         let mut rows = [
             vec![one.name.clone()],
@@ -91,7 +88,7 @@ fn pictures(
     (part, title): (&str, &str),
     names: &[String],
     all: &[Series],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut raw = context.raw(&format!("{part}.csv"), "series,bytes,latency_us")?;
     for one in all {
         for (bytes, values) in &one.of {

@@ -1,8 +1,8 @@
 //! What is compared, and what each needs.
 
-use super::hosts::{Host, Limit};
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError, Result};
+use crate::measure::hosts::{Host, Limit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -121,7 +121,7 @@ pub struct Arms {
 
 impl Arms {
     /// Looks for the programs; those that are not there are skipped with the reason.
-    pub fn prepare(context: &Context, report: &mut Report) -> Result<Arms, LabError> {
+    pub fn prepare(context: &Context, report: &mut Report) -> Result<Arms> {
         let link = cache_dir().join("peers/release/peer-link");
         if !link.is_file() {
             return Err(LabError::Missing {
@@ -190,7 +190,7 @@ impl Arms {
         arm: &Arm,
         host: Host,
         limited: bool,
-    ) -> Result<Command, LabError> {
+    ) -> Result<Command> {
         let mut command = match arm.program {
             Program::Link => Command::new(&self.link),
             Program::Zenoh => {
@@ -279,7 +279,7 @@ fn built(folder: &str) -> Result<(), String> {
 }
 
 /// A key for this run alone.
-fn write_key(path: &Path) -> Result<(), LabError> {
+fn write_key(path: &Path) -> Result<()> {
     use std::io::{Read, Write};
     use std::os::unix::fs::OpenOptionsExt;
     let failed = |e| LabError::file("writing", path)(e);

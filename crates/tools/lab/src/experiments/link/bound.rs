@@ -3,11 +3,10 @@
 use super::arms::{OURS, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::name_of;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
-use std::time::Duration;
 
 /// Priority, bytes and period of each stream. The periods have no common phase, so that messages meet
 /// in many ways.
@@ -29,7 +28,7 @@ struct Row {
 
 /// The measurement. What is behind the port (the kernels, waking up) is measured with each stream
 /// alone: its longest latency, less its own bytes on the wire; the longest of the three counts.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
     let streams = STREAMS.map(|s| stream(s, last_ns));
     let (mut alone, mut alone_ns) = (vec![], vec![]);
@@ -39,12 +38,12 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             name_of(each.bytes),
             each.priority
         );
-        context.step(&what, Duration::from_secs(150));
+        context.step(&what, 150);
         let outcome = field.run(context, &OURS, true, &plan(vec![each]))?;
         alone_ns.push(longest_ns(&outcome, 0));
         alone.push(load(&each, &outcome, 0));
     }
-    context.step("bound: all three", Duration::from_secs(150));
+    context.step("bound: all three", 150);
     let outcome = field.run(context, &OURS, true, &plan(streams.to_vec()))?;
     let loads: Vec<Load> = (0..3)
         .map(|i| load(&streams[i], &outcome, i as u32))
@@ -101,7 +100,7 @@ fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
     }
 }
 
-fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>, LabError> {
+fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>> {
     let port = Settings::of_rate(RATE).model(MTU, false, way_ns);
     let bounds: Result<Vec<u64>, _> = port.bounds(loads).into_iter().collect();
     bounds.map_err(|e| LabError::unexpected("a bound", e))
@@ -110,15 +109,9 @@ fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>, LabError> {
 fn tell(report: &mut Report, way_ns: u64, rows: &[Row]) {
     let title =
         "Latency on a port of 1 Gbit/s that three streams share, us: the longest, and its bound";
-    let head = [
-        "priority, message",
-        "period, ms",
-        "alone, longest",
-        "beside the others, longest",
-        "bound",
-        "bound / longest",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "priority, message | period, ms | alone, longest | beside the others, longest | \
+bound | bound / longest";
+    let mut table = Table::new(title, head);
     for ((priority, bytes, period_ns), row) in STREAMS.into_iter().zip(rows) {
         let ratio = row.bound / row.longest;
         table.row(vec![
@@ -136,8 +129,8 @@ fn tell(report: &mut Report, way_ns: u64, rows: &[Row]) {
         report.figure(figure("longest", row.longest, "us"));
         report.figure(figure("bound", row.bound, "us"));
         let kept = figure("longest_over_bound", 1.0 / ratio, "1");
-        report.figure(kept.target(Target::AtMost(1.0)));
-        report.figure(figure("bound_over_longest", ratio, "1").target(Target::AtMost(2.0)));
+        report.figure(kept.at_most(1.0));
+        report.figure(figure("bound_over_longest", ratio, "1").at_most(2.0));
     }
     report.tables.push(table);
     report.note(format!("bound: from complete at the sender to readable at the receiver; with {} us behind the port, the longest that a stream alone took beside its bytes on the wire", number(way_ns as f64 / 1000.0)));

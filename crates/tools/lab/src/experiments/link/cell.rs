@@ -1,15 +1,16 @@
 //! One run: programs on both hosts, what they measured, and what it cost all CPUs.
 
 use super::arms::{Arm, Arms};
-use super::capture::{Capture, Packet, Seen};
-use super::hosts::{Host, Hosts, INTERFACE};
 use crate::frame::children;
-use crate::frame::{Context, LabError};
+use crate::frame::files;
+use crate::frame::{Context, LabError, Result};
+use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use onbeat_proc::system::CpuTicks;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// From the start command to the begin of a run.
@@ -150,7 +151,7 @@ impl Field {
     }
 
     /// The link as arms have it that do not sort.
-    pub fn limit_plain(&self, limited: bool) -> Result<(), LabError> {
+    pub fn limit_plain(&self, limited: bool) -> Result<()> {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
 
@@ -161,7 +162,7 @@ impl Field {
         arm: &Arm,
         limited: bool,
         plan: &Plan,
-    ) -> Result<Option<Outcome>, LabError> {
+    ) -> Result<Option<Outcome>> {
         if self.failed.borrow().contains_key(arm.name) {
             return Ok(None);
         }
@@ -183,13 +184,7 @@ impl Field {
     }
 
     /// Runs a plan once.
-    pub fn run(
-        &self,
-        context: &Context,
-        arm: &Arm,
-        limited: bool,
-        plan: &Plan,
-    ) -> Result<Outcome, LabError> {
+    pub fn run(&self, context: &Context, arm: &Arm, limited: bool, plan: &Plan) -> Result<Outcome> {
         self.hosts.limit(arm.limit(limited))?;
         // Ports of their own, since those of the last run linger.
         let port = self.ports.get();
@@ -233,8 +228,8 @@ impl Field {
         (arm, limited): (&Arm, bool),
         plan: &Plan,
         port: u16,
-        file: &std::path::Path,
-    ) -> Result<Vec<Peer>, LabError> {
+        file: &Path,
+    ) -> Result<Vec<Peer>> {
         let all: Vec<usize> = (0..plan.streams.len()).collect();
         let (floods, timed) = all
             .iter()
@@ -286,7 +281,7 @@ impl Field {
         Ok(peers)
     }
 
-    fn capture(&self) -> Result<Capture, LabError> {
+    fn capture(&self) -> Result<Capture> {
         let started = self
             .hosts
             .run_on(Host::Sender, || Capture::start(INTERFACE, Seen::Leaving));
@@ -298,8 +293,8 @@ fn captured(source: std::io::Error) -> LabError {
     LabError::program("the capture", source)
 }
 
-fn read(file: &PathBuf) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+fn read(file: &Path) -> Result<Vec<Sample>> {
+    let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
     let mut samples = samples.ok_or_else(|| LabError::unexpected("a sample", "not six numbers"))?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));
@@ -307,7 +302,7 @@ fn read(file: &PathBuf) -> Result<Vec<Sample>, LabError> {
 }
 
 /// Every message of a stream that ends arrived, once.
-fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<(), LabError> {
+fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     for (i, stream) in plan.streams.iter().enumerate() {
         let mut numbers: Vec<u64> = samples
             .iter()
@@ -330,7 +325,7 @@ fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<(), LabError> {
 
 /// What arrived went over the link: a middleware that finds shared memory would be measured for
 /// something else.
-fn crossed(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<(), LabError> {
+fn crossed(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     let content: u64 = plan.streams.iter().map(|s| s.count * s.bytes as u64).sum();
     if sent_bytes >= content {
         return Ok(());

@@ -6,9 +6,8 @@ use super::judge::in_place;
 use super::order::orders_of;
 use super::priority::urgent_plan;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
-use std::time::Duration;
 
 /// Bytes of the messages whose order is looked at.
 const ORDERED: usize = 64 << 10;
@@ -39,7 +38,7 @@ impl Of {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick_of_three(3_000, 1_000, 200);
     let (rounds, experiments) = (context.pick(3, 2), context.pick(100, 10));
     let plan = Plan {
@@ -51,15 +50,12 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     for round in 0..rounds {
         for (arm, of) in &mut measured {
             let what = format!("connections: {}, round {}", arm.name, round + 1);
-            context.step(&what, Duration::from_secs(100));
+            context.step(&what, 100);
             of.add(&plan, &field.run(context, arm, true, &plan)?);
         }
     }
     for (arm, of) in &mut measured {
-        context.step(
-            &format!("connections: order, {}", arm.name),
-            Duration::from_secs(100),
-        );
+        context.step(format!("connections: order, {}", arm.name), 100);
         let orders = orders_of(context, field, arm, ORDERED, experiments)?;
         of.in_place = orders.map_or(0.0, |o| in_place(&o, 100, None));
     }
@@ -70,17 +66,8 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
 fn tell(report: &mut Report, measured: &[(Arm, Of)]) {
     let title =
         "Three classes of one process: a connection for each, and one for all (urgent 1 KB, us)";
-    let head = [
-        "",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "CPU, %",
-        "wire/content",
-        "in place, %",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "| p50 | p99 | p99.9 | max | CPU, % | wire/content | in place, %";
+    let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let latency = Sorted::new(of.latency.iter().copied());
         let cpu = Sorted::new(of.cpu.iter().copied()).quantile(0.5);

@@ -3,9 +3,8 @@
 use super::arms::CHANNELS;
 use super::cell::{Field, Plan, Stream};
 use super::size::name_of;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
-use std::time::Duration;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
 
 /// Consumers on the receiving host.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
@@ -13,21 +12,16 @@ const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick(1000, 200);
     let title = format!("Bytes that left the sender for {count} messages of a channel ({} of 1 MB), by the number of its consumers on the other host", of_size(count, 1 << 20));
-    let labels = CONSUMERS.map(|n| n.to_string());
-    let head: Vec<&str> = [""]
-        .into_iter()
-        .chain(labels.iter().map(|l| &**l))
-        .collect();
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "", CONSUMERS.map(|n| n.to_string()));
     for bytes in SIZES {
         let mut row = vec![name_of(bytes)];
         let mut one = 0.0;
         for consumers in CONSUMERS {
             let what = format!("{} to {consumers} consumers", name_of(bytes));
-            context.step(&what, Duration::from_secs(60));
+            context.step(&what, 60);
             let sent = sent_bytes(context, field, (bytes, of_size(count, bytes)), consumers)?;
             row.push(number(sent));
             if consumers == 1 {
@@ -39,7 +33,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
                 name_of(bytes).replace(' ', "")
             );
             let figure = Figure::new(name, sent / one, "1").samples(of_size(count, bytes));
-            report.figure(figure.target(Target::AtMost(1.02)));
+            report.figure(figure.at_most(1.02));
         }
         table.row(row);
     }
@@ -62,7 +56,7 @@ fn sent_bytes(
     field: &Field,
     (bytes, count): (usize, u64),
     consumers: usize,
-) -> Result<f64, LabError> {
+) -> Result<f64> {
     let stream = Stream {
         priority: 0,
         bytes,

@@ -1,6 +1,6 @@
 //! What a capture shows: the order of messages on the wire, and what went ahead of an urgent one.
 
-use super::capture::Packet;
+use crate::measure::capture::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The messages of each experiment in the order of their first packets on the wire, as places in the
@@ -83,8 +83,8 @@ pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::super::capture::{marks, Mark};
     use super::*;
+    use crate::measure::capture::{marks, Mark};
 
     /// A packet as the wire has it: heads, then units of a message.
     fn packet(at_ns: i64, messages: &[(u32, u64)]) -> Packet {

@@ -3,11 +3,9 @@
 
 mod arms;
 mod bound;
-pub mod capture;
 mod cell;
 mod connections;
 mod consumers;
-pub mod hosts;
 mod judge;
 mod network;
 mod order;
@@ -17,25 +15,16 @@ mod size;
 mod window;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
+use crate::measure::hosts::Hosts;
 use arms::Arms;
 use cell::Field;
-use hosts::Hosts;
 
 /// The experiment.
-pub struct Link;
-
-impl Experiment for Link {
-    fn name(&self) -> &'static str {
-        "link"
-    }
-
-    fn about(&self) -> &'static str {
-        "latency, order, priority and CPU of messages between two hosts, onbeat beside its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &[
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "link",
+    about: "latency, order, priority and CPU of messages between two hosts, onbeat beside its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)",
+    parts: &[
             "size-limited",
             "size-unlimited",
             "order",
@@ -47,47 +36,40 @@ impl Experiment for Link {
             "consumers",
             "network",
             "contention",
-        ]
-    }
+        ],
+    takes: &[Extra::Long],
+    run,
+};
 
-    fn takes_long(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let arms = Arms::prepare(context, &mut report)?;
-        let field = Field::new(Hosts::new()?, arms);
-        type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
-        let parts: [(&str, &str, Part); 11] = [
-            ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
-            ("size-unlimited", "latency and CPU, no limit", size::free),
-            ("order", "order on the wire", order::measure),
-            ("priority", "small urgent messages", priority::small),
-            ("large", "large urgent messages", priority::large),
-            ("window", "bytes ahead of an urgent push", window::measure),
-            (
-                "connections",
-                "one connection for all classes",
-                connections::measure,
-            ),
-            ("bound", "the bound of a port's streams", bound::measure),
-            ("consumers", "several consumers", consumers::measure),
-            ("network", "a split network", network::split),
-            ("contention", "memory contention", network::contention),
-        ];
-        for (part, what, measure) in parts {
-            if !context.wants(part) {
-                continue;
-            }
-            // One part that fails does not take the others with it.
-            if let Err(e) = measure(context, &mut report, &field) {
-                report.skip(what, e);
-            }
-            for (arm, why) in field.failed() {
-                report.skip(format!("{arm}, {part}"), why);
-            }
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    let arms = Arms::prepare(context, &mut report)?;
+    let field = Field::new(Hosts::new()?, arms);
+    type Part = fn(&mut Context, &mut Report, &Field) -> Result<()>;
+    let parts: [(&str, &str, Part); 11] = [
+        ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
+        ("size-unlimited", "latency and CPU, no limit", size::free),
+        ("order", "order on the wire", order::measure),
+        ("priority", "small urgent messages", priority::small),
+        ("large", "large urgent messages", priority::large),
+        ("window", "bytes ahead of an urgent push", window::measure),
+        (
+            "connections",
+            "one connection for all classes",
+            connections::measure,
+        ),
+        ("bound", "the bound of a port's streams", bound::measure),
+        ("consumers", "several consumers", consumers::measure),
+        ("network", "a split network", network::split),
+        ("contention", "memory contention", network::contention),
+    ];
+    for (part, what, measure) in parts {
+        context.part(&mut report, (part, what), |context, report| {
+            measure(context, report, &field)
+        });
+        for (arm, why) in field.failed() {
+            report.skip(format!("{arm}, {part}"), why);
         }
-        Ok(report)
     }
+    Ok(report)
 }

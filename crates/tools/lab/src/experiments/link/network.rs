@@ -4,11 +4,11 @@
 use super::arms::{self, Arm};
 use super::cell::{Field, Plan, Sample, Stream};
 use crate::frame::children::Guarded;
+use crate::frame::machine;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::Sorted;
-use crate::plot::{bars, Bar};
-use std::time::Duration;
+use crate::plot::bars;
 
 /// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
 const BYTES: usize = 76 * 76 * 256 * 4;
@@ -47,7 +47,7 @@ impl Times {
     }
 }
 
-fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times, LabError> {
+fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times> {
     let stream = Stream {
         priority: 2,
         bytes: BYTES,
@@ -66,9 +66,9 @@ fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<T
 }
 
 /// Figure 5.15.
-pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let title = "A network split over two hosts, ms: medians (Figure 5.15)";
-    let mut table = Table::new(title, &["", "computing", "communication", "whole", "p99"]);
+    let mut table = Table::new(title, "| computing | communication | whole | p99");
     let thesis = |name: &str, communication: f64| {
         let whole = number(THESIS[0] + communication);
         [
@@ -81,10 +81,7 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
     };
     let mut raw = context.raw("network.csv", "arm,whole_ms")?;
     for arm in field.arms.of(&ARMS) {
-        context.step(
-            &format!("split network: {}", arm.name),
-            Duration::from_secs(120),
-        );
+        context.step(format!("split network: {}", arm.name), 120);
         let times = times(context, field, &arm, true)?;
         let middle = |of: &Sorted| of.quantile(0.5);
         table.row([
@@ -94,7 +91,7 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
             number(middle(&times.whole)),
             number(times.whole.quantile(0.99)),
         ]);
-        let samples = times.whole.values().len() as u64;
+        let samples = times.whole.len() as u64;
         let name = format!("network.{}", arm.id);
         let figure = Figure::new(
             format!("{name}.communication"),
@@ -122,32 +119,25 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
 }
 
 /// Section 5.1.1.
-pub fn contention(
-    context: &mut Context,
-    report: &mut Report,
-    field: &Field,
-) -> Result<(), LabError> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut head = vec!["".to_string()];
-    head.extend((0..=cores).map(|n| format!("{n} programs")));
-    let head: Vec<&str> = head.iter().map(|h| &**h).collect();
+pub fn contention(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+    let cores = machine::cpus();
+    let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
         "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";
-    let mut table = Table::new(title, &head);
-    let mut series: Vec<(String, Vec<Bar>)> =
-        head[1..].iter().map(|h| (h.to_string(), vec![])).collect();
+    let mut table = Table::over(title, "", heads.clone());
+    let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
     let arms = field.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
             let what = format!("{}, {hogs} programs that load the memory", arm.name);
-            context.step(&what, Duration::from_secs(120));
+            context.step(&what, 120);
             let running = hog(context, field, hogs)?;
             let times = times(context, field, arm, false)?;
             drop(running);
             let middle = [&times.computing, &times.communication].map(|t| t.quantile(0.5));
             row.push(middle.map(number).join(" + "));
-            bars.1.push(Bar::plain(times.whole.quantile(0.5)));
+            bars.1.push(Estimate::exact(times.whole.quantile(0.5)));
             let alone = *alone.get_or_insert(middle);
             if hogs == cores {
                 added(report, arm, middle[0] / alone[0], middle[1] / alone[1]);
@@ -176,7 +166,7 @@ fn added(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
 }
 
 /// So many programs that load the memory, each on a core.
-fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>, LabError> {
+fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>> {
     let start = |cpu: usize| context.spawn(&mut field.arms.hog(cpu));
     (0..count).map(start).collect()
 }

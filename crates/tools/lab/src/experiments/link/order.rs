@@ -4,10 +4,9 @@ use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::{in_place, times_at, wire_orders, Seen};
 use super::size::{id_of, name_of};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use crate::plot::{lines, Axes, Line};
-use std::time::Duration;
 
 /// Tasks that send in turns.
 const TASKS: u64 = 3;
@@ -21,20 +20,20 @@ const FIRST: usize = 100;
 const THESIS: f64 = 30.0;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let experiments = context.pick(100, 10);
     let arms = field.arms.in_clear();
     let mut table = Table::new(
         format!("Messages in their place on the wire, % of the first {FIRST} of {experiments} experiments (Figure 5.13)"),
-        &["", "1 KB", "64 KB"],
+        "| 1 KB | 64 KB",
     );
     let mut shown = vec![];
     for arm in &arms {
         let mut row = vec![arm.name.to_string()];
         for bytes in [1 << 10, 64 << 10] {
             context.step(
-                &format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
-                Duration::from_secs(200),
+                format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
+                200,
             );
             let Some(orders) = orders_of(context, field, arm, bytes, experiments)? else {
                 row.push("-".into());
@@ -44,11 +43,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             let name = format!("order.{}.{}.in_place", id_of(bytes), arm.id);
             let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
             let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
-            report.figure(if arm.ours() {
-                figure.target(Target::AtLeast(100.0))
-            } else {
-                figure
-            });
+            report.figure(figure.at_least(arm.ours().then_some(100.0)));
             row.push(number(share));
             if bytes == 64 << 10 {
                 shown.push(line(arm.name, &orders));
@@ -57,13 +52,10 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         table.row(row);
     }
     report.tables.push(table);
-    let axes = Axes {
-        x: "n-th message on the wire, 64 KB each",
-        y: "times it was the first task's",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new(
+        "n-th message on the wire, 64 KB each",
+        "times it was the first task's",
+    );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;
     report.note(format!(
@@ -88,7 +80,7 @@ pub fn orders_of(
     arm: &arms::Arm,
     bytes: usize,
     experiments: u64,
-) -> Result<Option<Vec<Vec<Seen>>>, LabError> {
+) -> Result<Option<Vec<Vec<Seen>>>> {
     let per_experiment = TASKS * TURN * ROUNDS;
     let wire_ns = per_experiment * bytes as u64 * 8 * 1_000_000_000 / arms::RATE;
     let stream = Stream {

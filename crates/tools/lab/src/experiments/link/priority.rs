@@ -3,12 +3,11 @@
 
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
-use super::size::{id_of, name_of, shown};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use super::size::{id_of, name_of};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
-use std::time::Duration;
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
@@ -58,7 +57,7 @@ fn latencies(outcome: &Outcome) -> Sorted {
 }
 
 /// Small urgent messages.
-pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick_of_three(10_000, 1_500, 100);
     let arms = field.arms.of(&arms::ALL);
     let mut measured = vec![];
@@ -66,10 +65,7 @@ pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Resul
         let mut of = vec![];
         for loaded in [false, true] {
             let load = if loaded { "beside the load" } else { "alone" };
-            context.step(
-                &format!("urgent messages: {}, {load}", arm.name),
-                Duration::from_secs(300),
-            );
+            context.step(format!("urgent messages: {}, {load}", arm.name), 300);
             let plan = urgent_plan(count, loaded);
             of.extend(
                 field
@@ -109,23 +105,14 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         name_of(LARGE),
         name_of(MEDIUM.0)
     );
-    let head = [
-        "",
-        "alone p50",
-        "p99",
-        "p99.9",
-        "loaded p50",
-        "p99",
-        "p99.9",
-        "max",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "| alone p50 | p99 | p99.9 | loaded p50 | p99 | p99.9 | max";
+    let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let mut row = vec![arm.name.to_string()];
         row.extend([0.5, 0.99, 0.999].map(|q| number(of[0].quantile(q))));
         row.extend([0.5, 0.99, 0.999, 1.0].map(|q| number(of[1].quantile(q))));
         table.row(row);
-        let samples = of[1].values().len() as u64;
+        let samples = of[1].len() as u64;
         for (name, load, q) in [
             ("alone.p50", 0, 0.5),
             ("alone.p99_9", 0, 0.999),
@@ -155,16 +142,16 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         loaded - 1.05 * alone,
         "us",
     );
-    report.figure(figure.target(Target::AtMost(window_us)));
+    report.figure(figure.at_most(window_us));
     for (arm, of) in measured.iter().filter(|(arm, _)| !arm.ours()) {
         let name = format!("urgent.ours_over.{}", arm.id);
         let figure = Figure::new(name, loaded / of[1].quantile(0.999), "1");
-        report.figure(figure.target(Target::AtMost(1.0)));
+        report.figure(figure.at_most(1.0));
     }
 }
 
 /// Figure 5.14: large urgent messages beside two others of the same size.
-pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
     let arms = field.arms.of(&arms::ALL);
     let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
@@ -172,7 +159,7 @@ pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Resul
         let mut of = vec![];
         for arm in &arms {
             let what = format!("urgent {}: {}", name_of(bytes), arm.name);
-            context.step(&what, Duration::from_secs(300));
+            context.step(&what, 300);
             let plan = large_plan(context, bytes);
             let outcome = field.try_run(context, arm, true, &plan)?;
             let outcome = outcome.unwrap_or_default();
@@ -206,15 +193,14 @@ fn large_plan(context: &Context, bytes: usize) -> Plan {
 }
 
 fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorted>)]) {
-    let sizes: Vec<String> = measured.iter().map(|(b, _)| name_of(*b)).collect();
-    let head: Vec<&str> = [""].into_iter().chain(sizes.iter().map(|s| &**s)).collect();
+    let sizes = measured.iter().map(|(b, _)| name_of(*b));
     let title =
         "Urgent messages beside two streams of the same size, ms: least to greatest (Figure 5.14)";
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "", sizes);
     for (i, arm) in arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];
         for (bytes, of) in measured {
-            let ends = [0.0, 1.0].map(|q| shown(&of[i], q));
+            let ends = [0.0, 1.0].map(|q| of[i].shown(q));
             row.push(ends.join(" to "));
             large_figures(report, *bytes, arm, &of[i]);
         }
@@ -224,17 +210,16 @@ fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorte
 }
 
 fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) {
-    if sorted.values().is_empty() {
+    if sorted.is_empty() {
         return;
     }
     let thesis = [THESIS_1MB.0, THESIS_1MB.1];
     for ((what, q), thesis) in [("min", 0.0), ("max", 1.0)].into_iter().zip(thesis) {
         let name = format!("large.{}.{}.{what}", id_of(bytes), arm.id);
-        let mut figure = Figure::new(name, sorted.quantile(q), "ms");
-        if bytes == 1 << 20 && *arm == arms::INTERFACE {
-            figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
-        }
-        report.figure(figure.samples(sorted.values().len() as u64));
+        let thesis = (bytes == 1 << 20 && *arm == arms::INTERFACE).then_some(thesis);
+        let figure = Figure::new(name, sorted.quantile(q), "ms");
+        let figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
+        report.figure(figure.samples(sorted.len() as u64));
     }
 }
 
@@ -242,7 +227,7 @@ fn large_plots(
     context: &mut Context,
     arms: &[Arm],
     measured: &[(usize, Vec<Sorted>)],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let ticks: Vec<(f64, String)> = measured
         .iter()
         .map(|(b, _)| (*b as f64, name_of(*b)))
@@ -256,7 +241,7 @@ fn large_plots(
                 colour: arm.colour,
                 dashed,
                 points: points
-                    .filter(|(_, of)| !of[i].values().is_empty())
+                    .filter(|(_, of)| !of[i].is_empty())
                     .map(|(b, of)| (*b as f64, of[i].quantile(q)))
                     .collect(),
             });

@@ -1,8 +1,8 @@
 //! qperf, with which the thesis measured: half of a round trip over TCP.
 
 use super::cell::Field;
-use super::hosts::Host;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
+use crate::measure::hosts::Host;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub fn there() -> bool {
 }
 
 /// The latency of a message of that size, us; `None` where there is no qperf.
-pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f64>, LabError> {
+pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f64>> {
     if !there() {
         return Ok(None);
     }
@@ -35,7 +35,7 @@ pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f
     }
 }
 
-fn ask(field: &Field, bytes: usize) -> Result<String, LabError> {
+fn ask(field: &Field, bytes: usize) -> Result<String> {
     let address = Host::Receiver.address();
     // Until the server listens.
     for _ in 0..100 {

@@ -3,12 +3,10 @@
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::qperf;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
-use crate::measure::stats::Sorted;
 use crate::plot::{self, curves, Axes, Curve, Line};
-use std::time::Duration;
 
 /// Transfers of each size in the thesis.
 const THESIS_RUNS: u64 = 150;
@@ -36,14 +34,6 @@ pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
 }
 
-/// A value of samples, or that there are none.
-pub fn shown(samples: &Sorted, q: f64) -> String {
-    if samples.values().is_empty() {
-        return "-".into();
-    }
-    number(samples.quantile(q))
-}
-
 /// What was measured for a size: transfers in us, and CPU use in % of all CPUs.
 struct Of {
     bytes: usize,
@@ -62,21 +52,16 @@ struct Part<'a> {
 }
 
 /// The measurement over the link of 1 Gbit/s.
-pub fn limited(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn limited(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     measure(context, report, field, true)
 }
 
 /// The measurement over the link without a limit.
-pub fn free(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn free(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     measure(context, report, field, false)
 }
 
-fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    field: &Field,
-    limited: bool,
-) -> Result<(), LabError> {
+fn measure(context: &mut Context, report: &mut Report, field: &Field, limited: bool) -> Result<()> {
     let part = Part {
         field,
         arms: field.arms.of(&arms::ALL),
@@ -90,7 +75,7 @@ fn measure(
     for bytes in sizes(context) {
         let (size, link) = (name_of(bytes), part.link);
         let what = format!("latency and CPU of {size} over the link, {link}");
-        context.step(&what, Duration::from_secs(600));
+        context.step(&what, 600);
         measured.push(part.of_size(context, bytes)?);
     }
     part.save(context, &measured)?;
@@ -133,7 +118,7 @@ fn counts_cpu(context: &Context, bytes: usize) -> bool {
 }
 
 impl Part<'_> {
-    fn of_size(&self, context: &Context, bytes: usize) -> Result<Of, LabError> {
+    fn of_size(&self, context: &Context, bytes: usize) -> Result<Of> {
         let names: Vec<&str> = self.arms.iter().map(|a| a.name).collect();
         let (rounds, count) = runs(context, bytes);
         let wire_ns = bytes as u64 * 8 * 1_000_000_000 / RATE;
@@ -182,7 +167,7 @@ impl Part<'_> {
         })
     }
 
-    fn save(&self, context: &mut Context, measured: &[Of]) -> Result<(), LabError> {
+    fn save(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
         type What = fn(&Of) -> &ArmSamples;
         let both: [(&str, What); 2] = [("transfers", |o| &o.transfers), ("cpu", |o| &o.cpu)];
         for (what, of) in both {
@@ -198,28 +183,26 @@ impl Part<'_> {
 
     fn tables(&self, report: &mut Report, measured: &[Of]) {
         let table = |what: &str, measured: &[&Of]| {
-            let sizes: Vec<String> = measured.iter().map(|o| name_of(o.bytes)).collect();
-            let head: Vec<&str> = [""].into_iter().chain(sizes.iter().map(|s| &**s)).collect();
-            Table::new(format!("{what}, {}", self.link), &head)
+            let sizes = measured.iter().map(|o| name_of(o.bytes));
+            Table::over(format!("{what}, {}", self.link), "", sizes)
         };
         let all: Vec<&Of> = measured.iter().collect();
         let mut latency = table("Latency (median), us (Figures 5.6 and 5.12a)", &all);
-        let counted = |o: &&Of| !o.cpu.pooled(0).values().is_empty();
+        let counted = |o: &&Of| !o.cpu.pooled(0).is_empty();
         let used: Vec<&Of> = measured.iter().filter(counted).collect();
         let mut cpu = table("Use of all CPUs, % (Figures 5.7 and 5.12b)", &used);
         for (i, arm) in self.arms.iter().enumerate() {
-            let row = |cells: Vec<String>| [arm.name.to_string()].into_iter().chain(cells);
-            let cells = all.iter().map(|o| shown(&o.transfers.pooled(i), 0.5));
-            latency.row(row(cells.collect()));
-            let cells = used.iter().map(|o| shown(&o.cpu.pooled(i), 1.0));
-            cpu.row(row(cells.collect()));
+            let cells = all.iter().map(|o| o.transfers.pooled(i).shown(0.5));
+            latency.row_of(arm.name, cells);
+            let cells = used.iter().map(|o| o.cpu.pooled(i).shown(1.0));
+            cpu.row_of(arm.name, cells);
         }
         let qperf = all.iter().map(|o| o.qperf.map_or("-".into(), number));
-        latency.row(["qperf".to_string()].into_iter().chain(qperf));
+        latency.row_of("qperf", qperf);
         report.tables.extend([latency, cpu]);
     }
 
-    fn plots(&self, context: &mut Context, measured: &[Of]) -> Result<(), LabError> {
+    fn plots(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
         let ticks: Vec<(f64, String)> = measured
             .iter()
             .map(|o| (o.bytes as f64, name_of(o.bytes)))
@@ -232,7 +215,7 @@ impl Part<'_> {
                 points: measured
                     .iter()
                     .map(|o| (o.bytes as f64, of(o).pooled(i)))
-                    .filter(|(_, samples)| !samples.values().is_empty())
+                    .filter(|(_, samples)| !samples.is_empty())
                     .map(|(x, samples)| (x, (samples.quantile(q) / scale).max(0.001)))
                     .collect(),
             };
@@ -252,11 +235,8 @@ impl Part<'_> {
             .collect();
         let title = format!("Use of all CPUs, {link} (Figure 5.7)");
         let axes = Axes {
-            x: "KB",
-            y: "%, highest of the rounds",
             log_x: true,
-            from_zero: true,
-            mark: None,
+            ..Axes::new("KB", "%, highest of the rounds")
         };
         let svg = plot::lines(&title, axes, &cpu)?;
         context.plot(&format!("fig5.7.{link}.svg"), &svg)
@@ -272,15 +252,15 @@ impl Part<'_> {
                     (one.cpu.pooled(i), "cpu", 1.0, "%", THESIS_CPU),
                 ];
                 for (samples, what, q, unit, baseline) in all {
-                    if samples.values().is_empty() {
+                    if samples.is_empty() {
                         continue;
                     }
-                    let mut figure =
-                        Figure::new(format!("{name}.{what}"), samples.quantile(q), unit);
-                    if thesis && *arm == arms::TCP {
-                        figure = figure.baseline(baseline, "thesis, TCP");
-                    }
-                    report.figure(figure.samples(samples.values().len() as u64));
+                    let baseline = (thesis && *arm == arms::TCP).then_some(baseline);
+                    report.figure(
+                        Figure::new(format!("{name}.{what}"), samples.quantile(q), unit)
+                            .baseline(baseline, "thesis, TCP")
+                            .samples(samples.len() as u64),
+                    );
                 }
             }
         }
@@ -299,24 +279,21 @@ impl Part<'_> {
             let (name, at) = (id_of(one.bytes), one.bytes);
             let mut rng = context.rng(&format!("added {at}"));
             let ratio = one.transfers.quantile_ratio(alone, ours, 0.5, &mut rng);
-            let added = |ratio: f64| (ratio - 1.0) * 100.0;
-            let figure = Figure::new(format!("added.{name}.latency"), added(ratio.value), "%");
-            let figure = figure.interval(added(ratio.low), added(ratio.high));
+            let added = ratio.map(|ratio| (ratio - 1.0) * 100.0);
+            let figure = Figure::estimated(format!("added.{name}.latency"), added, "%");
             report.figure(match at {
                 b if b >= 1 << 20 => figure
-                    .target(Target::AtMost(ADDED.1))
+                    .at_most(ADDED.1)
                     .baseline(THESIS_ADDED.1, "thesis, at most"),
-                b if b == 64 << 10 => figure
-                    .target(Target::AtMost(ADDED.0))
-                    .baseline(THESIS_ADDED.0, "thesis"),
+                b if b == 64 << 10 => figure.at_most(ADDED.0).baseline(THESIS_ADDED.0, "thesis"),
                 _ => figure,
             });
             let [alone, ours] = [alone, ours].map(|arm| one.cpu.pooled(arm));
-            if at <= 4 << 20 && !alone.values().is_empty() && !ours.values().is_empty() {
+            if at <= 4 << 20 && !alone.is_empty() && !ours.is_empty() {
                 // Of medians: the highest of few rounds is anybody's.
                 let points = ours.quantile(0.5) - alone.quantile(0.5);
                 let figure = Figure::new(format!("added.{name}.cpu"), points, "points");
-                report.figure(figure.target(Target::AtMost(ADDED_CPU)));
+                report.figure(figure.at_most(ADDED_CPU));
             }
         }
     }

@@ -3,11 +3,10 @@
 use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::bytes_ahead;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
-use std::time::Duration;
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
@@ -17,7 +16,7 @@ const PERIOD_NS: u64 = 1_500_000;
 const LARGE: usize = 4 << 20;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
     let count = context.pick(10_000, 500);
     let urgent = Stream {
         priority: 2,
@@ -43,7 +42,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     let mut measured = vec![];
     for arm in field.arms.in_clear() {
         let what = format!("bytes ahead of an urgent push: {}", arm.name);
-        context.step(&what, Duration::from_secs(200));
+        context.step(&what, 200);
         let Some(outcome) = field.try_run(context, &arm, true, &plan)? else {
             continue;
         };
@@ -80,18 +79,18 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
     let title = format!(
         "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process"
     );
-    let mut table = Table::new(title, &["", "p50", "p99", "max"]);
+    let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead) in measured {
-        let mut row = vec![arm.name.to_string()];
-        row.extend([0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))));
-        table.row(row);
+        table.row_of(
+            arm.name,
+            [0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))),
+        );
         for (name, q) in [("p50", 0.5), ("max", 1.0)] {
             let name = format!("window.{}.{name}", arm.id);
-            let mut figure = Figure::new(name, ahead.quantile(q), "bytes");
-            if arm.ours() && q == 1.0 {
-                let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
-                figure = figure.target(Target::AtMost((window + arms::SEGMENT) as f64));
-            }
+            let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
+            let most = (window + arms::SEGMENT) as f64;
+            let figure = Figure::new(name, ahead.quantile(q), "bytes");
+            let figure = figure.at_most((arm.ours() && q == 1.0).then_some(most));
             report.figure(figure.samples(count));
         }
     }

@@ -1,15 +1,15 @@
 //! The same traces modelled by another build, in the same rounds.
 
 use super::run::Size;
-use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::Context;
-use crate::measure::stats::{bootstrap, median};
+use crate::measure::stats::{bootstrap, median, RESAMPLES};
 
 /// What this build uses over what the other one does, for each size.
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
         "This build and the one before, in the same rounds (medians)",
-        &["events", "CPU s", "before", "peak MB", "before"],
+        "events | CPU s | before | peak MB | before",
     );
     for size in sizes.iter().filter(|s| !s.before.is_empty()) {
         let (now, before) = (size.cpu_s(), size.before_cpu_s());
@@ -17,14 +17,13 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
             median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
         };
         let rounds = now.len().min(before.len());
-        let ratio = bootstrap(rounds, 400, &mut context.rng("before"), |pick| {
+        let ratio = bootstrap(rounds, RESAMPLES, &mut context.rng("before"), |pick| {
             middle(&now, pick) / middle(&before, pick)
         });
         let name = format!("model.cpu_over_before_{}m", size.events as f64 / 1e6);
         report.figure(
-            Figure::new(name, ratio.value, "1")
-                .target(Target::AtMost(1.05))
-                .interval(ratio.low, ratio.high)
+            Figure::estimated(name, ratio, "1")
+                .at_most(1.05)
                 .samples(rounds as u64),
         );
         table.row([

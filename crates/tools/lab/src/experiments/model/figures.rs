@@ -1,9 +1,9 @@
 //! Figures and plots of modelling.
 
 use super::run::Size;
-use crate::frame::report::{Figure, Report, Target};
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, fit_line, median};
+use crate::frame::report::{Figure, Report};
+use crate::frame::{Context, Result};
+use crate::measure::stats::{fit_line, median, resampled};
 use crate::plot::{lines, Axes, Line};
 
 /// Speed on the longest trace, memory, and whether both stay in proportion.
@@ -12,24 +12,21 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
         return;
     };
     let rounds = last.runs.len();
-    let cpu = last.cpu_s();
-    let speed = bootstrap(rounds, 400, &mut context.rng("interval"), |pick| {
-        last.events as f64 / median(&pick.iter().map(|&i| cpu[i]).collect::<Vec<_>>())
+    let speed = resampled(&last.cpu_s(), &mut context.rng("interval"), |cpu_s| {
+        last.events as f64 / median(cpu_s)
     });
     report.figure(
-        Figure::new("model.speed", speed.value, "events/s")
-            .target(Target::AtLeast(2e6))
-            .interval(speed.low, speed.high)
+        Figure::estimated("model.speed", speed, "events/s")
+            .at_least(2e6)
             .samples(rounds as u64),
     );
     let (peak, grown) = (last.peak_mb(), last.peak_mb() - first.peak_mb());
-    report.figure(Figure::new("model.peak_memory", peak, "MB").target(Target::AtMost(300.0)));
+    report.figure(Figure::new("model.peak_memory", peak, "MB").at_most(300.0));
     report.figure(Figure::new("model.memory_growth", grown, "MB").samples(rounds as u64));
     // The cost of one event on the longest trace over that on the shortest.
     let per_event = |size: &Size| median(&size.cpu_s()) / size.events as f64;
     report.figure(
-        Figure::new("model.cost_growth", per_event(last) / per_event(first), "1")
-            .target(Target::AtMost(1.1)),
+        Figure::new("model.cost_growth", per_event(last) / per_event(first), "1").at_most(1.1),
     );
     let point = |size: &Size, s: f64| (size.events as f64, s);
     let points: Vec<(f64, f64)> = sizes
@@ -39,35 +36,27 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
     report.figure(
         Figure::new("model.linearity_r2", fit_line(&points).2, "1").samples(points.len() as u64),
     );
-    report.figure(Figure::new("read.speed", reading, "events/s"));
+    report.value("read.speed", reading, "events/s");
     let each = last.bytes as f64 / last.events as f64;
-    report.figure(Figure::new("trace.bytes_per_event", each, "bytes"));
+    report.value("trace.bytes_per_event", each, "bytes");
 }
 
 /// Time and memory over the size of the trace.
-pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<(), LabError> {
+pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<()> {
     let line = |name: &str, of: fn(&Size) -> f64| Line {
         name: name.into(),
         points: sizes.iter().map(|s| (s.events as f64, of(s))).collect(),
     };
-    let axes = Axes {
-        x: "events",
-        y: "CPU time, s",
-        log_x: false,
-        from_zero: true,
-        mark: None,
-    };
+    let axes = Axes::new("events", "CPU time, s");
     let time = [
         line("onbeat model", |s| median(&s.cpu_s())),
         line("2 million events/s", |s| s.events as f64 / 2e6),
     ];
     context.plot("time.svg", &lines("Time to model a trace", axes, &time)?)?;
     let axes = Axes {
-        x: "events",
-        y: "peak resident memory, MB",
         log_x: true,
-        from_zero: true,
         mark: Some((300.0, "target: 300 MB")),
+        ..Axes::new("events", "peak resident memory, MB")
     };
     let memory = [line("onbeat model", Size::peak_mb)];
     context.plot(

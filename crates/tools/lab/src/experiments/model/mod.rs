@@ -7,50 +7,42 @@ mod peers;
 mod run;
 mod tables;
 
+use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
 
 /// The experiment.
-pub struct ModelSpeed;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "model",
+    about: "speed and memory of `onbeat model` on made-up traces of up to 50 million events",
+    parts: &["speed", "peers", "nodes"],
+    takes: &[Extra::Before],
+    run,
+};
 
-impl Experiment for ModelSpeed {
-    fn name(&self) -> &'static str {
-        "model"
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    let scratch = context.dir().join("traces");
+    let _ = std::fs::remove_dir_all(&scratch);
+    if context.wants("speed") {
+        let measured = run::measure(context, &scratch)?;
+        let reading = run::read_speed(context, &scratch, &measured)?;
+        report.tables.push(tables::modelling(&measured));
+        figures::add(context, &mut report, &measured, reading);
+        before::add(context, &mut report, &measured);
+        figures::plot(context, &measured)?;
     }
-
-    fn about(&self) -> &'static str {
-        "speed and memory of `onbeat model` on made-up traces of up to 50 million events"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["speed", "peers", "nodes"]
-    }
-
-    fn takes_before(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        let scratch = context.dir().join("traces");
-        let _ = std::fs::remove_dir_all(&scratch);
-        if context.wants("speed") {
-            let measured = run::measure(context, &scratch)?;
-            let reading = run::read_speed(context, &scratch, &measured)?;
-            report.tables.push(tables::modelling(&measured));
-            figures::add(context, &mut report, &measured, reading);
-            before::add(context, &mut report, &measured);
-            figures::plot(context, &measured)?;
+    if context.wants("peers") {
+        if let Err(e) = peers::measure(context, &mut report, &scratch) {
+            report.skip(
+                "comparison with babeltrace2",
+                format!("{e}; Debian has it as babeltrace2 and python3-bt2"),
+            );
         }
-        if context.wants("peers") {
-            if let Err(e) = peers::measure(context, &mut report, &scratch) {
-                report.skip("comparison with babeltrace2", e);
-            }
-        }
-        if context.wants("nodes") {
-            nodes::measure(context, &mut report, &scratch)?;
-        }
-        std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
-        Ok(report)
     }
+    if context.wants("nodes") {
+        nodes::measure(context, &mut report, &scratch)?;
+    }
+    files::remove_dir(&scratch)?;
+    Ok(report)
 }

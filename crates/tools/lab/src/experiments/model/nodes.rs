@@ -1,16 +1,15 @@
 //! Memory on a graph of 100 nodes, over the length of the trace.
 
 use super::run::{model, Size};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
 use crate::measure::arms::schedule;
 use crate::measure::layers::write_layers;
 use std::path::Path;
-use std::time::Duration;
 
 /// Models traces of 2, 8 and 16 million events of the same 100 nodes. What differs between the two
 /// longer ones is what grows with a trace: by then every distribution has its buckets.
-pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: [u64; 3] = context.pick(
         [2_000_000, 8_000_000, 16_000_000],
         [100_000, 400_000, 800_000],
@@ -19,8 +18,8 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     let mut sizes = vec![];
     for events in events {
         context.step(
-            &format!("generating {} events of 100 nodes", number(events as f64)),
-            Duration::from_secs(3600),
+            format!("generating {} events of 100 nodes", number(events as f64)),
+            3600,
         );
         write_layers(events, &scratch.join(format!("nodes-{events}")))?;
         sizes.push(Size::new(events, 0));
@@ -29,12 +28,12 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     for (round, arm) in schedule(sizes.len(), rounds, &mut context.rng("nodes")) {
         let events = sizes[arm].events;
         context.step(
-            &format!(
+            format!(
                 "modelling {} events of 100 nodes, round {}",
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            3600,
         );
         let trace = scratch.join(format!("nodes-{events}"));
         let run = model(context, context.onbeat(), &trace)?;
@@ -53,7 +52,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
 fn summarise(report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
         "A graph of 100 nodes: memory over the length of the trace",
-        &["events", "peak MB (largest of all rounds)"],
+        "events | peak MB (largest of all rounds)",
     );
     for size in sizes {
         table.row([number(size.events as f64), number(size.peak_mb())]);
@@ -63,9 +62,9 @@ fn summarise(report: &mut Report, sizes: &[Size]) {
         let growth = last.peak_mb() / middle.peak_mb();
         report.figure(
             Figure::new("model.nodes_memory_growth", growth, "1")
-                .target(Target::AtMost(1.1))
+                .at_most(1.1)
                 .samples(last.runs.len() as u64),
         );
-        report.figure(Figure::new("model.nodes_memory", last.peak_mb(), "MB"));
+        report.value("model.nodes_memory", last.peak_mb(), "MB");
     }
 }

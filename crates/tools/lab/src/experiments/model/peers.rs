@@ -1,17 +1,17 @@
 //! Peers of the modelling, which only read the same events.
 
-use super::run::model;
+use super::run::{model, HOUR};
 use crate::frame::children::{self, Ended};
+use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::ctf::write_ctf;
 use crate::measure::generate::write_trace;
+use crate::measure::recorder;
 use crate::measure::stats::median;
-use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 const READ_CTF: &str = include_str!("../../../native/read_ctf.py");
 
@@ -27,7 +27,7 @@ struct Inputs {
 /// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
 /// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in
 /// no registry; this is the step before it.
-pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: u64 = context.pick(1_000_000, 200_000);
     let rounds = context.pick(5, 2);
     let inputs = prepare(context, scratch, events)?;
@@ -35,13 +35,13 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     let mut runs: Vec<Vec<Ended>> = vec![vec![]; ARMS.len()];
     for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng("peers")) {
         context.step(
-            &format!(
+            format!(
                 "{} on {} events, round {}",
                 ARMS[arm],
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            3600,
         );
         let ended = run_arm(context, arm, &inputs)?;
         raw.line(format_args!(
@@ -57,21 +57,19 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     Ok(())
 }
 
-fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, LabError> {
+fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs> {
     let inputs = Inputs {
         trace: scratch.join("peer"),
         ctf: scratch.join("peer-ctf"),
         script: scratch.join("read_ctf.py"),
     };
     write_trace(events, context.seed(), &inputs.trace)?;
-    let mut reader =
-        Reader::open(&inputs.trace).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    write_ctf(&inputs.ctf, reader.events())?;
+    write_ctf(&inputs.ctf, recorder::open(&inputs.trace)?.events())?;
     std::fs::write(&inputs.script, READ_CTF).map_err(LabError::file("writing", &inputs.script))?;
     Ok(inputs)
 }
 
-fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended, LabError> {
+fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
     match arm {
         0 => Ok(model(context, context.onbeat(), &inputs.trace)?.1),
         1 => read_peer(
@@ -96,7 +94,7 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
             "onbeat makes the model; the others only read ({} events, medians)",
             number(events)
         ),
-        &["program", "CPU s", "million events/s", "peak MB"],
+        "program | CPU s | million events/s | peak MB",
     );
     let speed =
         |arm: usize| events / median(&runs[arm].iter().map(Ended::cpu_s).collect::<Vec<_>>());
@@ -127,27 +125,8 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
 }
 
 /// Runs a peer on one core.
-fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError> {
+fn read_peer(context: &Context, command: &mut Command) -> Result<Ended> {
     let program = command.get_program().to_string_lossy().into_owned();
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
     children::pin(command, 0);
-    let mut child = context.spawn(command)?;
-    match child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program(&program, e))?
-    {
-        Some(ended) if ended.status.success() => Ok(ended),
-        Some(ended) => Err(LabError::program(
-            program,
-            format!(
-                "{}{}; Debian has it as babeltrace2 and python3-bt2",
-                ended.status,
-                child.said()
-            ),
-        )),
-        None => Err(LabError::program(program, "it did not end within an hour")),
-    }
+    context.succeed(quiet(command), &program, HOUR)
 }

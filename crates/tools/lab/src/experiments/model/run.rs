@@ -1,16 +1,20 @@
 //! Generates traces and has them modelled, each in a process of its own.
 
 use crate::frame::children::{self, Ended};
+use crate::frame::programs::quiet;
 use crate::frame::report::number;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::arms::schedule;
 use crate::measure::generate::write_trace;
+use crate::measure::recorder;
 use crate::measure::stats::median;
 use onbeat_time::clock;
-use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// What takes longer hangs.
+pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs on one size of trace.
 pub struct Size {
@@ -73,7 +77,7 @@ impl Size {
 }
 
 /// Models traces of ascending sizes in interleaved rounds.
-pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabError> {
+pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     let sizes: &[u64] = context.pick(
         &[1_000_000, 5_000_000, 10_000_000, 50_000_000],
         &[200_000, 1_000_000, 2_000_000],
@@ -94,12 +98,12 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
         let (size, build) = (arm / builds.len(), arm % builds.len());
         let events = sizes[size];
         context.step(
-            &format!(
+            format!(
                 "modelling {} events, round {}",
                 number(events as f64),
                 round + 1
             ),
-            Duration::from_secs(3600),
+            3600,
         );
         let (name, trace) = match build {
             0 => ("this", scratch.join(events.to_string())),
@@ -123,15 +127,11 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
 }
 
 /// Generates a trace; returns its size in bytes.
-fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabError> {
-    context.step(
-        &format!("generating {} events", number(events as f64)),
-        Duration::from_secs(3600),
-    );
+fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
+    context.step(format!("generating {} events", number(events as f64)), 3600);
     let dir = scratch.join(events.to_string());
     write_trace(events, context.seed(), &dir)?;
-    let reader = Reader::open(&dir).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    Ok(reader.manifest().written.bytes)
+    Ok(recorder::open(&dir)?.manifest().written.bytes)
 }
 
 /// Where the trace of the build before lies.
@@ -141,72 +141,36 @@ fn trace_before(scratch: &Path, events: u64) -> PathBuf {
 
 /// The same events in the format of the build before, by the lab that lies beside it: it may not
 /// read ours.
-fn generate_before(
-    context: &Context,
-    before: &Path,
-    scratch: &Path,
-    events: u64,
-) -> Result<(), LabError> {
+fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);
     command
         .args(["generate", "-n", &events.to_string()])
         .args(["--seed", &context.seed().to_string(), "-o"])
-        .arg(trace_before(scratch, events))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program(lab.display().to_string(), e))?;
-    match ended {
-        Some(e) if e.status.success() => Ok(()),
-        _ => Err(LabError::program(
-            lab.display().to_string(),
-            format!("it made no trace{}", child.said()),
-        )),
-    }
+        .arg(trace_before(scratch, events));
+    let name = lab.display().to_string();
+    context.succeed(quiet(&mut command), &name, HOUR).map(drop)
 }
 
 /// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
 /// the process used.
-pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended), LabError> {
+pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended)> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
-    command
-        .arg("model")
-        .arg(trace)
-        .arg("-o")
-        .arg(&output)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.arg("model").arg(trace).arg("-o").arg(&output);
     children::pin(&mut command, 0);
     let clock = Instant::now();
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(3600))
-        .map_err(|e| LabError::program("onbeat model", e))?;
+    let ended = context.succeed(quiet(&mut command), "onbeat model", HOUR);
     let wall_s = clock.elapsed().as_secs_f64();
     let _ = std::fs::remove_file(&output);
-    match ended {
-        Some(e) if e.status.success() => Ok((wall_s, e)),
-        Some(e) => Err(LabError::program(
-            "onbeat model",
-            format!("{}{}", e.status, child.said()),
-        )),
-        None => Err(LabError::program(
-            "onbeat model",
-            "it did not end within an hour",
-        )),
-    }
+    Ok((wall_s, ended?))
 }
 
 /// Events per second of CPU time when the longest trace is only read.
-pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64, LabError> {
-    context.step("reading alone", Duration::from_secs(3600));
+pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
+    context.step("reading alone", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
-    let mut reader = Reader::open(scratch.join(longest))
-        .map_err(|e| LabError::unexpected("the generated trace", e))?;
+    let mut reader = recorder::open(&scratch.join(longest))?;
     let start_ns = clock::thread_cpu_ns();
     let events = reader.events().count();
     let used_ns = clock::thread_cpu_ns() - start_ns;

@@ -1,7 +1,8 @@
 //! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
 
 use super::seat::Seat;
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::files;
+use crate::frame::{cache_dir, Context, LabError, Result};
 use crate::measure::peer::Peer;
 use crate::measure::ros;
 use std::path::{Path, PathBuf};
@@ -232,7 +233,7 @@ impl Programs {
         words: &[String],
         seat: &Seat,
         log: &Path,
-    ) -> Result<Vec<Peer>, LabError> {
+    ) -> Result<Vec<Peer>> {
         let start = |mut command: Command, name: String| {
             command.args(words).arg(format!("policy={}", arm.policy));
             seat.apply(&mut command);
@@ -266,7 +267,7 @@ impl Programs {
         Ok(peers)
     }
 
-    fn command(&self, arm: &Arm) -> Result<Command, LabError> {
+    fn command(&self, arm: &Arm) -> Result<Command> {
         let missing = |e: &String| LabError::program(arm.name, e);
         Ok(match arm.program {
             Program::Onbeat => Command::new(built("onbeat/release/queues-onbeat")),
@@ -296,7 +297,7 @@ impl Programs {
         words: &[String],
         seat: &Seat,
         log: &Path,
-    ) -> Result<Vec<Peer>, LabError> {
+    ) -> Result<Vec<Peer>> {
         let missing = |e: &String| LabError::program(arm.name, e);
         let ros1 = self.ros1.as_ref().map_err(missing)?;
         let name = log.file_name().unwrap_or_default().to_string_lossy();
@@ -361,7 +362,7 @@ impl Ros1 {
     }
 }
 
-fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, LabError> {
+fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1> {
     let manager = MANAGERS
         .iter()
         .map(PathBuf::from)
@@ -376,7 +377,7 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, Lab
         .map_err(|e| LabError::program("the ROS 1 master", e))?
         .port();
     let home = work.join("ros");
-    std::fs::create_dir_all(&home).map_err(LabError::file("making", &home))?;
+    files::make_dir(&home)?;
     let mut command = Command::new("rosmaster");
     command
         .args(["--core", "-p", &port.to_string()])

@@ -3,10 +3,11 @@
 use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
 use super::seat::Seat;
-use super::streams::{Arrivals, Kind};
-use crate::frame::{Context, LabError};
+use crate::frame::files;
+use crate::frame::{Context, LabError, Result};
 use crate::measure::peer::{start_all, stop_all, Peer};
 use crate::measure::stats::mean;
+use crate::measure::streams::{Arrivals, Kind};
 use onbeat_proc::system::{self, CpuTicks};
 use onbeat_time::clock;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ impl Setting {
         kind: Kind,
         arrivals: Vec<Arrivals>,
         work: &Path,
-    ) -> Result<Setting, LabError> {
+    ) -> Result<Setting> {
         let files = work.join(format!("{}-{scenario}-{}-", kind.name, arrivals.len()));
         for (k, stream) in arrivals.iter().enumerate() {
             let path = PathBuf::from(format!("{}{k}.csv", files.display()));
@@ -137,15 +138,12 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(peers: &[Peer], cpu: usize) -> Result<Reading, LabError> {
+    fn take(peers: &[Peer], cpu: usize) -> Result<Reading> {
         let ticks = CpuTicks::now(Some(cpu));
         let busy = (ticks.used + ticks.stolen) as f64;
         Ok(Reading {
             at_ns: clock::monotonic_ns() as i64,
-            used_ns: peers
-                .iter()
-                .map(Peer::cpu_ns)
-                .sum::<Result<u64, LabError>>()?,
+            used_ns: peers.iter().map(Peer::cpu_ns).sum::<Result<u64>>()?,
             busy_s: busy / system::ticks_per_second() as f64,
         })
     }
@@ -171,7 +169,7 @@ pub fn measure(
     serial: usize,
     seat: &Seat,
     work: &Path,
-) -> Result<Measured, LabError> {
+) -> Result<Measured> {
     let name = format!("queues_{}_{serial}", std::process::id());
     let log = work.join(format!("{serial}-{}-", arm.name));
     let words = [
@@ -193,15 +191,15 @@ pub fn measure(
     let mut logs = vec![];
     for (k, arrivals) in setting.arrivals.iter().enumerate() {
         let path = PathBuf::from(format!("{}{k}.received.csv", log.display()));
-        let text = std::fs::read_to_string(&path).map_err(LabError::file("reading", &path))?;
+        let text = files::text(&path)?;
         let read = kpis::parse(&text, arrivals.due_ns.len());
-        logs.push(read.map_err(|why| LabError::unexpected(path.display().to_string(), why))?);
+        logs.push(read.map_err(|why| LabError::in_file(&path, why))?);
     }
     Ok(window.measured(setting, logs))
 }
 
 /// Has connected programs carry streams of this length.
-fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window, LabError> {
+fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window> {
     let start_ns = start_all(&mut peers, LEAD)?;
     sleep_until(start_ns - 1_000_000);
     let from = Reading::take(&peers, cpu)?;

@@ -10,22 +10,19 @@ mod cell;
 pub mod kpis;
 mod results;
 mod seat;
-pub mod streams;
 mod tables;
 
+use crate::frame::files;
+use crate::frame::machine;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, LabError, Result};
 use crate::measure::arms::schedule;
+use crate::measure::streams::{Arrivals, Kind, Spread, CAN, RADAR};
 use arms::{Programs, ARMS};
 use cell::Setting;
 use results::{QueueResults, Row};
 use seat::Seat;
 use std::path::Path;
-use std::time::Duration;
-use streams::{Arrivals, Kind, Spread, CAN, RADAR};
-
-/// The experiment.
-pub struct Queues;
 
 /// Parallel streams in the paper's tables.
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
@@ -55,36 +52,30 @@ fn in_round(arm: &str, round: usize, streams: usize) -> bool {
 /// Failures after which an arm is given up.
 const GIVE_UP: usize = 3;
 
-impl Experiment for Queues {
-    fn name(&self) -> &'static str {
-        "queues"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "queues",
+    about: "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
+    parts: &[],
+    takes: &[Extra::Arrivals],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)"
-    }
-
-    fn takes_arrivals(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let work = context.dir().join("work");
-        let _ = std::fs::remove_dir_all(&work);
-        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
-        // Programs that run elsewhere read and write there, too.
-        let work = work
-            .canonicalize()
-            .map_err(LabError::file("finding", &work))?;
-        let mut report = Report::new();
-        let plans = plans(context, &work)?;
-        tables::input(&mut report, &plans);
-        let results = measure(context, &mut report, &work, plans)?;
-        results.write(context)?;
-        tables::fill(context, &mut report, &results)?;
-        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
-        Ok(report)
-    }
+fn run(context: &mut Context) -> Result<Report> {
+    let work = context.dir().join("work");
+    files::fresh_dir(&work)?;
+    // Programs that run elsewhere read and write there, too.
+    let work = work
+        .canonicalize()
+        .map_err(LabError::file("finding", &work))?;
+    let mut report = Report::new();
+    let plans = plans(context, &work)?;
+    tables::input(&mut report, &plans);
+    let results = measure(context, &mut report, &work, plans)?;
+    results.write(context)?;
+    tables::fill(context, &mut report, &results)?;
+    files::remove_dir(&work)?;
+    Ok(report)
 }
 
 /// A setting, and how often the arms that the figures compare are measured in it.
@@ -93,7 +84,7 @@ pub(crate) struct Plan {
     rounds: usize,
 }
 
-fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>, LabError> {
+fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
     let length_ns: u64 = context.pick(2_500_000_000, 1_500_000_000);
     let recorded = match context.arrivals() {
         Some(path) => Some(Arrivals::read(path, length_ns)?),
@@ -154,10 +145,10 @@ fn measure(
     report: &mut Report,
     work: &Path,
     plans: Vec<Plan>,
-) -> Result<QueueResults, LabError> {
+) -> Result<QueueResults> {
     // What is studied has the last CPU for itself; whatever else the experiment needs is on the
     // first.
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cpus = machine::cpus();
     let seat = Seat {
         cpu: cpus - 1,
         first: true,
@@ -169,7 +160,7 @@ fn measure(
     if cpus == 1 {
         report.note("this machine has one CPU: the experiment ran on it beside what it measured");
     }
-    context.step("starting what the peers need", Duration::from_secs(120));
+    context.step("starting what the peers need", 120);
     let programs = Programs::find(context, work, &elsewhere);
     let mut failures = vec![0; ARMS.len()];
     for (arm, failed) in ARMS.iter().zip(&mut failures) {
@@ -190,10 +181,8 @@ fn measure(
                 continue;
             }
             serial += 1;
-            context.step(
-                &format!("{what}: {}", arm.title),
-                Duration::from_secs(300) + 4 * Duration::from_nanos(s.length_ns()),
-            );
+            let limit_s = 300 + 4 * s.length_ns() / 1_000_000_000;
+            context.step(format!("{what}: {}", arm.title), limit_s);
             match cell::measure(context, &programs, arm, s, serial, &seat, work) {
                 Ok(measured) => rows.push(Row {
                     setting: at,

@@ -3,8 +3,8 @@
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, median, Estimate};
+use crate::frame::{Context, Estimate, Result};
+use crate::measure::stats::{bootstrap, mean, median, RESAMPLES};
 
 /// One measurement.
 pub(super) struct Row {
@@ -35,45 +35,22 @@ pub(super) struct Kpi {
     pub(super) of: fn(&Measured) -> f64,
 }
 
-pub(super) const CPU: Kpi = Kpi {
-    name: "cpu",
-    title: "CPU, % of a core",
-    of: |m| m.cpu,
-};
+const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) -> Kpi {
+    Kpi { name, title, of }
+}
+
+pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
 /// What is lost costs no processing; so beside the CPU time stands that of a processed message.
-pub(super) const CPU_PER_MESSAGE: Kpi = Kpi {
-    name: "cpu_per_message",
-    title: "CPU, us a processed message",
-    of: |m| {
+pub(super) const CPU_PER_MESSAGE: Kpi =
+    kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
         m.cpu_s * 1e6 / processed.max(1) as f64
-    },
-};
-pub(super) const RAM: Kpi = Kpi {
-    name: "ram",
-    title: "RAM, MB",
-    of: |m| m.rss_mb,
-};
-pub(super) const DELAY: Kpi = Kpi {
-    name: "delay",
-    title: "mean delay, ms",
-    of: |m| m.delay_us() / 1e3,
-};
-pub(super) const JITTER: Kpi = Kpi {
-    name: "jitter",
-    title: "jitter, ms",
-    of: Measured::jitter_ms,
-};
-pub(super) const CYCLES: Kpi = Kpi {
-    name: "cycles",
-    title: "spread of cycles, ms",
-    of: Measured::cycles_ms,
-};
-pub(super) const LOSS: Kpi = Kpi {
-    name: "loss",
-    title: "data loss, %",
-    of: Measured::loss,
-};
+    });
+pub(super) const RAM: Kpi = kpi("ram", "RAM, MB", |m| m.rss_mb);
+pub(super) const DELAY: Kpi = kpi("delay", "mean delay, ms", |m| m.delay_us() / 1e3);
+pub(super) const JITTER: Kpi = kpi("jitter", "jitter, ms", Measured::jitter_ms);
+pub(super) const CYCLES: Kpi = kpi("cycles", "spread of cycles, ms", Measured::cycles_ms);
+pub(super) const LOSS: Kpi = kpi("loss", "data loss, %", Measured::loss);
 
 /// In the order of the tables.
 pub(super) const KPIS: [Kpi; 6] = [CPU, RAM, DELAY, JITTER, CYCLES, LOSS];
@@ -161,11 +138,11 @@ impl QueueResults {
             let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
             (mean(&ratios) - 1.0) * 100.0
         };
-        Some(bootstrap(rounds, 400, rng, added))
+        Some(bootstrap(rounds, RESAMPLES, rng, added))
     }
 
     /// Writes key figures by measurement and stream, and every message.
-    pub(super) fn write(&self, context: &mut Context) -> Result<(), LabError> {
+    pub(super) fn write(&self, context: &mut Context) -> Result<()> {
         let mut cells = context.raw(
             "cells.csv",
             "cell,scenario,kind,streams,round,arm,complete,cpu_percent,processing_percent,rss_mb,pss_mb,delay_us,jitter_ms,cycles_ms,loss_percent,misplaced,others_percent",
@@ -238,8 +215,8 @@ impl QueueResults {
 #[cfg(test)]
 mod tests {
     use super::super::kpis::StreamKpis;
-    use super::super::streams::{Arrivals, RADAR};
     use super::*;
+    use crate::measure::streams::{Arrivals, RADAR};
 
     fn row(setting: usize, arm: &str, round: usize, cpu: f64) -> Row {
         let measured = Measured {

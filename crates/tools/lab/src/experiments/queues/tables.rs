@@ -5,11 +5,11 @@ use super::cell::Setting;
 use super::results::{
     Kpi, QueueResults, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM,
 };
-use super::streams::{Spread, CAN, RADAR};
 use super::{Plan, COUNTS};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, median, Sorted};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Estimate, Result};
+use crate::measure::stats::{mean, median, resampled, Sorted};
+use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
 /// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of
@@ -56,17 +56,7 @@ const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
-        &[
-            "messages",
-            "bytes",
-            "of",
-            "cycle min",
-            "mean",
-            "max",
-            "processing min",
-            "mean",
-            "max",
-        ],
+        "messages | bytes | of | cycle min | mean | max | processing min | mean | max",
     );
     let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
         [cycle, processing]
@@ -115,7 +105,7 @@ pub(super) fn fill(
     context: &mut Context,
     report: &mut Report,
     results: &QueueResults,
-) -> Result<(), LabError> {
+) -> Result<()> {
     // Recorded arrivals take the radar's place.
     let kind = results.settings[0].kind.name;
     baseline(report, results, kind);
@@ -130,23 +120,18 @@ pub(super) fn fill(
     plots(context, results, kind)
 }
 
-fn heads(first: &str, counts: &[usize]) -> Vec<String> {
+fn table(title: String, counts: &[usize]) -> Table {
     let counts = counts.iter().map(|c| match c {
         1 => "1 stream".to_string(),
         c => format!("{c} streams"),
     });
-    [first.to_string(), String::new()]
-        .into_iter()
-        .chain(counts)
-        .collect()
+    Table::over(title, "figure |", counts)
 }
 
-fn table(title: String, first: &str, counts: &[usize]) -> Table {
-    Table {
-        title,
-        head: heads(first, counts),
-        rows: vec![],
-    }
+/// Adds a row; the figure's name stands in the first of its rows only.
+fn add(table: &mut Table, figure: &mut String, who: &str, cells: impl IntoIterator<Item = String>) {
+    let firsts = [std::mem::take(figure), who.to_string()];
+    table.row(firsts.into_iter().chain(cells));
 }
 
 /// The paper's value for so many streams.
@@ -165,7 +150,6 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     let counts = results.counts("standard", kind);
     let mut table = table(
         format!("Concept 2, {kind}, standard: absolute (paper, Table III)"),
-        "figure",
         &counts,
     );
     for kpi in &KPIS {
@@ -176,11 +160,7 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
                 _ => number(v),
             };
             let cells = counts.iter().map(|c| paper_cell(values, *c, text));
-            table.row(
-                [std::mem::take(&mut first), "paper".into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, "paper", cells);
         }
         for (arm, who) in [("ros1-nodelets", "ROS 1 nodelets"), ("drop", "onbeat")] {
             let cells: Vec<String> = counts
@@ -188,11 +168,7 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
                 .map(|c| results.value(arm, results.setting("standard", kind, *c), kpi))
                 .map(|v| v.map_or("-".into(), number))
                 .collect();
-            table.row(
-                [std::mem::take(&mut first), who.into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, who, cells);
         }
     }
     report.tables.push(table);
@@ -250,16 +226,12 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
     ];
     let counts = results.counts("standard", kind);
     for (title, paper, pairs) in tables {
-        let mut table = table(format!("{title}, {kind}, standard"), "figure", &counts);
+        let mut table = table(format!("{title}, {kind}, standard"), &counts);
         for kpi in &KPIS {
             let mut first = kpi.title.split(',').next().unwrap_or_default().to_string();
             if let Some(values) = paper_row(paper, kpi) {
                 let cells = counts.iter().map(|c| paper_cell(values, *c, signed));
-                table.row(
-                    [std::mem::take(&mut first), "paper".into()]
-                        .into_iter()
-                        .chain(cells),
-                );
+                add(&mut table, &mut first, "paper", cells);
             }
             for (a, b, who) in pairs {
                 let cells: Vec<String> = counts
@@ -267,11 +239,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
                     .map(|c| results.setting("standard", kind, *c))
                     .map(|s| difference(results.value(a, s, kpi), results.value(b, s, kpi)))
                     .collect();
-                table.row(
-                    [std::mem::take(&mut first), (*who).into()]
-                        .into_iter()
-                        .chain(cells),
-                );
+                add(&mut table, &mut first, who, cells);
             }
         }
         report.tables.push(table);
@@ -281,7 +249,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
 /// Absolute figures of every arm.
 fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind: &str) {
     let counts = results.counts(scenario, kind);
-    let mut table = table(format!("All arms, {kind}, {scenario}"), "figure", &counts);
+    let mut table = table(format!("All arms, {kind}, {scenario}"), &counts);
     for kpi in &KPIS {
         let mut first = kpi.title.to_string();
         for arm in &ARMS {
@@ -293,11 +261,7 @@ fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind:
                 continue;
             }
             let cells = values.into_iter().map(|v| v.map_or("-".into(), number));
-            table.row(
-                [std::mem::take(&mut first), arm.title.into()]
-                    .into_iter()
-                    .chain(cells),
-            );
+            add(&mut table, &mut first, arm.title, cells);
         }
     }
     report.tables.push(table);
@@ -326,14 +290,13 @@ fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind:
         let e = results.added(a, b, &settings, &CPU_PER_MESSAGE, &mut rng);
         if let Some(e) = e {
             let name = format!("queues.credit.{side}.{}_added", CPU_PER_MESSAGE.name);
-            report.figure(Figure::new(name, e.value, "%").interval(e.low, e.high));
+            report.figure(Figure::estimated(name, e, "%"));
         }
         for (kpi, paper, limit) in limits {
-            let figure = |name: String, e: crate::measure::stats::Estimate, paper: f64| {
-                Figure::new(name, e.value, "%")
-                    .target(Target::AtMost(limit))
+            let figure = |name: String, e: Estimate, paper: f64| {
+                Figure::estimated(name, e, "%")
+                    .at_most(limit)
                     .baseline(paper, "paper, Table V")
-                    .interval(e.low, e.high)
             };
             let name = format!("queues.credit.{side}.{}_added", kpi.name);
             if let Some(e) = results.added(a, b, &settings, &kpi, &mut rng) {
@@ -372,11 +335,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
                 "messages",
             )
             .samples(messages as u64);
-            if arm.lossless() {
-                figure.target(Target::AtMost(0.0))
-            } else {
-                figure
-            }
+            figure.at_most(arm.lossless().then_some(0.0))
         };
         report.figure(figure("lost", lost));
         if misplaced > 0 || arm.lossless() {
@@ -408,19 +367,13 @@ fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind
         if values.is_empty() {
             continue;
         }
-        let e = bootstrap(values.len(), 400, &mut rng, |pick| {
-            median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
-        });
+        let e = resampled(&values, &mut rng, median);
         let name = format!("queues.beyond_processing.{}", arm.name);
-        let mut figure = Figure::new(name, e.value, "% of a core").interval(e.low, e.high);
         // The target is for the rate of Table I.
-        if arm.name.starts_with("credit") && kind == RADAR.name {
-            figure = figure.target(Target::AtMost(1.0));
-        }
-        if let Some((peer, value)) = peer {
-            figure = figure.baseline(value, title_of(peer));
-        }
-        report.figure(figure);
+        let is_judged = arm.name.starts_with("credit") && kind == RADAR.name;
+        let (value, whose) = peer.map_or((None, ""), |(p, value)| (Some(value), title_of(p)));
+        let figure = Figure::estimated(name, e, "% of a core").baseline(value, whose);
+        report.figure(figure.at_most(is_judged.then_some(1.0)));
     }
 }
 
@@ -489,7 +442,7 @@ const PEERS: [&str; 6] = [
     "ros2-keep-all",
 ];
 
-fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<(), LabError> {
+fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<()> {
     for scenario in ["standard", "bottleneck"] {
         let counts = results.counts(scenario, kind);
         for (group, arms) in [("concepts", CONCEPTS), ("peers", PEERS)] {
@@ -533,13 +486,7 @@ fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<()
                             .collect(),
                     })
                     .collect();
-                let axes = Axes {
-                    x: "parallel streams",
-                    y: kpi.title,
-                    log_x: false,
-                    from_zero: true,
-                    mark: None,
-                };
+                let axes = Axes::new("parallel streams", kpi.title);
                 let title = format!("{}, {kind}, {scenario}", kpi.title);
                 let svg = lines(&title, axes, &all)?;
                 context.plot(&format!("{}-{scenario}-{group}.svg", kpi.name), &svg)?;

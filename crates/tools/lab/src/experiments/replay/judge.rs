@@ -1,9 +1,9 @@
 //! Figures, tables and plots of what arrived.
 
 use super::{Arm, Run, ARMS};
-use crate::experiments::shaping::floor::Floor;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
+use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 
@@ -18,7 +18,7 @@ pub(super) fn judge(
     report: &mut Report,
     runs: &[Run],
     floors: &[Floor],
-) -> Result<(), LabError> {
+) -> Result<()> {
     raw(context, runs)?;
     for (busy, floor) in [false, true].into_iter().zip(floors) {
         let load = if busy { "busy" } else { "idle" };
@@ -27,7 +27,7 @@ pub(super) fn judge(
         let series: Vec<(&str, Sorted)> = ARMS
             .into_iter()
             .map(|arm| (arm.name(), all(runs, arm, busy)))
-            .filter(|(_, s)| !s.values().is_empty())
+            .filter(|(_, s)| !s.is_empty())
             .collect();
         let title = match busy {
             true => "Lateness at the receiver, busy neighbours",
@@ -62,7 +62,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     }
     let p99 = |arm| {
         let late = all(runs, arm, busy);
-        (!late.values().is_empty()).then(|| late.quantile(0.99))
+        (!late.is_empty()).then(|| late.quantile(0.99))
     };
     let peers = [Arm::Tcpreplay, Arm::TcpreplayFifo]
         .into_iter()
@@ -70,7 +70,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     let best = peers.min_by(f64::total_cmp);
     for arm in ARMS {
         let late = all(runs, arm, busy);
-        if late.values().is_empty() {
+        if late.is_empty() {
             continue;
         }
         let word = match arm {
@@ -78,28 +78,19 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
             Arm::Tcpreplay => "tcpreplay",
             Arm::TcpreplayFifo => "tcpreplay_fifo",
         };
-        let samples = late.values().len() as u64;
+        let samples = late.len() as u64;
         let figure = |what: &str, value, unit: &str| {
             Figure::new(format!("{word}.{what}.{load}"), value, unit).samples(samples)
         };
         let wrong: usize = of(runs, arm, busy).map(|r| r.lost + r.misplaced).sum();
-        let mut wrong = figure("lost_or_misplaced", wrong as f64, "1");
-        let mut p50 = figure("p50", late.quantile(0.5), "us");
-        let mut p99 = figure("p99", late.quantile(0.99), "us");
-        let mut p999 = figure("p999", late.quantile(0.999), "us");
-        if arm == Arm::Onbeat {
-            wrong = wrong.target(Target::AtMost(0.0));
-            if let Some(us) = floor_us {
-                p999 = p999.target(Target::AtMost(TIMES_FLOOR * us));
-            }
-            if let Some(best) = best {
-                p99 = p99.baseline(best, "the best peer");
-                if busy {
-                    p99 = p99.target(Target::AtMost(OF_BEST_PEER * best));
-                }
-            }
-        }
-        p50 = p50.samples(samples);
+        let ours = |limit: Option<f64>| limit.filter(|_| arm == Arm::Onbeat);
+        let wrong = figure("lost_or_misplaced", wrong as f64, "1").at_most(ours(Some(0.0)));
+        let p50 = figure("p50", late.quantile(0.5), "us");
+        let p99 = figure("p99", late.quantile(0.99), "us")
+            .baseline(ours(best), "the best peer")
+            .at_most(ours(best).filter(|_| busy).map(|us| OF_BEST_PEER * us));
+        let p999 = figure("p999", late.quantile(0.999), "us")
+            .at_most(ours(floor_us).map(|us| TIMES_FLOOR * us));
         [wrong, p50, p99, p999]
             .into_iter()
             .for_each(|f| report.figure(f));
@@ -113,18 +104,8 @@ fn table(runs: &[Run], busy: bool) -> Table {
         "idle"
     };
     let title = format!("Lateness at the receiver, us; radar streams of Table I; {load}");
-    let head = [
-        "arm",
-        "streams",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "lost",
-        "misplaced",
-        "CPU",
-    ];
-    let mut table = Table::new(title, &head);
+    let head = "arm | streams | p50 | p99 | p99.9 | max | lost | misplaced | CPU";
+    let mut table = Table::new(title, head);
     for run in runs.iter().filter(|r| r.busy == busy) {
         let late = &run.late_us;
         let quantiles = [0.5, 0.99, 0.999, 1.0].map(|q| number(late.quantile(q)));
@@ -137,7 +118,7 @@ fn table(runs: &[Run], busy: bool) -> Table {
     table
 }
 
-fn raw(context: &mut Context, runs: &[Run]) -> Result<(), LabError> {
+fn raw(context: &mut Context, runs: &[Run]) -> Result<()> {
     let mut raw = context.raw("replay.csv", "arm,streams,busy,late_us")?;
     for run in runs {
         let (arm, streams, busy) = (run.arm.name(), run.streams, u8::from(run.busy));

@@ -9,14 +9,14 @@ mod judge;
 mod rate;
 mod recording;
 
-use super::link::capture::{Capture, Packet, Seen};
-use super::link::hosts::{Host, Hosts, INTERFACE};
-use super::queues::streams::RADAR;
-use super::shaping::floor::{Beside, Floor};
-use crate::frame::children::{real_time, Guarded};
+use crate::frame::children::real_time;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, LabError, Result};
+use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::floor::{Beside, Floor};
+use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::stats::Sorted;
+use crate::measure::streams::RADAR;
 use recording::Recording;
 use std::io;
 use std::process::{Command, Stdio};
@@ -28,9 +28,6 @@ const COUNTS: &[usize] = &[1, 2, 4, 8, 10];
 const PRIORITY: i32 = 80;
 /// Room for Table I's packets on the link.
 const MTU: &str = "2000";
-
-/// The experiment.
-pub struct Replay;
 
 /// Who plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,50 +89,49 @@ struct Run {
     cpu: f64,
 }
 
-impl Experiment for Replay {
-    fn name(&self) -> &'static str {
-        "replay"
-    }
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "replay",
+    about: "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)",
+    parts: &[],
+    takes: &[],
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)"
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    report.skip(
+        "canplayer",
+        "it needs a CAN interface, and this kernel has no CAN",
+    );
+    let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
+    report.skip("rosbag2's player", no_wheel);
+    let arms = available(&mut report);
+    let hosts = Hosts::new()?;
+    for host in [Host::Sender, Host::Receiver] {
+        hosts.ip(host, &["link", "set", "dev", INTERFACE, "mtu", MTU])?;
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        report.skip(
-            "canplayer",
-            "it needs a CAN interface, and this kernel has no CAN",
-        );
-        let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
-        report.skip("rosbag2's player", no_wheel);
-        let arms = available(&mut report);
-        let hosts = Hosts::new()?;
-        for host in [Host::Sender, Host::Receiver] {
-            widen(&hosts, host)?;
-        }
-        let messages = context.pick_of_three(6000, 1500, 200);
-        let counts = context.pick(COUNTS, &[1, 10]);
-        let mut rng = context.rng("arrivals");
-        let mut runs = Vec::new();
-        let mut floors = Vec::new();
-        for busy in [false, true] {
-            let mut floor = Floor::default();
-            for &streams in counts {
-                let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
-                for &arm in &arms {
-                    let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
-                    runs.push(run);
-                }
+    let messages = context.pick(1500, 200);
+    let counts = context.pick(COUNTS, &[1, 10]);
+    let mut rng = context.rng("arrivals");
+    let mut runs = Vec::new();
+    let mut floors = Vec::new();
+    for busy in [false, true] {
+        let mut floor = Floor::default();
+        for &streams in counts {
+            let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
+            for &arm in &arms {
+                let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
+                runs.push(run);
             }
-            floors.push(floor);
         }
-        // The seed makes it again.
-        let _ = std::fs::remove_file(recording::path(context));
-        judge::judge(context, &mut report, &runs, &floors)?;
-        rate::measure(context, &mut report)?;
-        Ok(report)
+        floors.push(floor);
     }
+    // The seed makes it again.
+    let _ = std::fs::remove_file(recording::path(context));
+    judge::judge(context, &mut report, &runs, &floors)?;
+    rate::measure(context, &mut report)?;
+    Ok(report)
 }
 
 /// The arms that can run here.
@@ -151,28 +147,6 @@ fn available(report: &mut Report) -> Vec<Arm> {
     vec![Arm::Onbeat]
 }
 
-/// Room for packets of Table I on a host's end of the link.
-fn widen(hosts: &Hosts, host: Host) -> Result<(), LabError> {
-    let mut command = hosts.command(host, "ip");
-    command.args(["link", "set", "dev", INTERFACE, "mtu", MTU]);
-    let status = command.status().map_err(|e| LabError::program("ip", e))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(LabError::program("ip", "the link's MTU cannot be set")),
-    }
-}
-
-/// A program on each CPU that takes what it gets.
-fn neighbours(context: &Context) -> Result<Vec<Guarded>, LabError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let busy = |_| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]);
-        context.spawn(&mut command)
-    };
-    (0..cpus).map(busy).collect()
-}
-
 /// One run of an arm: plays, and looks at what arrives.
 fn play(
     context: &Context,
@@ -181,11 +155,11 @@ fn play(
     recording: &Recording,
     busy: bool,
     floor: &mut Floor,
-) -> Result<Run, LabError> {
+) -> Result<Run> {
     let load = if busy { "busy neighbours" } else { "idle" };
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
-    context.step(&what, Duration::from_secs(120));
-    let _busy = if busy { neighbours(context)? } else { vec![] };
+    context.step(&what, 120);
+    let _busy = if busy { context.busy_cpus()? } else { vec![] };
     let failed = |e: io::Error| LabError::unexpected("the capture", e);
     let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Seen::Arriving));
     let capture = capture.map_err(failed)?;
@@ -244,8 +218,8 @@ fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::capture::Mark;
     use super::*;
+    use crate::measure::capture::Mark;
 
     #[test]
     fn lost_misplaced_and_late_packets_are_told() {

@@ -2,8 +2,9 @@
 
 use super::recording::capture;
 use crate::frame::children::{pin, Ended};
-use crate::frame::report::{Figure, Report, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::files;
+use crate::frame::report::{Figure, Report};
+use crate::frame::{Context, LabError, Result};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,7 +47,7 @@ struct Machine {
 }
 
 /// Plays small and large packets as fast as one CPU can.
-pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     // Nobody reads: what the socket has no room for is the receiver's loss, which is not looked at.
     let sink = UdpSocket::bind("127.0.0.1:0").map_err(|e| LabError::unexpected("a socket", e))?;
     let to = sink
@@ -56,10 +57,7 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
     let mut memory = 0;
     let mut path = context.dir().join("rate.pcap");
     for (what, count, bytes) in [("small", small, 106), ("large", large, 60_000)] {
-        context.step(
-            &format!("{count} {what} packets on one CPU"),
-            Duration::from_secs(200),
-        );
+        context.step(format!("{count} {what} packets on one CPU"), 200);
         path = context.dir().join(format!("rate-{what}.pcap"));
         capture(&path, (0..count).map(|n| (1000 * n, 0)), bytes)?;
         let (said, _) = play(context, &path, &to.to_string())?;
@@ -72,22 +70,21 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
             let _ = std::fs::remove_file(&path);
         }
         report.figure(match what {
-            "small" => Figure::new("onbeat.rate", count as f64 / seconds, "messages/s")
-                .target(Target::AtLeast(200_000.0)),
+            "small" => {
+                Figure::new("onbeat.rate", count as f64 / seconds, "messages/s").at_least(200_000.0)
+            }
             _ => Figure::new(
                 "onbeat.bandwidth",
                 (count * bytes as u64) as f64 / seconds / 1e9,
                 "GB/s",
             )
-            .target(Target::AtLeast(1.0)),
+            .at_least(1.0),
         });
     }
     from_disk(context, report, &path, &to.to_string())?;
     let _ = std::fs::remove_file(&path);
     let most = (BUFFER + BESIDE) as f64 / 1e6;
-    report.figure(
-        Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").target(Target::AtMost(most)),
-    );
+    report.figure(Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").at_most(most));
     report.note(format!(
         "rate and bandwidth: from a file in the page cache to UDP on the loopback, loader and player on \
          one CPU, a buffer of {} MiB; packets of 106 and 60000 bytes",
@@ -97,16 +94,11 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
 }
 
 /// The same file from the disk: taken out of the page cache before, as far as the kernel does it.
-fn from_disk(
-    context: &Context,
-    report: &mut Report,
-    path: &Path,
-    to: &str,
-) -> Result<(), LabError> {
+fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> Result<()> {
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?
         .len();
-    context.step("large packets from the disk", Duration::from_secs(200));
+    context.step("large packets from the disk", 200);
     forget(path).map_err(LabError::file("writing", path))?;
     let (said, ended) = play(context, path, to)?;
     let share = ended.disk_bytes as f64 / bytes.max(1) as f64;
@@ -116,7 +108,7 @@ fn from_disk(
         return Ok(());
     }
     let bandwidth = bytes as f64 / said.seconds() / 1e9;
-    report.figure(Figure::new("onbeat.bandwidth.disk", bandwidth, "GB/s"));
+    report.value("onbeat.bandwidth.disk", bandwidth, "GB/s");
     // What the disk gives to one that only reads.
     forget(path).map_err(LabError::file("writing", path))?;
     let begun = Instant::now();
@@ -128,7 +120,7 @@ fn from_disk(
         > 0
     {}
     let bandwidth = bytes as f64 / begun.elapsed().as_secs_f64() / 1e9;
-    report.figure(Figure::new("disk.bandwidth", bandwidth, "GB/s"));
+    report.value("disk.bandwidth", bandwidth, "GB/s");
     Ok(())
 }
 
@@ -144,7 +136,7 @@ fn forget(path: &Path) -> io::Result<()> {
     }
 }
 
-fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended), LabError> {
+fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended)> {
     let out = context.dir().join("rate.json");
     let mut command = Command::new(context.onbeat());
     command
@@ -163,19 +155,6 @@ fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended), LabEr
     command.arg("--report").arg(&out);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     pin(&mut command, 0);
-    let failed = |why: String| LabError::program("onbeat replay", why);
-    let mut child = context.spawn(&mut command)?;
-    let ended = child
-        .wait(Duration::from_secs(180))
-        .map_err(|e| failed(e.to_string()))?;
-    let ended = match ended {
-        Some(ended) if ended.status.success() => ended,
-        Some(ended) => return Err(failed(ended.status.to_string())),
-        None => return Err(failed("it does not end".into())),
-    };
-    let text = std::fs::read(&out).map_err(LabError::file("reading", &out))?;
-    let _ = std::fs::remove_file(&out);
-    let said = serde_json::from_slice(&text)
-        .map_err(|e| LabError::unexpected("onbeat replay's report", e))?;
-    Ok((said, ended))
+    let ended = context.succeed(&mut command, "onbeat replay", Duration::from_secs(180))?;
+    Ok((files::take_json(&out)?, ended))
 }

@@ -1,14 +1,13 @@
 //! The recording that all arms play: a capture of UDP packets with marks.
 
-use super::super::queues::streams::{Arrivals, Kind};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
+use crate::measure::capture::MAGIC;
+use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
 /// Ethernet, IP and UDP before the payload.
 const HEADS: usize = 14 + 20 + 8;
-/// What a capture is looked through for (`link/capture.rs`).
-const MAGIC: u32 = 0x6f6e_6274;
 /// When recordings begin, s since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 
@@ -30,7 +29,7 @@ impl Recording {
         streams: usize,
         messages: usize,
         rng: &mut Rng,
-    ) -> Result<Recording, LabError> {
+    ) -> Result<Recording> {
         let mut due = Vec::new();
         for stream in 0..streams as u32 {
             let arrivals = Arrivals::generate(kind, messages, rng)?;
@@ -64,7 +63,7 @@ pub(super) fn capture(
     path: &Path,
     packets: impl Iterator<Item = (u64, u32)>,
     bytes: usize,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut out = Vec::new();
     // Magic (microseconds), version 2.4, zone, accuracy, length limit, Ethernet.
     out.extend(0xa1b2_c3d4u32.to_le_bytes());
@@ -111,7 +110,7 @@ fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
     // No checksum.
     out.extend([0, 0]);
     while out.len() < end {
-        out.extend(MAGIC.to_le_bytes());
+        out.extend(MAGIC);
         out.extend(stream.to_le_bytes());
         out.extend(number.to_le_bytes());
     }
@@ -120,8 +119,8 @@ fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::link::capture::marks;
     use super::*;
+    use crate::measure::capture::marks;
 
     #[test]
     fn a_packet_carries_its_mark_where_the_capture_looks() {

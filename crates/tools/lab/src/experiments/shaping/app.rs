@@ -1,6 +1,8 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
-use crate::frame::{cache_dir, Context, LabError};
+use crate::frame::files;
+use crate::frame::programs::output;
+use crate::frame::{cache_dir, Context, LabError, Result};
 use onbeat_document::schema::Chain;
 use onbeat_document::Model;
 use std::fs::File;
@@ -34,21 +36,13 @@ pub(super) struct App {
 pub(super) const DOMAIN: &str = "88";
 
 /// The compiled stage, built where it runs.
-pub(super) fn stage(context: &Context) -> Result<PathBuf, LabError> {
+pub(super) fn stage(context: &Context) -> Result<PathBuf> {
     let env = context.ros_env("kilted")?;
     let build = context.source("demos/chain/build.sh")?;
     let out = cache_dir().join("lab/chain");
-    let output = Command::new(&build)
-        .arg(&env)
-        .arg(&out)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(build.display().to_string(), e))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let line = text.lines().last().unwrap_or("no message");
-        return Err(LabError::program(build.display().to_string(), line));
-    }
+    let mut command = Command::new(&build);
+    command.arg(&env).arg(&out).stdin(Stdio::null());
+    output(&mut command, &build.display().to_string(), "install g++")?;
     Ok(out.join("stage"))
 }
 
@@ -62,7 +56,7 @@ pub(super) fn synthetic(
     name: &str,
     graph: &str,
     options: &[&str],
-) -> Result<App, LabError> {
+) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let run = context.source("demos/chain/run.py")?;
     let stage = stage(context)?;
@@ -109,7 +103,7 @@ pub(super) fn synthetic(
 }
 
 /// The parking demo with a node on each CPU that interferes (thesis, section 4.5.1).
-pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> {
+pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let beside = context.source("demos/chain/run.py")?;
     let demo = context.source("demos/parking/run.py")?;
@@ -151,58 +145,57 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> 
     })
 }
 
-/// Runs `onbeat` with these words to its end.
-pub(super) fn onbeat(
+/// `onbeat` with a subcommand.
+pub(super) fn onbeat(context: &Context, subcommand: &str) -> Command {
+    let mut command = Command::new(context.onbeat());
+    command.arg(subcommand);
+    command
+}
+
+/// Runs `onbeat` to its end, named `what` in messages, which is to have one of these exit codes;
+/// returns what it printed.
+pub(super) fn run(
     context: &Context,
-    words: &[String],
-    accept: &[i32],
-    limit_s: u64,
-) -> Result<String, LabError> {
+    mut onbeat: Command,
+    what: &str,
+    (accept, limit_s): (&[i32], u64),
+) -> Result<String> {
     // Into files: a process that outlives the command would keep a pipe open.
     let path = |what: &str| context.dir().join(format!("onbeat.{what}.new"));
     let (out, err) = (path("out"), path("err"));
     let create = |path: &Path| File::create(path).map_err(LabError::file("creating", path));
-    let mut command = Command::new(context.onbeat());
-    command
-        .args(words)
+    onbeat
         .env("ROS_DOMAIN_ID", DOMAIN)
         .stdin(Stdio::null())
         .stdout(create(&out)?)
         .stderr(create(&err)?);
-    let mut child = context.spawn(&mut command)?;
-    let what = format!("onbeat {}", words.first().map_or("", String::as_str));
-    let ended = child
-        .wait(Duration::from_secs(limit_s))
-        .map_err(|e| LabError::program(&what, e))?;
-    let read = |path: &Path| {
-        let text = std::fs::read(path).map_err(LabError::file("reading", path));
-        let _ = std::fs::remove_file(path);
-        text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let (text, said) = (read(&out)?, read(&err)?);
-    match ended {
-        Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => Ok(text),
+    let ended = context
+        .spawn(&mut onbeat)?
+        .wait(Duration::from_secs(limit_s));
+    let (text, said) = (files::take_text(&out)?, files::take_text(&err)?);
+    let why = match ended.map_err(|e| LabError::program(what, e))? {
+        Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => return Ok(text),
         Some(e) => {
             let last = said.lines().last();
-            let last = last.map_or(String::new(), |line| format!(": {line}"));
-            Err(LabError::program(what, format!("{}{last}", e.status)))
+            format!(
+                "{}{}",
+                e.status,
+                last.map_or(String::new(), |l| format!(": {l}"))
+            )
         }
-        None => Err(LabError::program(
-            what,
-            format!("it did not end within {limit_s} s"),
-        )),
-    }
+        None => format!("it did not end within {limit_s} s"),
+    };
+    Err(LabError::program(what, why))
 }
 
 /// Reads a model.
-pub(super) fn load(path: &Path) -> Result<Model, LabError> {
-    let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
-    serde_json::from_slice(&text).map_err(|e| LabError::unexpected(path.display().to_string(), e))
+pub(super) fn load(path: &Path) -> Result<Model> {
+    files::json(path)
 }
 
 impl App {
     /// Its chain: the one between its ends that was executed most.
-    pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain, LabError> {
+    pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
             matches!(ends, (Some(a), Some(b)) if a.starts_with(self.ends.0) && b.starts_with(self.ends.1))
@@ -227,56 +220,44 @@ impl App {
     /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many
     /// starts of the application, since what waits for what depends on how its timers lie: path of
     /// the model.
-    pub fn profile(
-        &self,
-        context: &Context,
-        seconds: u64,
-        runs: usize,
-    ) -> Result<PathBuf, LabError> {
+    pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
-        let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
-        context.step(
-            &format!("{}: profile", self.name),
-            Duration::from_secs((1 + runs as u64) * limit),
-        );
+        context.step(format!("{}: profile", self.name), (1 + runs as u64) * limit);
         let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
         let _ = std::fs::remove_dir_all(&trace);
-        let mut words = vec!["record".into(), "-o".into(), text(&trace)];
-        words.extend([
-            "--duration".to_owned(),
-            format!("{}s", self.first_look_s()),
-            "--".into(),
-        ]);
-        words.extend(self.command.iter().cloned());
+        let mut record = onbeat(context, "record");
+        record.arg("-o").arg(&trace);
+        record.args(["--duration", &format!("{}s", self.first_look_s()), "--"]);
+        record.args(&self.command);
         // It is stopped before its end, and may say so.
-        onbeat(context, &words, &[0, 1, 130], limit)?;
+        run(context, record, "onbeat record", (&[0, 1, 130], limit))?;
         let build = |traces: &[PathBuf], model: &Path| {
-            let mut words = vec!["model".to_owned()];
-            words.extend(traces.iter().map(|t| text(t)));
-            words.extend(["-o".into(), text(model)]);
+            let mut build = onbeat(context, "model");
+            build.args(traces).arg("-o").arg(model);
             for (topic, _) in self.inputs {
-                words.extend(["--input".to_owned(), (*topic).to_owned()]);
+                build.args(["--input", topic]);
             }
-            onbeat(context, &words, &[0], limit).map(|_| ())
+            run(context, build, "onbeat model", (&[0], limit)).map(drop)
         };
         build(std::slice::from_ref(&trace), &model)?;
         self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
-        std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+        files::remove_dir(&trace)?;
         let mut traces = Vec::new();
-        for run in 0..runs {
-            let trace = path(&format!("trace-{run}"));
+        for number in 0..runs {
+            let trace = path(&format!("trace-{number}"));
             let _ = std::fs::remove_dir_all(&trace);
-            let mut words = vec!["shape".into(), text(&plan), "--trace".into(), text(&trace)];
-            words.extend(["--duration".to_owned(), format!("{seconds}s"), "--".into()]);
-            words.extend(self.command.iter().cloned());
-            onbeat(context, &words, &[0, 1, 130], limit)?;
+            let mut shape = onbeat(context, "shape");
+            shape.arg(&plan).arg("--trace").arg(&trace);
+            shape.args(["--duration", &format!("{seconds}s"), "--"]);
+            shape.args(&self.command);
+            run(context, shape, "onbeat shape", (&[0, 1, 130], limit))?;
             traces.push(trace);
         }
         let profile = path("profile.json");
         build(&traces, &profile)?;
         for trace in &traces {
-            std::fs::remove_dir_all(trace).map_err(LabError::file("removing", trace))?;
+            files::remove_dir(trace)?;
         }
         Ok(profile)
     }
@@ -288,22 +269,21 @@ impl App {
         model: &Path,
         plan: &Path,
         options: &[&str],
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         let chain = self.chain_of(&load(model)?)?.id.clone();
-        let mut words = vec!["plan".to_owned(), model.display().to_string()];
-        words.extend(["--chain".to_owned(), chain]);
-        words.extend(self.place.iter().cloned());
-        words.extend(options.iter().map(|o| (*o).to_owned()));
+        let mut make = onbeat(context, "plan");
+        make.arg(model).args(["--chain", &chain]);
+        make.args(&self.place).args(options);
         for (topic, node) in self.inputs {
-            words.extend(["--throttle".to_owned(), format!("{topic}@{node}")]);
+            make.args(["--throttle", &format!("{topic}@{node}")]);
         }
-        words.extend(["-o".to_owned(), plan.display().to_string()]);
-        onbeat(context, &words, &[0], 60).map(|_| ())
+        make.arg("-o").arg(plan);
+        run(context, make, "onbeat plan", (&[0], 60)).map(drop)
     }
 
     /// The same as a plan, with all servers' threads as normal ones.
-    pub fn without_priorities(plan: &Path) -> Result<(), LabError> {
-        let fault = |e: &dyn std::fmt::Display| LabError::unexpected(plan.display().to_string(), e);
+    pub fn without_priorities(plan: &Path) -> Result<()> {
+        let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;
         let mut changed = onbeat_plan::file::read(&text).map_err(|e| fault(&e))?;
         changed.servers.iter_mut().for_each(|s| s.priority = 0);

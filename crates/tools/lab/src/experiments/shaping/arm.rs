@@ -1,16 +1,16 @@
 //! Arms: an application under a plan, run in turns with others.
 
-use super::app::{load, onbeat, App};
-use super::floor::{Beside, Floor};
+use super::app::{self, load, onbeat, App};
 use super::listener::Listener;
 use super::results::ArmResults;
+use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError, Raw};
+use crate::frame::{Context, LabError, Raw, Result};
 use crate::measure::arms::schedule;
+use crate::measure::floor::{Beside, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Miss rates that are tried, one after the other, until the profile carries one: few starts whose
 /// executions depend on one another count as few independent executions.
@@ -44,7 +44,7 @@ impl<'a> Arm<'a> {
         report: &mut Report,
         (profile, plan): (&Path, &Path),
         (name, words): (&str, &[&str]),
-    ) -> Result<Arm<'a>, LabError> {
+    ) -> Result<Arm<'a>> {
         let mut made = app.plan(context, profile, plan, words);
         if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
             let refused = format!("{}: {name}: {error}", app.name);
@@ -70,22 +70,16 @@ impl<'a> Arm<'a> {
     }
 
     /// An arm under a plan that was made from a profile.
-    pub fn of(
-        app: &'a App,
-        profile: &Path,
-        name: &str,
-        plan: PathBuf,
-    ) -> Result<Arm<'a>, LabError> {
+    pub fn of(app: &'a App, profile: &Path, name: &str, plan: PathBuf) -> Result<Arm<'a>> {
         let executions = app.chain_of(&load(profile)?)?.figures.executions;
         Arm::new(name, app, plan, executions)
     }
 
     /// An arm under a plan, with what that promises. Without a miss rate the longest of the profile's
     /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
-    fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>, LabError> {
+    fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
-        let read = onbeat_plan::file::read(&text)
-            .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+        let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
         // Where a shaper holds the output, the unshaped latency of each execution is known. With LET
         // an output waits for the end of its period: that is no band behind the worst case.
         let mut outputs = read.outputs.iter();
@@ -125,7 +119,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Every arm once in each round.
-    pub fn even(executions: u64, rounds: usize) -> Turns {
+    pub fn even((executions, rounds): (u64, usize)) -> Turns {
         Turns {
             executions,
             rounds,
@@ -167,7 +161,7 @@ pub(super) fn run(
     file: &str,
     arms: &[Arm<'_>],
     turns: Turns,
-) -> Result<Vec<ArmResults>, LabError> {
+) -> Result<Vec<ArmResults>> {
     let mut results: Vec<ArmResults> = arms.iter().map(|_| ArmResults::default()).collect();
     let mut raw = context.raw(
         &format!("{file}.csv"),
@@ -204,6 +198,11 @@ pub(super) fn run(
 }
 
 impl Arm<'_> {
+    /// Its name as a part of names of figures.
+    pub fn id(&self) -> String {
+        self.name.replace([' ', '%', ',', ':'], "_").to_lowercase()
+    }
+
     /// Whether it is held to the targets.
     pub fn is_judged(&self) -> bool {
         self.is_one_band || self.keeps_average
@@ -217,24 +216,23 @@ impl Arm<'_> {
         file: &str,
         title: &str,
         executions: u64,
-    ) -> Result<Result<Reported, String>, LabError> {
+    ) -> Result<Result<Reported, String>> {
         let seconds = (executions * self.app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
-        context.step(title, Duration::from_secs(limit + 60));
+        context.step(title, limit + 60);
         let samples = context.dir().join(format!("{file}.samples.new"));
-        let mut words: Vec<String> = vec!["shape".into(), self.plan.display().to_string()];
-        words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
-        words.extend(["--samples".into(), samples.display().to_string()]);
-        words.extend(self.options.iter().map(|o| (*o).to_owned()));
-        words.push("--".into());
-        words.extend(self.app.command.iter().cloned());
+        let mut shape = onbeat(context, "shape");
+        shape.arg(&self.plan);
+        shape.args(["--verify", &format!("{seconds}s"), "--json"]);
+        shape.arg("--samples").arg(&samples).args(self.options);
+        shape.arg("--").args(&self.app.command);
         let beside = Beside::start(context);
         let mut listener = match &self.app.listener {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
         };
         // The application is stopped before its end, and a promise may be broken.
-        let said = onbeat(context, &words, &[0, 1, 5, 130], limit);
+        let said = app::run(context, shape, "onbeat shape", (&[0, 1, 5, 130], limit));
         let mut floor = Floor::default();
         if let Some(beside) = beside {
             beside.end(&mut floor);
@@ -250,9 +248,7 @@ impl Arm<'_> {
         };
         let said =
             serde_json::from_str(&said).map_err(|e| LabError::unexpected("onbeat shape", e))?;
-        let text =
-            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
-        let _ = std::fs::remove_file(&samples);
+        let text = files::take_text(&samples)?;
         Ok(Ok(Reported {
             said,
             samples: text,
@@ -264,7 +260,7 @@ impl Arm<'_> {
 
 impl ArmResults {
     /// Adds a run; writes its executions behind a label.
-    fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<(), LabError> {
+    fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<()> {
         let starts = self.add_samples(&reported.samples, label, raw)?;
         let first = starts.first().copied().unwrap_or(u64::MAX);
         let shaped = first..=starts.last().copied().unwrap_or(0);
@@ -289,7 +285,7 @@ impl ArmResults {
     }
 
     /// Adds the executions of a run; returns the start of each, ns.
-    fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>, LabError> {
+    fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>> {
         let mut starts = Vec::new();
         for (number, line) in csv.lines().skip(1).enumerate() {
             let cells: Vec<&str> = line.split(',').collect();
@@ -342,7 +338,7 @@ mod tests {
             let counted: Vec<usize> = order.iter().filter(|t| t.1 == arm).map(|t| t.0).collect();
             assert_eq!(counted, (0..runs).collect::<Vec<_>>(), "arm {arm}");
         }
-        let even = Turns::even(10, 2).order(3, &mut Rng::new(1));
+        let even = Turns::even((10, 2)).order(3, &mut Rng::new(1));
         assert_eq!(even.len(), 6);
     }
 }

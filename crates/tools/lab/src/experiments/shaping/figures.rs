@@ -2,7 +2,8 @@
 
 use super::arm::Arm;
 use super::results::ArmResults;
-use crate::frame::{Context, LabError};
+use crate::frame::report::number;
+use crate::frame::{Context, Result};
 use crate::plot;
 
 /// Latencies of an arm, ms.
@@ -11,15 +12,23 @@ pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 /// More arms than this cannot be distinguished in one plot.
 const OVERLAID: usize = 3;
 
+/// A value of the thesis; nothing where it has none.
+pub(super) fn or_blank(value: f64) -> String {
+    if value.is_nan() {
+        String::new()
+    } else {
+        number(value)
+    }
+}
+
 /// Latency over executions, an arm beside the other.
 pub(super) fn plot(
     context: &mut Context,
-    file: &str,
-    title: &str,
+    (file, title): (&str, &str),
     arms: &[Arm<'_>],
     results: &[ArmResults],
     latencies: Latencies,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let series: Vec<(String, Vec<(f64, f64)>)> = arms
         .iter()
         .zip(results)

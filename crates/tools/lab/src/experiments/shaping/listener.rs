@@ -2,7 +2,8 @@
 
 use super::app::DOMAIN;
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::files;
+use crate::frame::{Context, LabError, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,11 +14,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn start(
-        context: &Context,
-        stage: &Path,
-        topic: &str,
-    ) -> Result<Listener, LabError> {
+    pub(super) fn start(context: &Context, stage: &Path, topic: &str) -> Result<Listener> {
         let log = context.dir().join("heard.new");
         let mut command = Command::new(stage);
         command
@@ -31,13 +28,11 @@ impl Listener {
     }
 
     /// Ends it; start of the first callback and arrival of each item, CLOCK_MONOTONIC ns.
-    pub(super) fn heard(&mut self) -> Result<Vec<(u64, u64)>, LabError> {
+    pub(super) fn heard(&mut self) -> Result<Vec<(u64, u64)>> {
         self.child
             .end(libc::SIGTERM)
             .map_err(|e| LabError::program("the listener", e))?;
-        let text =
-            std::fs::read_to_string(&self.log).map_err(LabError::file("reading", &self.log))?;
-        let _ = std::fs::remove_file(&self.log);
+        let text = files::take_text(&self.log)?;
         let item = |line: &str| {
             let mut cells = line.split(',').skip(1).map(|c| c.parse().ok());
             Some((cells.next()??, cells.next()??))

@@ -8,7 +8,6 @@
 mod app;
 mod arm;
 mod figures;
-pub(super) mod floor;
 mod listener;
 mod parking;
 mod results;
@@ -16,11 +15,12 @@ mod synthetic;
 mod targets;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Extra, Result};
+use crate::measure::floor;
 use std::path::PathBuf;
 
 /// A part adds its tables and figures to the report.
-type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<(), LabError>;
+type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<()>;
 
 /// Profiles of this run that several parts plan from.
 #[derive(Default)]
@@ -30,55 +30,40 @@ struct Profiles {
 }
 
 /// The experiment.
-pub struct Shaping;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "shaping",
+    about:
+        "latency and jitter of chains under a plan (thesis, Tables 4.1 to 4.5, Figures 4.7 to 4.10)",
+    parts: &[
+        "motivation",
+        "parking",
+        "async",
+        "let",
+        "parking-let",
+        "dag",
+        "overshoot",
+    ],
+    takes: &[Extra::Long],
+    run,
+};
 
-impl Experiment for Shaping {
-    fn name(&self) -> &'static str {
-        "shaping"
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    floor::measure(context, &mut report)?;
+    let parts: [(&str, Part); 7] = [
+        ("motivation", synthetic::motivation),
+        ("parking", parking::parking),
+        ("async", synthetic::asynchronous),
+        ("let", synthetic::logical),
+        ("parking-let", parking::logical),
+        ("dag", synthetic::dag),
+        ("overshoot", synthetic::overshoot),
+    ];
+    let mut profiles = Profiles::default();
+    for (name, part) in parts {
+        context.part(&mut report, (name, name), |context, report| {
+            part(context, report, &mut profiles)
+        });
     }
-
-    fn about(&self) -> &'static str {
-        "latency and jitter of chains under a plan (thesis, Tables 4.1 to 4.5, Figures 4.7 to 4.10)"
-    }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &[
-            "motivation",
-            "parking",
-            "async",
-            "let",
-            "parking-let",
-            "dag",
-            "overshoot",
-        ]
-    }
-
-    fn takes_long(&self) -> bool {
-        true
-    }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        floor::measure(context, &mut report)?;
-        let parts: [(&str, Part); 7] = [
-            ("motivation", synthetic::motivation),
-            ("parking", parking::parking),
-            ("async", synthetic::asynchronous),
-            ("let", synthetic::logical),
-            ("parking-let", parking::logical),
-            ("dag", synthetic::dag),
-            ("overshoot", synthetic::overshoot),
-        ];
-        let mut profiles = Profiles::default();
-        for (name, part) in parts {
-            if !context.wants(name) {
-                continue;
-            }
-            // One part that cannot be done does not take the others' figures with it.
-            if let Err(error) = part(context, &mut report, &mut profiles) {
-                report.skip(name, error);
-            }
-        }
-        Ok(report)
-    }
+    Ok(report)
 }

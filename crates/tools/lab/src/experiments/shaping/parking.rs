@@ -3,13 +3,13 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::figures;
+use super::figures::{self, or_blank};
 use super::results::ArmResults;
 use super::synthetic;
 use super::targets;
 use super::Profiles;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use std::path::Path;
 
 /// Table 4.2: callback and its measured worst case, ms.
@@ -97,11 +97,7 @@ impl Measured {
     }
 }
 
-pub(super) fn parking(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
+pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (300, 2), (40, 1));
     // Arms and profile see the same part of the drive, because the amount of computation varies along it.
     let app = app::parking(context, 36)?;
@@ -124,14 +120,16 @@ pub(super) fn parking(
     let all = arm::run(context, report, "parking", &arms, turns)?;
     figures::plot(
         context,
-        "figure-4.9.svg",
-        "Latency of the parking chain under different plans (Figure 4.9)",
+        (
+            "figure-4.9.svg",
+            "Latency of the parking chain under different plans (Figure 4.9)",
+        ),
         &arms,
         &all,
         |r| &r.latency_ms,
     )?;
     for (arm, result) in arms.iter().zip(&all).filter(|(arm, _)| arm.is_judged()) {
-        let file = arm.name.replace([' ', '%'], "_").to_lowercase();
+        let file = arm.id();
         targets::figures(report, &format!("parking.{file}"), arm, result);
     }
     let file = |name: &str| TABLE_4_4.iter().find(|t| t.0 == name).map(|t| t.1);
@@ -149,12 +147,8 @@ pub(super) fn parking(
 }
 
 /// The chain under logical execution time, beside one band: the second row of Table 4.5.
-pub(super) fn logical(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (40, 1));
+pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (40, 1)));
     let app = app::parking(context, 36)?;
     let (seconds, starts) = context.pick_of_three((27, 6), (5, 8), (5, 1));
     let profile = app.profile(context, seconds, starts)?;
@@ -164,7 +158,6 @@ pub(super) fn logical(
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
     let arms = synthetic::arms(context, report, &app, &profile, &list);
-    let turns = Turns::even(executions, rounds);
     let results = arm::run(context, report, "parking-let", &arms, turns)?;
     let title = "Logical execution time: the parking chain, ms (thesis, Table 4.5)";
     // What is not in the thesis's table: jitter, and LET per callback, which failed there.
@@ -186,11 +179,11 @@ fn plans<'a>(
     report: &mut Report,
     app: &'a App,
     profile: &Path,
-) -> Result<Vec<Arm<'a>>, LabError> {
+) -> Result<Vec<Arm<'a>>> {
     let mut arms = Vec::new();
     let mut slots = Table::new(
         "Reserved time slots of the parking chain, ms (thesis, Table 4.3)",
-        &["config.", "server", "slots"],
+        "config. | server | slots",
     );
     for (name, file, words, _) in TABLE_4_4 {
         // What is held to a target, and the arm that it is compared with.
@@ -221,18 +214,8 @@ fn plans<'a>(
 fn table_4_4(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The parking chain under different plans, ms (thesis, Table 4.4)",
-        &[
-            "config.",
-            "avg",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "per band",
-            "in slot %",
-            "thesis avg",
-            "max",
-            "jitter",
-        ],
+        "config. | avg | max | jitter | p0.5-p99.5 | per band | in slot % | thesis avg | \
+max | jitter",
     );
     for (file, name, result) in &measured.0 {
         let Some((.., paper)) = TABLE_4_4.iter().find(|t| t.1 == *file) else {
@@ -254,7 +237,7 @@ fn table_4_4(report: &mut Report, measured: &Measured) {
         } else {
             format!("{:.2}", result.inside() * 100.0)
         });
-        row.extend(paper.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        row.extend(paper.map(or_blank));
         table.row(row);
         for (what, value, theirs) in [
             ("average", average, paper[0]),
@@ -263,13 +246,10 @@ fn table_4_4(report: &mut Report, measured: &Measured) {
         ] {
             let figure = Figure::new(format!("parking.{file}.{what}"), value, "ms")
                 .samples(result.latency_ms.len() as u64);
-            report.figure(if theirs.is_nan() {
-                figure
-            } else {
-                figure.baseline(theirs, "thesis, Table 4.4")
-            });
+            let theirs = (!theirs.is_nan()).then_some(theirs);
+            report.figure(figure.baseline(theirs, "thesis, Table 4.4"));
         }
-        report.figure(Figure::new(format!("parking.{file}.jitter"), jitter, "ms"));
+        report.value(format!("parking.{file}.jitter"), jitter, "ms");
     }
     report.tables.push(table);
 }
@@ -280,11 +260,11 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
         return;
     };
     if let Some(normal) = measured.find("normal") {
-        report.figure(Figure::new(
+        report.value(
             "shaping.jitter_ratio_to_normal_threads",
             normal.jitter_ms() / one.jitter_ms().max(1e-6),
             "1",
-        ));
+        );
     }
     let Some(base) = measured.find("fifo") else {
         return;
@@ -294,7 +274,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
         Figure::new("shaping.jitter_ratio", ratio, "1").baseline(259.0, "thesis, Table 4.4"),
     );
     let ratio = base.full_jitter_ms() / one.full_jitter_ms().max(1e-6);
-    report.figure(Figure::new("shaping.full_jitter_ratio", ratio, "1"));
+    report.value("shaping.full_jitter_ratio", ratio, "1");
     let one_worst = one.sorted().quantile(1.0);
     let worst = one_worst / base.sorted().quantile(1.0) - 1.0;
     report.figure(
@@ -302,7 +282,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     );
     // The profile ran at SCHED_FIFO too, and its worst case determines the slot.
     let added = (one_worst / profiled_ms - 1.0) * 100.0;
-    report.figure(Figure::new("shaping.worst_added_to_profile", added, "%"));
+    report.value("shaping.worst_added_to_profile", added, "%");
     if let Some(three) = measured.find("three_bands") {
         let added = three.sorted().mean() / base.sorted().mean() - 1.0;
         report.figure(
@@ -316,9 +296,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The same executions, unshaped (output ready) and shaped (output left), ms",
-        &[
-            "config.", "avg", "shaped", "max", "shaped", "jitter", "shaped", "ratio",
-        ],
+        "config. | avg | shaped | max | shaped | jitter | shaped | ratio",
     );
     for (file, name, result) in &measured.0 {
         let (jitter, average, worst) = result.unshaped_ms();
@@ -344,9 +322,9 @@ fn same_executions(report: &mut Report, measured: &Measured) {
         table.row(row);
         let added = |p: (f64, f64)| (p.1 / p.0.max(1e-6) - 1.0) * 100.0;
         let name = |what: &str| format!("parking.{file}.{what}");
-        report.figure(Figure::new(name("average_added"), added(pairs[0]), "%"));
-        report.figure(Figure::new(name("worst_added"), added(pairs[1]), "%"));
-        report.figure(Figure::new(name("unshaped_jitter_ratio"), ratio, "1"));
+        report.value(name("average_added"), added(pairs[0]), "%");
+        report.value(name("worst_added"), added(pairs[1]), "%");
+        report.value(name("unshaped_jitter_ratio"), ratio, "1");
     }
     report.tables.push(table);
 }
@@ -354,7 +332,7 @@ fn same_executions(report: &mut Report, measured: &Measured) {
 fn worst_cases(report: &mut Report, model: &onbeat_document::Model) {
     let mut table = Table::new(
         "Measured worst-case execution times in the parking chain, ms (thesis, Table 4.2)",
-        &["node", "mWCET", "thesis"],
+        "node | mWCET | thesis",
     );
     for (node, paper) in TABLE_4_2 {
         let of_node = model.callbacks.iter().filter(|c| c.node.ends_with(node));

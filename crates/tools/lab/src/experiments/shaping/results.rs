@@ -1,6 +1,6 @@
 //! Results of an arm: latencies, bands, and what is computed from them.
 
-use super::floor::Floor;
+use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 
 /// The measurements of an arm over all its runs.

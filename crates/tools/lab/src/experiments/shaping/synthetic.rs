@@ -2,12 +2,13 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::figures;
+use super::figures::{self, or_blank};
 use super::results::ArmResults;
 use super::targets;
 use super::Profiles;
-use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::files;
+use crate::frame::report::{number, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
 
@@ -23,10 +24,9 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
 /// Names and slots of a plan's servers, as text.
-pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
-    let text = std::fs::read_to_string(plan).map_err(LabError::file("reading", plan))?;
-    let plan = onbeat_plan::file::read(text.as_bytes())
-        .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
+    let text = files::text(plan)?;
+    let plan = onbeat_plan::file::read(text.as_bytes()).map_err(|e| LabError::in_file(plan, e))?;
     let list = |s: &onbeat_plan::schema::Server| {
         let slots: Vec<String> = s
             .slots_ms
@@ -71,7 +71,7 @@ pub(super) fn arms<'a>(
 fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResults]) {
     for (arm, result) in arms.iter().zip(results) {
         if arm.is_judged() {
-            let file = arm.name.replace([' ', ','], "_").to_lowercase();
+            let file = arm.id();
             targets::figures(report, &format!("{part}.{file}"), arm, result);
         }
     }
@@ -79,7 +79,7 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
 
 /// The profile of a chain with a cycle of 100 ms. A short run has one for all of its parts: at a
 /// SCHED_FIFO priority nodes do not meet what interferes with them at a normal one.
-fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf, LabError> {
+fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf> {
     let (seconds, starts) = context.pick_of_three((50, 5), (12, 5), (8, 1));
     if context.pick_of_three(true, false, false) {
         return app.profile(context, seconds, starts);
@@ -97,20 +97,12 @@ pub(super) fn motivation(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (30, 1));
+) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (30, 1)));
     let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
-        &[
-            "load",
-            "arm",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "thesis max",
-            "jitter",
-        ],
+        "load | arm | max | jitter | p0.5-p99.5 | thesis max | jitter",
     );
     for (load, max, jitter) in loads.iter().map(|&i| TABLE_4_1[i]) {
         let name = format!("motivation-{load}");
@@ -129,13 +121,7 @@ pub(super) fn motivation(
         let mut list = list.to_vec();
         list.retain(|arm| context.pick_of_three(true, usual(arm.0), true));
         let arms = arms(context, report, &app, &profile, &list);
-        let results = arm::run(
-            context,
-            report,
-            &name,
-            &arms,
-            Turns::even(executions, rounds),
-        )?;
+        let results = arm::run(context, report, &name, &arms, turns)?;
         targets(report, &name, &arms, &results);
         for (arm, result) in arms.iter().zip(&results) {
             let paper = match arm.name.as_str() {
@@ -150,17 +136,13 @@ pub(super) fn motivation(
             );
             row.extend(paper);
             table.row(row);
-            let file = arm.name.replace(' ', "_").to_lowercase();
-            report.figure(Figure::new(
-                format!("motivation.{load}.{file}.max"),
-                longest,
-                "ms",
-            ));
-            report.figure(Figure::new(
+            let file = arm.id();
+            report.value(format!("motivation.{load}.{file}.max"), longest, "ms");
+            report.value(
                 format!("motivation.{load}.{file}.jitter"),
                 result.full_jitter_ms(),
                 "ms",
-            ));
+            );
         }
     }
     report.tables.push(table);
@@ -177,17 +159,7 @@ pub(super) fn beside(
 ) {
     let mut table = Table::new(
         title,
-        &[
-            "arm",
-            "executions",
-            "avg",
-            "max",
-            "jitter",
-            "p0.5-p99.5",
-            "in slot %",
-            "thesis max",
-            "jitter",
-        ],
+        "arm | executions | avg | max | jitter | p0.5-p99.5 | in slot % | thesis max | jitter",
     );
     for (i, (arm, result)) in arms.iter().zip(results).enumerate() {
         let sorted = result.sorted();
@@ -206,19 +178,17 @@ pub(super) fn beside(
         } else {
             format!("{:.2}", result.inside() * 100.0)
         });
-        let theirs = paper
-            .get(i)
-            .map(|p| p.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        let theirs = paper.get(i).map(|p| p.map(or_blank));
         row.extend(theirs.unwrap_or_default());
         table.row(row);
-        let file = arm.name.replace([' ', ':'], "_").to_lowercase();
+        let file = arm.id();
         for (what, value) in [
             ("average", sorted.mean()),
             ("max", sorted.quantile(1.0)),
             ("full_jitter", result.full_jitter_ms()),
             ("jitter", result.jitter_ms()),
         ] {
-            report.figure(Figure::new(format!("{part}.{file}.{what}"), value, "ms"));
+            report.value(format!("{part}.{file}.{what}"), value, "ms");
         }
     }
     report.tables.push(table);
@@ -229,8 +199,8 @@ pub(super) fn asynchronous(
     context: &mut Context,
     report: &mut Report,
     _: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (150, 1), (40, 1));
+) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 3), (150, 1), (40, 1)));
     let mut words = interference("2", "10");
     words.push("--async-last");
     let mut app = app::synthetic(context, "async", "chain", &words)?;
@@ -254,20 +224,14 @@ pub(super) fn asynchronous(
             ..hard
         });
     }
-    let results = arm::run(
-        context,
-        report,
-        "async",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "async", &arms, turns)?;
     targets(report, "async", &arms, &results);
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
         "The same chain, as a subscriber outside sees it, ms",
-        &["arm", "items", "avg", "max", "jitter", "p0.5-p99.5"],
+        "arm | items | avg | max | jitter | p0.5-p99.5",
     );
     for (arm, result) in arms.iter().zip(&results) {
         let heard = Sorted::new(result.heard_ms.iter().copied());
@@ -281,18 +245,20 @@ pub(super) fn asynchronous(
         ];
         row.extend(values.map(|v| format!("{v:.3}")));
         table.row(row);
-        let file = arm.name.replace(' ', "_").to_lowercase();
-        report.figure(Figure::new(
+        let file = arm.id();
+        report.value(
             format!("async.{file}.heard_jitter"),
             half(0.995, 0.005),
             "ms",
-        ));
+        );
     }
     report.tables.push(table);
     figures::plot(
         context,
-        "figure-4.8.svg",
-        "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
+        (
+            "figure-4.8.svg",
+            "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
+        ),
         &arms,
         &results,
         |o| &o.heard_ms,
@@ -304,8 +270,8 @@ pub(super) fn logical(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (100, 1), (40, 1));
+) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 3), (100, 1), (40, 1)));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
     let profile = profile(context, &app, profiles)?;
     let list: [(&str, &[&str]); 3] = [
@@ -316,13 +282,7 @@ pub(super) fn logical(
     // Other parts have one band of the same chain.
     let first = context.pick_of_three(0, 1, 0);
     let arms = arms(context, report, &app, &profile, &list[first..]);
-    let results = arm::run(
-        context,
-        report,
-        "let",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "let", &arms, turns)?;
     targets(report, "let", &arms, &results);
     let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
@@ -331,12 +291,8 @@ pub(super) fn logical(
 }
 
 /// The graph of 18 callbacks on two CPUs (section 4.5.4).
-pub(super) fn dag(
-    context: &mut Context,
-    report: &mut Report,
-    _: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (60, 1), (20, 1));
+pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 2), (60, 1), (20, 1)));
     let app = app::synthetic(context, "dag", "dag", &[])?;
     let (seconds, starts) = context.pick_of_three((120, 4), (18, 5), (20, 1));
     let profile = app.profile(context, seconds, starts)?;
@@ -352,13 +308,7 @@ pub(super) fn dag(
     ];
     let first = context.pick_of_three(0, 1, 0);
     let arms = arms(context, report, &app, &profile, &list[first..]);
-    let results = arm::run(
-        context,
-        report,
-        "dag",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "dag", &arms, turns)?;
     targets(report, "dag", &arms, &results);
     let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
     beside(
@@ -371,8 +321,7 @@ pub(super) fn dag(
     );
     figures::plot(
         context,
-        "figure-4.10.svg",
-        "Latency of the graph (Figure 4.10)",
+        ("figure-4.10.svg", "Latency of the graph (Figure 4.10)"),
         &arms,
         &results,
         |o| &o.latency_ms,
@@ -384,8 +333,8 @@ pub(super) fn overshoot(
     context: &mut Context,
     report: &mut Report,
     profiles: &mut Profiles,
-) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (80, 1), (60, 1));
+) -> Result<()> {
+    let turns = Turns::even(context.pick_of_three((500, 3), (80, 1), (60, 1)));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
     let profile = profile(context, &calm, profiles)?;
     let app = app::synthetic(
@@ -394,47 +343,16 @@ pub(super) fn overshoot(
         "chain",
         &["--over-every", "20", "--over", "70"],
     )?;
-    let list: [(&str, &[&str]); 3] = [
-        (
-            "carry",
-            &[
-                "--strategy",
-                "bands",
-                "--bands",
-                "1",
-                "--overshoot",
-                "carry",
-            ],
-        ),
-        (
-            "drop",
-            &["--strategy", "bands", "--bands", "1", "--overshoot", "drop"],
-        ),
-        (
-            "stop",
-            &["--strategy", "bands", "--bands", "1", "--overshoot", "stop"],
-        ),
-    ];
+    let words = ["carry", "drop", "stop"].map(|policy| {
+        let always = ["--strategy", "bands", "--bands", "1", "--overshoot"];
+        (policy, [&always[..], &[policy]].concat())
+    });
+    let list: Vec<(&str, &[&str])> = words.iter().map(|(name, w)| (*name, &w[..])).collect();
     let arms = arms(context, report, &app, &profile, &list);
-    let results = arm::run(
-        context,
-        report,
-        "overshoot",
-        &arms,
-        Turns::even(executions, rounds),
-    )?;
+    let results = arm::run(context, report, "overshoot", &arms, turns)?;
     let mut table = Table::new(
         "One output in 20 comes too late for its slot",
-        &[
-            "policy",
-            "outputs",
-            "late",
-            "discarded",
-            "in slot %",
-            "max, ms",
-            "late max",
-            "p0.5-p99.5, ms",
-        ],
+        "policy | outputs | late | discarded | in slot % | max, ms | late max | p0.5-p99.5, ms",
     );
     for (arm, result) in arms.iter().zip(&results) {
         table.row([
@@ -448,23 +366,18 @@ pub(super) fn overshoot(
             format!("{:.3}", result.jitter_ms()),
         ]);
         let inside = result.inside() * 100.0;
-        report.figure(Figure::new(
-            format!("overshoot.{}.in_slot", arm.name),
-            inside,
-            "%",
-        ));
-        report.figure(Figure::new(
+        report.value(format!("overshoot.{}.in_slot", arm.name), inside, "%");
+        report.value(
             format!("overshoot.{}.late", arm.name),
             result.late as f64,
             "1",
-        ));
+        );
         targets::late(report, &arm.name, result, 2);
     }
     report.tables.push(table);
     figures::plot(
         context,
-        "overshoot.svg",
-        "Overruns under each policy",
+        ("overshoot.svg", "Overruns under each policy"),
         &arms,
         &results,
         |o| &o.latency_ms,

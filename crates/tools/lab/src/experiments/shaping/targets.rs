@@ -1,9 +1,9 @@
 //! The promises of shaping, each beside its target (issue of the second step, section 3).
 
 use super::arm::Arm;
-use super::floor;
 use super::results::ArmResults;
-use crate::frame::report::{Figure, Report, Target};
+use crate::frame::report::{Figure, Report};
+use crate::measure::floor;
 
 /// One band's jitter, of the same executions' unshaped one.
 const JITTER_PART: f64 = 250.0;
@@ -31,14 +31,14 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
         let floor_ms = result.floor.quantile_ms(0.99).unwrap_or(0.0);
         let limit = (unshaped_jitter / JITTER_PART).max(FLOORS * floor_ms);
         let jitter = Figure::new(name("jitter"), result.jitter_ms(), "ms");
-        report.figure(jitter.target(Target::AtMost(limit)).samples(count));
+        report.figure(jitter.at_most(limit).samples(count));
         let ratio = unshaped_jitter / result.jitter_ms().max(1e-6);
-        report.figure(Figure::new(name("jitter_ratio"), ratio, "1"));
+        report.value(name("jitter_ratio"), ratio, "1");
     }
     let worst = add(unshaped_worst, sorted.quantile(1.0));
     report.figure(
         Figure::new(name("worst_added"), worst, "%")
-            .target(Target::AtMost(WORST_ADDED))
+            .at_most(WORST_ADDED)
             .samples(count),
     );
     let average = Figure::new(
@@ -47,21 +47,21 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
         "%",
     );
     report.figure(match arm.keeps_average {
-        true => average.target(Target::AtMost(AVERAGE_ADDED)).samples(count),
+        true => average.at_most(AVERAGE_ADDED).samples(count),
         false => average,
     });
     let promised = (1.0 - arm.miss_rate) * 100.0;
     let inside = Figure::new(name("in_slot"), result.inside() * 100.0, "%");
-    report.figure(inside.target(Target::AtLeast(promised)).samples(count));
+    report.figure(inside.at_least(promised).samples(count));
     report.figure(Figure::new(name("late"), result.late as f64, "1").samples(count));
     let limit = OUTSIDE_MS.max(result.floor.quantile_ms(0.999).unwrap_or(0.0));
     let outside = result.outside_ms.iter().copied().fold(0.0, f64::max);
     let outside = Figure::new(name("outside_slot_p999"), outside, "ms");
-    report.figure(outside.target(Target::AtMost(limit)));
+    report.figure(outside.at_most(limit));
     let most = |of: fn(&(f64, f64)) -> f64| result.cpu.iter().map(of).fold(0.0, f64::max);
     let all = Figure::new(name("cpu"), most(|c| c.0 + c.1), "%");
-    report.figure(all.target(Target::AtMost(CPU)));
-    report.figure(Figure::new(name("cpu_without_shaper"), most(|c| c.0), "%"));
+    report.figure(all.at_most(CPU));
+    report.value(name("cpu_without_shaper"), most(|c| c.0), "%");
     floor::figures(report, &name("cyclictest"), &result.floor);
     late(report, &arm.name, result, TOLD);
 }

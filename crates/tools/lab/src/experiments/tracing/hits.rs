@@ -1,20 +1,19 @@
 //! What one probe hit costs, by the instruction it sits on, with and without the placement logic.
 
 use crate::frame::children::Guarded;
-use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, range, Figure, Report, Table};
+use crate::frame::{Context, Estimate, LabError, Result};
 use crate::measure::arms::{interleave, ArmSamples};
-use crate::measure::stats::{mean, Estimate};
+use crate::measure::stats::mean;
 use crate::measure::uprobe::Uprobe;
 use crate::measure::{native, ros};
-use crate::plot::{bars, Bar};
+use crate::plot::bars;
 use onbeat_record::elf::Symbols;
 use onbeat_record::placement::{place, Place, Placement};
 use onbeat_record::probes::{Distribution, Library, PROBES};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../native/hits.c");
 
@@ -48,11 +47,7 @@ struct Callee {
 }
 
 impl Callee {
-    fn start(
-        context: &Context,
-        program: &Path,
-        library: Option<(&Path, &str)>,
-    ) -> Result<Self, LabError> {
+    fn start(context: &Context, program: &Path, library: Option<(&Path, &str)>) -> Result<Self> {
         let mut command = Command::new(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some((file, loader_path)) = library {
@@ -74,7 +69,7 @@ impl Callee {
     }
 
     /// Time per call of a function, ns.
-    fn call(&mut self, function: &str, calls: u64) -> Result<f64, LabError> {
+    fn call(&mut self, function: &str, calls: u64) -> Result<f64> {
         let mut answer = String::new();
         writeln!(self.input, "{function} {calls}")
             .and_then(|()| self.input.flush())
@@ -98,7 +93,7 @@ fn run_spots(
     spots: &[Spot],
     rounds: usize,
     calls: u64,
-) -> Result<ArmSamples, LabError> {
+) -> Result<ArmSamples> {
     let names: Vec<&str> = spots.iter().map(|s| s.name.as_str()).collect();
     interleave(&names, rounds, &mut context.rng(purpose), |arm, _| {
         let spot = &spots[arm];
@@ -140,11 +135,8 @@ impl Costs {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabError> {
-    context.step(
-        "cost per probe hit: forms of entry blocks",
-        Duration::from_secs(900),
-    );
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
+    context.step("cost per probe hit: forms of entry blocks", 900);
     let fast_nop = fast_nop(&onbeat_proc::system::kernel_release());
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
@@ -176,15 +168,15 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
 }
 
 /// Each form without a probe, with one on its instruction, and with one where placement puts it.
-fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>, LabError> {
+fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
     })
-    .map_err(|e| LabError::unexpected(program.display().to_string(), e))?;
+    .map_err(|e| LabError::in_file(program, e))?;
     let lookup = |name: &str| {
-        symbols.get(name).ok_or_else(|| {
-            LabError::unexpected(program.display().to_string(), format!("no symbol {name}"))
-        })
+        symbols
+            .get(name)
+            .ok_or_else(|| LabError::in_file(program, format!("no symbol {name}")))
     };
     let mut spots = vec![];
     for (form, _) in FORMS {
@@ -226,12 +218,8 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
     let cost = |form: &str, kind: &str| {
         let bare = index(format!("{form}.bare"))?;
         let arm = index(format!("{form}.{kind}"))?;
-        let e = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
-        Some(Estimate {
-            value: e.value / 1000.0,
-            low: e.low / 1000.0,
-            high: e.high / 1000.0,
-        })
+        let ns = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
+        Some(ns.map(|ns| ns / 1000.0))
     };
     let of_form = |(form, title): (&'static str, &'static str)| {
         Some(FormCost {
@@ -247,53 +235,38 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
         "Cost of one probe hit, us (median over rounds; bare call deducted)",
-        &[
-            "instruction probed",
-            "there",
-            "95 % interval",
-            "with placement",
-        ],
+        "instruction probed | there | 95 % interval | with placement",
     );
     for f in forms {
-        let figure = |name: String, e: &Estimate| {
-            Figure::new(name, e.value, "us")
-                .interval(e.low, e.high)
-                .samples(rounds)
-        };
-        report.figure(figure(format!("hit.{}", f.form), &f.there));
-        if let Some(placed) = &f.placed {
+        let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
+        report.figure(figure(format!("hit.{}", f.form), f.there));
+        if let Some(placed) = f.placed {
             let name = format!("hit.{}.placed", f.form);
             report.figure(figure(name, placed).baseline(f.there.value, "probe at the entry"));
         }
         table.row([
             f.title.to_string(),
             number(f.there.value),
-            format!("{} .. {}", number(f.there.low), number(f.there.high)),
+            range((f.there.low, f.there.high)),
             f.placed.map(|p| number(p.value)).unwrap_or_default(),
         ]);
     }
     report.tables.push(table);
 }
 
-fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<(), LabError> {
-    let bar = |e: &Estimate| Bar {
-        value: e.value,
-        low: e.low,
-        high: e.high,
-    };
+fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
     let categories: Vec<String> = forms.iter().map(|f| f.form.to_string()).collect();
-    let there = forms.iter().map(|f| bar(&f.there)).collect();
+    let there = forms.iter().map(|f| f.there).collect();
     let placed = forms
         .iter()
-        .map(|f| f.placed.as_ref().map_or(Bar::plain(0.0), bar))
-        .collect();
+        .map(|f| f.placed.unwrap_or(Estimate::exact(0.0)));
     let svg = bars(
         "Cost of one probe hit by instruction",
         "us per hit",
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("with placement".into(), placed),
+            ("with placement".into(), placed.collect()),
         ],
         None,
     )?;
@@ -307,10 +280,10 @@ fn real_functions(
     distribution: &str,
     program: &Path,
     fast_nop: bool,
-) -> Result<(), LabError> {
+) -> Result<()> {
     context.step(
-        &format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
-        Duration::from_secs(900),
+        format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
+        900,
     );
     let env = context.ros_env(distribution)?;
     let library = env.join("lib/libtracetools.so");
@@ -340,7 +313,7 @@ fn function_spots(
     library: &Path,
     distribution: &str,
     fast_nop: bool,
-) -> Result<(Vec<Spot>, Vec<PlacedFunction>), LabError> {
+) -> Result<(Vec<Spot>, Vec<PlacedFunction>)> {
     let generation = generation_of(distribution);
     let wanted: Vec<&'static str> = PROBES
         .iter()
@@ -349,7 +322,7 @@ fn function_spots(
         .filter_map(|p| p.symbols.first().copied())
         .collect();
     let symbols = Symbols::read(library, false, |name| wanted.contains(&name))
-        .map_err(|e| LabError::unexpected(library.display().to_string(), e))?;
+        .map_err(|e| LabError::in_file(library, e))?;
     let mut spots = vec![];
     let mut places: Vec<(&'static str, Place)> = vec![];
     for name in wanted {
@@ -383,7 +356,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        &["function", "at the entry", "placed", "placed at", "kind"],
+        "function | at the entry | placed | placed at | kind",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);
@@ -424,7 +397,7 @@ fn table_of_placements(
     report: &mut Report,
     distribution: &str,
     fast_nop: bool,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let lib = context.ros_env(distribution)?.join("lib");
     let generation = generation_of(distribution);
     let files = [
@@ -443,7 +416,7 @@ fn table_of_placements(
         let symbols = Symbols::read(&path, false, |name| {
             rows().any(|p| p.symbols.contains(&name))
         })
-        .map_err(|e| LabError::unexpected(path.display().to_string(), e))?;
+        .map_err(|e| LabError::in_file(&path, e))?;
         for row in rows() {
             let found = row.symbols.iter().filter_map(|s| symbols.get(s));
             for function in found.take(if row.all { usize::MAX } else { 1 }) {
@@ -464,7 +437,7 @@ fn table_of_placements(
             placed_stepped.into(),
             "probes",
         )
-        .baseline(at_entry.into(), "probe at the entry")
+        .baseline(f64::from(at_entry), "probe at the entry")
         .samples(probes.into()),
     );
     Ok(())

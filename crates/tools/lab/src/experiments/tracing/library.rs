@@ -2,10 +2,10 @@
 //! and with LTTng.
 
 use super::lttng::Lttng;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, ArmSamples};
-use crate::measure::recorder::recorded;
+use crate::measure::recorder::{self, recorded};
 use crate::measure::{native, ros};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ struct Bench<'c> {
 }
 
 /// The measurement; us that an event costs with the library, where no other came just before.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
         "events",
@@ -43,7 +43,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabErr
         &ros::link_arguments(&env, &[])?,
     )?;
     let rounds = context.pick(20, 4);
-    context.step("cost of an event", Duration::from_secs(60) * rounds as u32);
+    context.step("cost of an event", 60 * rounds as u64);
     let lttng = Lttng::start(context);
     if let Err(e) = &lttng {
         report.skip("the cost of an event with LTTng", e);
@@ -74,7 +74,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64, LabErr
 
 impl Bench<'_> {
     /// The ns of an event in one run.
-    fn run(&self, arm: usize) -> Result<Vec<f64>, LabError> {
+    fn run(&self, arm: usize) -> Result<Vec<f64>> {
         let trace = self.context.dir().join("events.trace");
         let _ = std::fs::remove_dir_all(&trace);
         let session = match (&self.lttng, arm) {
@@ -134,12 +134,12 @@ impl Bench<'_> {
 }
 
 /// Publications that a recording has; what it lacks it must say.
-fn hits(trace: &Path, all: u64) -> Result<u64, LabError> {
+fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.name.contains("rmw_publish"));
     let hits: u64 = called.map(|p| p.hits).sum();
-    let lost: u64 = manifest.lost.values().flat_map(|l| l.values()).sum();
+    let lost = recorder::lost(&manifest);
     match hits + lost {
         told if told >= all => Ok(hits),
         told => Err(LabError::unexpected(
@@ -163,7 +163,7 @@ fn figures(
                 "Cost of an event for its caller (ros_trace_rmw_publish, bursts of {calls}), ns"
             ),
         },
-        &["", "median of runs", "least", "most", "events lost"],
+        "| median of runs | least | most | events lost",
     );
     let mut medians = vec![];
     let all = samples.rounds() as u64 * BURSTS * calls;
@@ -174,10 +174,7 @@ fn figures(
         table.row([name.to_string(), m, l, t, format!("{lost} of {all}")]);
         let figure = Figure::new(format!("{id}.{name}"), median, "ns");
         let figure = figure.samples(samples.rounds() as u64);
-        report.figure(match arm {
-            PRELOAD if calls > 1 => figure.target(Target::AtMost(100.0)),
-            _ => figure,
-        });
+        report.figure(figure.at_most((arm == PRELOAD && calls > 1).then_some(100.0)));
         medians.push(median);
     }
     report.tables.push(table);

@@ -2,7 +2,8 @@
 //! nodes on rcl (rcl_publish, rmw_publish, rmw_take, rcl_take).
 
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::programs::{output, quiet};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::native;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,7 +26,7 @@ impl Lttng {
     ///
     /// # Errors
     /// LTTng or its reader is not installed, or the daemon does not start.
-    pub fn start(context: &Context) -> Result<Lttng, LabError> {
+    pub fn start(context: &Context) -> Result<Lttng> {
         for program in ["lttng", "lttng-sessiond", "babeltrace2"] {
             run(&[program, "--version"])?;
         }
@@ -40,12 +41,8 @@ impl Lttng {
         let mut daemon = None;
         if !is_up() {
             let mut command = Command::new("lttng-sessiond");
-            command
-                .args(["--no-kernel", "--quiet"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped());
-            let mut child = context.spawn(&mut command)?;
+            command.args(["--no-kernel", "--quiet"]);
+            let mut child = context.spawn(quiet(&mut command))?;
             let begin = Instant::now();
             while !is_up() {
                 if !child.running() || begin.elapsed() > START {
@@ -70,7 +67,7 @@ impl Lttng {
     }
 
     /// Begins to record what nodes raise that start from now on.
-    pub fn begin(&self) -> Result<Session<'_>, LabError> {
+    pub fn begin(&self) -> Result<Session<'_>> {
         let _ = std::fs::remove_dir_all(&self.trace);
         let output = format!("--output={}", self.trace.display());
         self.lttng(&["create", &self.session, &output])?;
@@ -82,7 +79,7 @@ impl Lttng {
         Ok(session)
     }
 
-    fn lttng(&self, words: &[&str]) -> Result<String, LabError> {
+    fn lttng(&self, words: &[&str]) -> Result<String> {
         run(&[&["lttng", "--no-sessiond"], words].concat())
     }
 }
@@ -94,7 +91,7 @@ pub struct Session<'l> {
 
 impl Session<'_> {
     /// Ends it; how many publications it has.
-    pub fn end(self) -> Result<u64, LabError> {
+    pub fn end(self) -> Result<u64> {
         let trace = self.lttng.trace.clone();
         self.lttng.lttng(&["stop", &self.lttng.session])?;
         drop(self);
@@ -113,17 +110,12 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Runs a program to its end; what it writes.
-fn run(words: &[&str]) -> Result<String, LabError> {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| LabError::program(words[0], e))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().next().unwrap_or("no message");
-    Err(LabError::program(words[0], line.to_string()))
+fn run(words: &[&str]) -> Result<String> {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    output(
+        &mut command,
+        words[0],
+        "install lttng-tools and babeltrace2",
+    )
 }

@@ -7,56 +7,47 @@ mod lttng;
 mod usage;
 
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError};
+use crate::frame::{Context, Experiment, Result};
 
 /// The experiment.
-pub struct Tracing;
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "tracing",
+    about: "what recording costs: per probe hit, per message, in CPU time and in bytes (thesis, section 3.7)",
+    parts: &["hits", "library", "usage", "latency", "preload"],
+    takes: &[],
+    run,
+};
 
-impl Experiment for Tracing {
-    fn name(&self) -> &'static str {
-        "tracing"
+fn run(context: &mut Context) -> Result<Report> {
+    let mut report = Report::new();
+    // What a hit costs is needed for the CPU time of the probes too.
+    let mut costs = hits::Costs::default();
+    if context.wants("hits") || context.wants("usage") {
+        costs = hits::measure(context, &mut report).unwrap_or_else(|e| {
+            report.skip("cost per probe hit", e);
+            hits::Costs::default()
+        });
     }
-
-    fn about(&self) -> &'static str {
-        "what recording costs: per probe hit, per message, in CPU time and in bytes (thesis, section 3.7)"
+    let mut event_us = None;
+    if context.wants("library") || context.wants("usage") {
+        match library::measure(context, &mut report) {
+            Ok(us) => event_us = Some(us),
+            Err(e) => report.skip("cost of an event", e),
+        }
     }
-
-    fn parts(&self) -> &'static [&'static str] {
-        &["hits", "library", "usage", "latency", "preload"]
+    if context.wants("usage") {
+        if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement)) {
+            report.skip("CPU time and bytes on the parking demo and SYN", e);
+        }
+        let by_library = event_us.map(|us| usage::of_library(context, &mut report, us));
+        if let Some(Err(e)) = by_library {
+            report.skip("CPU time of the library on the parking demo and SYN", e);
+        }
     }
-
-    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
-        let mut report = Report::new();
-        // What a hit costs is needed for the CPU time of the probes too.
-        let mut costs = hits::Costs::default();
-        if context.wants("hits") || context.wants("usage") {
-            costs = hits::measure(context, &mut report).unwrap_or_else(|e| {
-                report.skip("cost per probe hit", e);
-                hits::Costs::default()
-            });
+    if context.wants("latency") || context.wants("preload") {
+        if let Err(e) = latency::measure(context, &mut report) {
+            report.skip("overhead on message latency", e);
         }
-        let mut event_us = None;
-        if context.wants("library") || context.wants("usage") {
-            match library::measure(context, &mut report) {
-                Ok(us) => event_us = Some(us),
-                Err(e) => report.skip("cost of an event", e),
-            }
-        }
-        if context.wants("usage") {
-            if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement))
-            {
-                report.skip("CPU time and bytes on the parking demo and SYN", e);
-            }
-            let by_library = event_us.map(|us| usage::of_library(context, &mut report, us));
-            if let Some(Err(e)) = by_library {
-                report.skip("CPU time of the library on the parking demo and SYN", e);
-            }
-        }
-        if context.wants("latency") || context.wants("preload") {
-            if let Err(e) = latency::measure(context, &mut report) {
-                report.skip("overhead on message latency", e);
-            }
-        }
-        Ok(report)
     }
+    Ok(report)
 }

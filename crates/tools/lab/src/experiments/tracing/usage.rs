@@ -2,15 +2,17 @@
 //! (the parking demo and SYN together, as in the thesis' section 3.7).
 
 use crate::frame::children::Guarded;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
-use crate::measure::recorder::{recorded, Recorded};
+use crate::frame::files;
+use crate::frame::programs::quiet;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError, Result};
+use crate::measure::recorder::{self, recorded, Recorded};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_time::clock;
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Both applications, then what they used (bash's `times` says it for all children waited for), and
@@ -37,17 +39,18 @@ pub fn measure(
     context: &mut Context,
     report: &mut Report,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     context.step(
-        &format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
-        Duration::from_secs(u64::from(seconds) + 300),
+        format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
+        u64::from(seconds) + 300,
     );
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);
     let stats = RunStats::enable()?;
-    let mut child = start(context, &[], &dir, &times, seconds)?;
+    let mut command = command(context, &[], &dir, &times, seconds)?;
+    let mut child = context.spawn(quiet(&mut command))?;
     let watched = watch(&mut child);
     drop(stats);
     let used = child
@@ -61,7 +64,7 @@ pub fn measure(
     }
     let recorded = recorded(&dir)?;
     let apps_s = app_cpu_s(&times)?;
-    let codes = std::fs::read_to_string(&times).map_err(LabError::file("reading", &times))?;
+    let codes = files::text(&times)?;
     if codes.lines().last() != Some("0 0") {
         // Their work was done all the same, and its cost counts.
         report.note(format!(
@@ -78,49 +81,39 @@ pub fn measure(
 
 /// The same applications with the library of `record --preload`, of which an event apart costs `event_us`: their number
 /// times this, without what the recorder's process and the kernel's records of context switches take.
-pub fn of_library(
-    context: &mut Context,
-    report: &mut Report,
-    event_us: f64,
-) -> Result<(), LabError> {
+pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
     let title = format!("CPU time of the library: parking demo and SYN together for {seconds} s");
-    context.step(&title, limit);
+    context.step(&title, limit.as_secs());
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
     let _ = std::fs::remove_dir_all(&dir);
-    let mut child = start(context, &["--preload"], &dir, &times, seconds)?;
-    let ended = child.wait(limit);
-    if !matches!(ended, Ok(Some(ended)) if ended.status.success()) {
-        let why = format!("it did not end well{}", child.said());
-        return Err(LabError::program("onbeat record --preload", why));
-    }
+    let mut command = command(context, &["--preload"], &dir, &times, seconds)?;
+    context.succeed(quiet(&mut command), "onbeat record --preload", limit)?;
     let manifest = recorded(&dir)?.manifest;
     let apps_s = app_cpu_s(&times)?;
-    let probes = manifest.observed.probes.iter();
-    let called = probes.filter(|p| p.placement != "tracepoint");
-    let hits: u64 = called.map(|p| p.hits).sum();
+    let hits = recorder::hits(&manifest);
     let _ = std::fs::remove_dir_all(&dir);
     let _ = std::fs::remove_file(&times);
     let share = hits as f64 * event_us / 1e6 / apps_s * 100.0;
     report.figure(
         Figure::new("usage.library", share, "% of apps")
-            .target(Target::AtMost(0.05))
+            .at_most(0.05)
             .baseline(0.3, "thesis, section 3.7")
             .samples(hits),
     );
     Ok(())
 }
 
-/// Starts the recorder with both applications.
-fn start(
+/// The recorder with both applications.
+fn command(
     context: &Context,
     words: &[&str],
     dir: &Path,
     times: &Path,
     seconds: u32,
-) -> Result<Guarded, LabError> {
+) -> Result<Command> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let (parking, syn) = (
         context.source("demos/parking/run.py")?,
@@ -136,11 +129,8 @@ fn start(
         .args([&python, &parking])
         .arg(seconds.to_string())
         .arg(&syn)
-        .arg(times)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    context.spawn(&mut command)
+        .arg(times);
+    Ok(command)
 }
 
 /// Reads what the recorder uses until it ends.
@@ -188,8 +178,8 @@ fn cpu_s_of(pid: u32) -> Option<f64> {
 }
 
 /// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.
-fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+fn app_cpu_s(file: &Path) -> Result<f64> {
+    let text = files::text(file)?;
     let seconds = |word: &str| {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
         Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
@@ -201,10 +191,7 @@ fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
         .unwrap_or_default();
     match parts {
         Some(p) if p.len() == 2 => Ok(p[0] + p[1]),
-        _ => Err(LabError::unexpected(
-            file.display().to_string(),
-            format!("'{}'", text.trim()),
-        )),
+        _ => Err(LabError::in_file(file, format!("'{}'", text.trim()))),
     }
 }
 
@@ -214,7 +201,7 @@ fn probe_table(
     report: &mut Report,
     recorded: &Recorded,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
-) -> Result<f64, LabError> {
+) -> Result<f64> {
     let manifest = &recorded.manifest;
     let observed_s = manifest.span.duration_ns as f64 / 1e9;
     let mut probes: Vec<&ProbeInfo> = manifest
@@ -227,7 +214,7 @@ fn probe_table(
     let (mut trap_s, mut unknown) = (0.0, 0u64);
     let mut table = Table::new(
         format!("Probes on the parking demo and SYN together, {observed_s:.0} s"),
-        &["probe", "placement", "hits", "traps, ms"],
+        "probe | placement | hits | traps, ms",
     );
     let mut raw = context.raw("usage.csv", "probe,library,placement,hits,trap_us_per_hit")?;
     for p in &probes {
@@ -262,14 +249,10 @@ fn probe_table(
 }
 
 /// Runs and time by BPF program.
-fn program_table(
-    context: &mut Context,
-    report: &mut Report,
-    watched: &Watched,
-) -> Result<(), LabError> {
+fn program_table(context: &mut Context, report: &mut Report, watched: &Watched) -> Result<()> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
-        &["program", "runs", "ns per run", "ms"],
+        "program | runs | ns per run | ms",
     );
     let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
     programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));
@@ -303,13 +286,13 @@ fn figures(
     watched: &Watched,
     apps_s: f64,
     trap_s: f64,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let manifest = &recorded.manifest;
     let observed_s = manifest.span.duration_ns as f64 / 1e9;
     let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
     let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
     let share = |s: f64| s / apps_s * 100.0;
-    report.figure(Figure::new("usage.apps_cpu", apps_s / observed_s, "cores"));
+    report.value("usage.apps_cpu", apps_s / observed_s, "cores");
     report.figure(
         Figure::new("usage.probes_bpf", share(bpf_s), "% of apps")
             .baseline(0.3, "thesis, section 3.7")
@@ -325,15 +308,13 @@ fn figures(
             share(bpf_s + trap_s),
             "% of apps",
         )
-        .target(Target::AtMost(0.15))
+        .at_most(0.15)
         .baseline(0.3, "thesis, section 3.7 (without traps)")
         .samples(runs),
     );
     if watched.steady_s > 0.0 {
         let steady = watched.steady_cpu_s / watched.steady_s * 100.0;
-        report.figure(
-            Figure::new("usage.recorder", steady, "% of a core").target(Target::AtMost(1.0)),
-        );
+        report.figure(Figure::new("usage.recorder", steady, "% of a core").at_most(1.0));
     }
     report.figure(
         Figure::new(
@@ -341,18 +322,16 @@ fn figures(
             recorded.bytes as f64 / 1e6 * 60.0 / observed_s,
             "MB per 60 s",
         )
-        .target(Target::AtMost(3.0))
+        .at_most(3.0)
         .baseline(9.0, "thesis, section 3.7"),
     );
-    report.figure(Figure::new(
+    report.value(
         "usage.events",
         manifest.written.events as f64 / observed_s,
         "events/s",
-    ));
-    let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();
-    report.figure(
-        Figure::new("usage.events_lost", lost as f64, "events").target(Target::AtMost(0.0)),
     );
+    let lost = recorder::lost(manifest);
+    report.figure(Figure::new("usage.events_lost", lost as f64, "events").at_most(0.0));
     Ok(())
 }
 

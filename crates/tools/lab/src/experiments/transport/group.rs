@@ -1,10 +1,11 @@
 //! Several processes that are one program.
 
-use super::samples::{self, Sample};
-use super::session::Run;
 use crate::frame::children;
-use crate::frame::{Context, LabError};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::frame::machine;
+use crate::frame::{Context, Result};
+use crate::measure::peer::{end_all, Peer, Usage};
+use crate::measure::run::{carry_out, Run};
+use crate::measure::samples::{self, Sample};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,9 +26,9 @@ impl Group {
         context: &Context,
         count: usize,
         name: &str,
-        mut command: impl FnMut(usize) -> Result<Command, LabError>,
-    ) -> Result<Group, LabError> {
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        mut command: impl FnMut(usize) -> Result<Command>,
+    ) -> Result<Group> {
+        let cpus = machine::cpus();
         let mut peers = vec![];
         for i in 0..count {
             let mut command = command(i)?;
@@ -41,20 +42,13 @@ impl Group {
     }
 
     /// Has them run, all at the same time.
-    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage), LabError> {
+    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage)> {
         let _ = fs::remove_file(&self.file);
-        for peer in &mut self.peers {
-            peer.say(&run.line(&self.file))?;
-        }
-        for peer in &mut self.peers {
-            peer.expect("ready")?;
-        }
-        start_all(&mut self.peers, LEAD)?;
+        run.prepare(&mut self.peers, std::iter::repeat(&*self.file))?;
         let mut usage = Usage::default();
-        for peer in &mut self.peers {
-            usage += peer.done()?;
+        for used in carry_out(&mut self.peers, LEAD, Duration::ZERO)? {
+            usage += used;
         }
-        stop_all(&mut self.peers)?;
         usage.messages = f64::from(run.count);
         Ok((samples::read(&self.file)?, usage))
     }

@@ -1,23 +1,22 @@
 //! The cost of a task in a chain beyond its own work.
 
 use super::group::Group;
-use super::peers::{Peers, Program};
-use super::samples::Sample;
-use super::session::Run;
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
-use std::time::Duration;
+use crate::measure::transport::{Peers, Program};
 
 /// Tasks between two readings of the clock; the program has the same number.
 const TASKS: f64 = 1000.0;
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     if !peers.has_program(Program::Onbeat) {
         return Ok(());
     }
-    context.step("hand-over in a chain", Duration::from_secs(120));
+    context.step("hand-over in a chain", 120);
     let count: u32 = context.pick(20_000, 5_000);
     let name = peers.name();
     let mut group = Group::start(context, 1, "the chain", |_| {
@@ -32,6 +31,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     })?;
     let run = Run {
         bytes: 64,
+        other_bytes: None,
         rate_hz: 1.0,
         count,
     };
@@ -52,26 +52,24 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let work = of(&|s| s.intended_ns);
     let chain = of(&|s| s.received_ns);
     let beyond = of(&|s| s.received_ns - s.intended_ns);
-    let mut table = Table::new(
-        "A task of a chain of ten, ns",
-        &["", "p50", "p90", "p99", "p99.9"],
-    );
+    let mut table = Table::new("A task of a chain of ten, ns", "| p50 | p90 | p99 | p99.9");
     for (what, values) in [
         ("its work alone", &work),
         ("in the chain", &chain),
         ("beyond its work", &beyond),
     ] {
-        let mut row = vec![what.to_string()];
-        row.extend([0.5, 0.9, 0.99, 0.999].map(|q| number(values.quantile(q))));
-        table.row(row);
+        table.row_of(
+            what,
+            [0.5, 0.9, 0.99, 0.999].map(|q| number(values.quantile(q))),
+        );
     }
     report.tables.push(table);
     report.figure(
         Figure::new("handover.p50", beyond.quantile(0.5), "ns")
-            .target(Target::AtMost(25.0))
+            .at_most(25.0)
             .samples(samples.len() as u64),
     );
-    report.figure(Figure::new("handover.switches", usage.switches, "switches"));
+    report.value("handover.switches", usage.switches, "switches");
     report.note(format!(
         "hand-over: each of {} samples is the mean of {TASKS} tasks; the cost of stepping the chain is in it",
         samples.len()

@@ -2,14 +2,14 @@
 //! core, released at 30 Hz.
 
 use super::group::Group;
-use super::peers::{Peers, Program};
-use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Estimate, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
-use crate::plot::{bars, percentiles, Bar};
-use std::time::Duration;
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
+use crate::measure::transport::{Peers, Program};
+use crate::plot::{bars, percentiles};
 
 const RATE_HZ: f64 = 30.0;
 
@@ -60,7 +60,7 @@ const REALISATIONS: [Realisation; 4] = [
     },
 ];
 
-fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<Group> {
     let name = peers.name();
     Group::start(context, realisation.processes, realisation.name, |i| {
         let mut command = peers.command(realisation.program, false)?;
@@ -77,10 +77,11 @@ fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(3, 1);
     let run = Run {
         bytes: 64,
+        other_bytes: None,
         rate_hz: RATE_HZ,
         count: context.pick(75, 30),
     };
@@ -89,8 +90,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         .filter(|w| peers.has_program(w.program))
         .collect();
     context.step(
-        &format!("perception pipeline, {rounds} rounds"),
-        Duration::from_secs(240 + rounds as u64 * 60),
+        format!("perception pipeline, {rounds} rounds"),
+        240 + rounds as u64 * 60,
     );
     let mut groups: Vec<Option<Group>> = vec![];
     for realisation in &realisations {
@@ -111,10 +112,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         };
         match group.run(run) {
             Ok((ended, usage)) => {
-                let latency = ended
-                    .iter()
-                    .map(|s| (s.received_ns - s.intended_ns) as f64 / 1e3);
-                samples.extend(round, w, latency);
+                samples.extend(round, w, ended.iter().map(Sample::since_due_us));
                 used[w] += usage;
             }
             Err(e) => {
@@ -134,12 +132,10 @@ fn summarise(
     realisations: &[&Realisation],
     samples: &ArmSamples,
     used: &[Usage],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut table = Table::new(
         "An iteration of the perception pipeline (section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
-        &[
-            "", "n", "switches", "p50 us", "p90 us", "p99 us", "max us", "CPU us",
-        ],
+        "| n | switches | p50 us | p90 us | p99 us | max us | CPU us",
     );
     let mut switched = vec![];
     let mut series = vec![];
@@ -171,7 +167,10 @@ fn summarise(
             Figure::new(format!("pipeline.{}.p50", realisation.id), v.p50, "us")
                 .samples(v.count as u64),
         );
-        switched.push((realisation.name.to_string(), vec![Bar::plain(switches)]));
+        switched.push((
+            realisation.name.to_string(),
+            vec![Estimate::exact(switches)],
+        ));
         series.push((realisation.name, samples.pooled(w)));
     }
     report.tables.push(table);

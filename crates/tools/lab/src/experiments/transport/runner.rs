@@ -1,9 +1,10 @@
 //! An arm that is started again when it fails.
 
-use super::peers::{Arm, Peers};
-use super::session::{Place, Run, Session, SessionResults};
+use super::session::{Place, Session, SessionResults};
 use crate::frame::report::Report;
 use crate::frame::Context;
+use crate::measure::run::Run;
+use crate::measure::transport::{Arm, Peers};
 
 /// An arm whose processes are started again when they fail, so that one that hangs now and then is
 /// still measured; the report notes each failure.

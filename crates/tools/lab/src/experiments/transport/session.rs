@@ -1,12 +1,14 @@
 //! The processes of one arm: started once, with many runs.
 
-use super::peers::{Arm, Peers};
-use super::samples::{self, Sample};
 use crate::frame::children;
-use crate::frame::{Context, LabError};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use crate::frame::machine;
+use crate::frame::{Context, Result};
+use crate::measure::peer::{end_all, Peer, Usage};
+use crate::measure::run::{carry_out, Run};
+use crate::measure::samples::{self, Sample};
+use crate::measure::transport::{Arm, Peers};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Messages that a peer sends before those that count.
@@ -73,40 +75,10 @@ pub struct StallResults {
     pub flood: Side,
 }
 
-/// What a run is to do.
-#[derive(Debug, Clone, Copy)]
-pub struct Run {
-    /// Size of a message.
-    pub bytes: usize,
-    /// Messages a second.
-    pub rate_hz: f64,
-    /// Messages that count.
-    pub count: u32,
-}
-
-impl Run {
-    pub(super) fn line(&self, file: &Path) -> String {
-        let Run {
-            bytes,
-            rate_hz,
-            count,
-        } = self;
-        format!(
-            "run bytes={bytes} rate_hz={rate_hz} count={count} file={}",
-            file.display()
-        )
-    }
-}
-
 impl Session {
     /// Starts an arm's processes. A publisher runs on the first CPU, subscribers from the second
     /// on.
-    pub fn start(
-        context: &Context,
-        peers: &Peers,
-        arm: &Arm,
-        place: Place,
-    ) -> Result<Session, LabError> {
+    pub fn start(context: &Context, peers: &Peers, arm: &Arm, place: Place) -> Result<Session> {
         let roles = match place {
             Place::Processes(_) => ("sub", "pub"),
             Place::Pair => ("", "pair"),
@@ -122,9 +94,9 @@ impl Session {
         arm: &Arm,
         place: Place,
         (receiving, sending): (&str, &str),
-    ) -> Result<Session, LabError> {
+    ) -> Result<Session> {
         let name = peers.name();
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cpus = machine::cpus();
         let readers = place.readers();
         // One process that is busy with all subscriptions: more would only wait for a CPU.
         let receivers = match place {
@@ -166,7 +138,7 @@ impl Session {
     }
 
     /// Has the processes send and receive.
-    pub fn run(&mut self, run: Run) -> Result<SessionResults, LabError> {
+    pub fn run(&mut self, run: Run) -> Result<SessionResults> {
         let before = self.roudi.and_then(Usage::of_process);
         let used = self.carry_out(run)?;
         let usage = self.usage(run, &used, before);
@@ -183,21 +155,13 @@ impl Session {
     }
 
     /// A run from its settings to its files; what each process used.
-    fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>, LabError> {
+    fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>> {
         // Receivers first: a publisher is ready when they are connected.
         for (peer, file) in self.peers.iter_mut().zip(&self.files) {
             peer.say(&run.line(file))?;
             peer.expect("ready")?;
         }
-        start_all(&mut self.peers, LEAD)?;
-        // The publisher ends first.
-        let mut used = vec![];
-        for peer in self.peers.iter_mut().rev() {
-            used.push(peer.done()?);
-        }
-        used.reverse();
-        stop_all(&mut self.peers)?;
-        Ok(used)
+        carry_out(&mut self.peers, LEAD, Duration::ZERO)
     }
 
     /// What all processes together used for the messages of a run.
@@ -232,9 +196,9 @@ impl Session {
     }
 
     /// Has one process send without pause and the other consume slowly.
-    pub fn stall(&mut self, run: Run) -> Result<StallResults, LabError> {
+    pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
-        let side = |i: usize| -> Result<Side, LabError> {
+        let side = |i: usize| -> Result<Side> {
             Ok(Side {
                 samples: samples::read(&self.files[i])?,
                 usage: used[i],

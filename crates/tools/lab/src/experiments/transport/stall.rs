@@ -1,16 +1,15 @@
 //! A producer that has to wait for a slow consumer: how soon it continues when it may, and the cost
 //! of waiting.
 
-use super::latency::latency_us;
-use super::peers::{self, Arm, Peers};
-use super::samples::Sample;
-use super::session::{Place, Run, Session, StallResults};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use super::session::{Place, Session, StallResults};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::percentiles;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 const BYTES: usize = 1024;
 /// The consumer takes 20 ms for each item.
@@ -28,6 +27,8 @@ const NAMES: [&str; 3] = [
     "iceoryx2, blocking send",
 ];
 
+const ICEORYX2_SENDS: &str = "iceoryx2's blocking send";
+
 /// From the consumer's giving back item `i` to the end of sending item `i + DEPTH`, which had to
 /// wait for it, us.
 fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
@@ -38,7 +39,7 @@ fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
 }
 
 /// The value, or a note that the arm was skipped.
-fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Option<T> {
+fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e) => {
@@ -50,17 +51,18 @@ fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Optio
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(4, 1);
     let count: u32 = context.pick(150, 100);
     let run = Run {
         bytes: BYTES,
+        other_bytes: None,
         rate_hz: RATE_HZ,
         count,
     };
     context.step(
-        &format!("a stalled producer, {rounds} rounds"),
-        Duration::from_secs(120 + rounds as u64 * 60),
+        format!("a stalled producer, {rounds} rounds"),
+        120 + rounds as u64 * 60,
     );
     let mut sessions: Vec<Option<Session>> = vec![];
     for (a, arm) in ARMS.iter().enumerate() {
@@ -87,7 +89,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         };
         if a == FUTEX {
             let results = keep(report, &ARMS[a], session.run(run));
-            let values = results.map(|r| r.samples.iter().map(latency_us).collect::<Vec<_>>());
+            let values =
+                results.map(|r| r.samples.iter().map(Sample::latency_us).collect::<Vec<_>>());
             samples.extend(round, a, values.unwrap_or_default());
             continue;
         }
@@ -113,12 +116,10 @@ fn summarise(
     report: &mut Report,
     samples: &ArmSamples,
     waiting: &[(f64, f64, f64); 3],
-) -> Result<(), LabError> {
+) -> Result<()> {
     let mut table = Table::new(
         "From giving a credit back to the end of the send that waited for it (20 ms for each item), us",
-        &[
-            "arm", "n", "p50", "p90", "p99", "max", "CPU of who waits, %", "switches",
-        ],
+        "arm | n | p50 | p90 | p99 | max | CPU of who waits, % | switches",
     );
     let share = |a: usize| waiting[a].0 / waiting[a].1.max(1.0) * 100.0;
     for (a, name) in NAMES.into_iter().enumerate() {
@@ -126,7 +127,10 @@ fn summarise(
         if v.count == 0 {
             continue;
         }
-        let measured = waiting[a].1 > 0.0;
+        let measured = |shown: String| match waiting[a].1 > 0.0 {
+            true => shown,
+            false => "-".into(),
+        };
         table.row([
             name.into(),
             v.count.to_string(),
@@ -134,16 +138,8 @@ fn summarise(
             number(v.p90),
             number(v.p99),
             number(v.max),
-            if measured {
-                number(share(a))
-            } else {
-                "-".into()
-            },
-            if measured {
-                format!("{:.2}", waiting[a].2)
-            } else {
-                "-".into()
-            },
+            measured(number(share(a))),
+            measured(format!("{:.2}", waiting[a].2)),
         ]);
     }
     report.tables.push(table);
@@ -151,14 +147,14 @@ fn summarise(
         .into_iter()
         .enumerate()
         .map(|(a, name)| (name, samples.pooled(a)))
-        .filter(|s| !s.1.values().is_empty())
+        .filter(|s| !s.1.is_empty())
         .collect();
     context.plot(
         "stall.svg",
         &percentiles("A stalled producer goes on", "us", &series)?,
     )?;
-    let n = samples.pooled(ONBEAT).values().len() as u64;
-    if n == 0 || samples.pooled(FUTEX).values().is_empty() {
+    let n = samples.pooled(ONBEAT).len() as u64;
+    if n == 0 || samples.pooled(FUTEX).is_empty() {
         return Ok(());
     }
     let mut rng = context.rng("stall ratio");
@@ -168,23 +164,13 @@ fn summarise(
     };
     for (name, q, target) in [("p50", 0.5, None), ("p99", 0.99, Some(3.0))] {
         let ratio = samples.quantile_ratio(FUTEX, ONBEAT, q, &mut rng);
-        let mut figure = Figure::new(format!("stall.{name}_ratio"), ratio.value, "1")
-            .interval(ratio.low, ratio.high)
-            .samples(n);
-        if let Some(limit) = target {
-            figure = figure.target(Target::AtMost(limit));
-        }
-        if peer(q) > 0.0 {
-            figure = figure.baseline(peer(q), "iceoryx2's blocking send");
-        }
-        report.figure(figure);
+        let figure = Figure::estimated(format!("stall.{name}_ratio"), ratio, "1").at_most(target);
+        let theirs = Some(peer(q)).filter(|ratio| *ratio > 0.0);
+        report.figure(figure.baseline(theirs, ICEORYX2_SENDS).samples(n));
     }
-    let mut cpu =
-        Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").target(Target::AtMost(0.5));
-    if waiting[ICEORYX2].1 > 0.0 {
-        cpu = cpu.baseline(share(ICEORYX2), "iceoryx2's blocking send");
-    }
-    report.figure(cpu);
+    let cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
+    let theirs = (waiting[ICEORYX2].1 > 0.0).then(|| share(ICEORYX2));
+    report.figure(cpu.baseline(theirs, ICEORYX2_SENDS));
     report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % counts as less than half a percent, as iceoryx2's 16 % is rounded");
     Ok(())
 }

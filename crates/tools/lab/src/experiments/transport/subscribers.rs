@@ -1,42 +1,29 @@
 //! One to ten subscribers of a message of 64 KiB.
 
-use super::latency::{latency_us, rate_hz};
-use super::peers::{self, Arm, Peers};
+use super::latency::rate_hz;
 use super::runner::Runner;
-use super::session::{Place, Run};
-use crate::frame::report::{number, Figure, Report, Table, Target};
-use crate::frame::{Context, LabError};
+use super::session::Place;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Result};
 use crate::measure::arms::{schedule, ArmSamples};
 use crate::measure::peer::Usage;
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, Curve};
-use std::time::Duration;
 
 const BYTES: usize = 65_536;
 
-const ARMS: [Arm; 9] = [
-    peers::FUTEX,
-    peers::ONBEAT,
-    peers::ONBEAT_BUSY,
-    peers::ICEORYX2,
-    peers::ICEORYX2_BUSY,
-    peers::CYCLONE_ICEORYX,
-    peers::CYCLONE,
-    peers::FAST,
-    peers::ROS2,
-];
-
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
     let rounds = context.pick(3, 1);
     let seconds = context.pick(0.6, 0.4);
-    let arms = peers.of(&ARMS);
+    let arms = peers.of(&peers::BETWEEN_PROCESSES);
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
         "Latency of 64 KiB to several subscribers, over all of them, us; CPU time and context switches of a message, all processes",
-        &[
-            "arm", "subscribers", "n", "p50", "p90", "p99", "max", "CPU us", "switches", "lost",
-        ],
+        "arm | subscribers | n | p50 | p90 | p99 | max | CPU us | switches | lost",
     );
     let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
     let mut medians: Vec<Curve> = arms
@@ -50,8 +37,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         .collect();
     for &count in counts {
         context.step(
-            &format!("{count} subscribers, {rounds} rounds"),
-            Duration::from_secs(300 + (rounds * arms.len() * 20) as u64),
+            format!("{count} subscribers, {rounds} rounds"),
+            300 + (rounds * arms.len() * 20) as u64,
         );
         let place = Place::Processes(count);
         let title = format!("with {count} subscribers");
@@ -67,6 +54,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             let rate_hz = rate_hz(arm, BYTES).min(200.0);
             let run = Run {
                 bytes: BYTES,
+                other_bytes: None,
                 rate_hz,
                 count: (rate_hz * seconds) as u32,
             };
@@ -78,10 +66,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 raw.line(format_args!(
                     "{count},{},{round},{}",
                     arm.name.replace(',', ""),
-                    latency_us(sample)
+                    sample.latency_us()
                 ))?;
             }
-            samples.extend(round, a, results.samples.iter().map(latency_us));
+            samples.extend(round, a, results.samples.iter().map(Sample::latency_us));
             used[a].0 += results.usage;
             used[a].1 += results.lost;
         }
@@ -128,19 +116,14 @@ fn busy(context: &Context, report: &mut Report, arms: &[Arm], samples: &ArmSampl
     let (Some(theirs), Some(ours)) = (at(&peers::ICEORYX2_BUSY), at(&peers::ONBEAT_BUSY)) else {
         return;
     };
-    let n = samples.pooled(ours).values().len();
-    if n == 0 || samples.pooled(theirs).values().is_empty() {
+    let n = samples.pooled(ours).len();
+    if n == 0 || samples.pooled(theirs).is_empty() {
         return;
     }
     let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut context.rng("busy"));
     report.figure(
-        Figure::new(
-            format!("busy.subscribers.{count}.p50_ratio"),
-            ratio.value,
-            "1",
-        )
-        .target(Target::AtMost(1.0))
-        .interval(ratio.low, ratio.high)
-        .samples(n as u64),
+        Figure::estimated(format!("busy.subscribers.{count}.p50_ratio"), ratio, "1")
+            .at_most(1.0)
+            .samples(n as u64),
     );
 }

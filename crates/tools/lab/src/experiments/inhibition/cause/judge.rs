@@ -5,7 +5,7 @@ use super::Recorded;
 use crate::experiments::inhibition::measures::Pattern;
 use crate::experiments::inhibition::programs::Middleware;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, Result};
 use crate::measure::stats::median;
 use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
@@ -183,32 +183,18 @@ impl Judged {
         report: &mut Report,
         middleware: Middleware,
         recorded: &[Recorded],
-    ) -> Result<(), LabError> {
+    ) -> Result<()> {
         self.add_ready(report, middleware, recorded);
         let mut waits: Vec<LockWait<'_>> = recorded.iter().flat_map(Recorded::lock_waits).collect();
         waits.sort_by_key(|w| std::cmp::Reverse(w.length()));
         let name = |what: &str| format!("cause.{}.{what}", middleware.part());
-        report.figure(Figure::new(name("lock_waits"), waits.len() as f64, "1"));
+        report.value(name("lock_waits"), waits.len() as f64, "1");
         let longest = waits.first().map_or(0, LockWait::length);
-        report.figure(Figure::new(
-            name("lock_wait_max"),
-            longest as f64 / 1e6,
-            "ms",
-        ));
-        let head = [
-            "middleware",
-            "run",
-            "pattern",
-            "waits",
-            "for, ms",
-            "lock held by",
-            "which ran, ms",
-            "was ready in vain, ms",
-            "the inhibitor had the core, %",
-            "M4 max, ms",
-        ];
+        report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
+        let head = "middleware | run | pattern | waits | for, ms | lock held by | which ran, ms | \
+was ready in vain, ms | the inhibitor had the core, % | M4 max, ms";
         let title = "Locks for which a main thread slept for 1 ms or longer (the longest)";
-        let table = self.locks.get_or_insert_with(|| Table::new(title, &head));
+        let table = self.locks.get_or_insert_with(|| Table::new(title, head));
         for wait in waits.iter().take(LOCKS_SHOWN) {
             table.row(wait.row(middleware));
         }
@@ -216,18 +202,10 @@ impl Judged {
     }
 
     fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
-        let head = [
-            "middleware",
-            "condition",
-            "pattern",
-            "runs",
-            "longest ready in vain: thread",
-            "median, ms",
-            "max, ms",
-            "the inhibitor had the core, %",
-        ];
+        let head = "middleware | condition | pattern | runs | longest ready in vain: thread | \
+median, ms | max, ms | the inhibitor had the core, %";
         let title = "The middleware's threads that were ready and had no CPU, by pattern";
-        let table = self.ready.get_or_insert_with(|| Table::new(title, &head));
+        let table = self.ready.get_or_insert_with(|| Table::new(title, head));
         let mut groups: BTreeMap<(String, Pattern), Vec<&Recorded>> = BTreeMap::new();
         for one in recorded {
             let key = (one.condition.name(), one.run.measures.pattern());
@@ -281,7 +259,7 @@ fn picture(
     middleware: Middleware,
     recorded: &[Recorded],
     lock: Option<&LockWait<'_>>,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let (of, span, owner, title) = match lock {
         Some(wait) => {
             let title = format!(

@@ -9,13 +9,12 @@ use super::in_turns;
 use super::programs::{Middleware, Programs, MIDDLEWARES};
 use super::run::{Run, CORE};
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
-use crate::measure::recorder::Recorder;
+use crate::frame::{Context, Result};
+use crate::measure::recorder::{self, Recorder};
 use course::Course;
 use judge::Judged;
-use onbeat_trace::{Event, Reader};
+use onbeat_trace::Event;
 use std::path::Path;
-use std::time::Duration;
 
 /// Room for all events of a run of threads that the recorder shares its CPU with.
 const BUFFER: &str = "64M";
@@ -33,11 +32,7 @@ pub struct Recorded {
 }
 
 /// Records runs of every middleware, and looks into them.
-pub fn measure(
-    context: &mut Context,
-    report: &mut Report,
-    programs: &Programs,
-) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut judged = Judged::default();
     for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
         let recorded = record(context, report, programs, middleware)?;
@@ -52,7 +47,7 @@ fn record(
     report: &mut Report,
     programs: &Programs,
     middleware: Middleware,
-) -> Result<Vec<Recorded>, LabError> {
+) -> Result<Vec<Recorded>> {
     let conditions = Condition::inhibited();
     let rounds = context.pick(18, 3);
     let dir = context.dir().join(format!("{}.trace", middleware.part()));
@@ -60,13 +55,9 @@ fn record(
     let recorder = Recorder::attach(context, &dir, &[], &arguments)?;
     let turns = (&conditions[..], rounds, ", recorded");
     let runs = in_turns(context, programs, middleware, turns)?;
-    context.step("end the recording", Duration::from_secs(120));
+    context.step("end the recording", 120);
     let manifest = recorder.stop()?.manifest;
-    let lost: u64 = manifest
-        .lost
-        .values()
-        .flat_map(|by_cpu| by_cpu.values())
-        .sum();
+    let lost = recorder::lost(&manifest);
     if lost > 0 {
         report.note(format!(
             "{}: the recording lost {lost} events",
@@ -83,10 +74,8 @@ fn record(
     Ok(recorded.collect())
 }
 
-fn read(dir: &Path) -> Result<Vec<Event>, LabError> {
-    let mut reader = Reader::open(dir)
-        .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
-    let mut events: Vec<Event> = reader.events().collect();
+fn read(dir: &Path) -> Result<Vec<Event>> {
+    let mut events: Vec<Event> = recorder::open(dir)?.events().collect();
     events.sort_by_key(|e| e.time_ns);
     Ok(events)
 }

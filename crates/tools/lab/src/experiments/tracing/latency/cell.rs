@@ -5,12 +5,10 @@ use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORI
 use super::pair::{self, Way};
 use super::{Cell, Policy, Segment, Setting, LTTNG, OFF, ONBEAT, STARTED};
 use crate::frame::children::{self, Guarded};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
-use onbeat_time::clock;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -20,7 +18,7 @@ fn side(
     nodes: &Nodes<'_>,
     policy: Policy,
     arguments: &[String],
-) -> Result<Guarded, LabError> {
+) -> Result<Guarded> {
     let mut command = Command::new(nodes.program);
     command
         .args(arguments)
@@ -34,21 +32,6 @@ fn side(
     context.spawn(&mut command)
 }
 
-fn wait_ready(child: &mut Guarded) -> Result<(), LabError> {
-    let mut line = String::new();
-    if let Some(out) = child.child().stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut line);
-    }
-    if line.trim() == "ready" {
-        Ok(())
-    } else {
-        Err(LabError::program(
-            "the latency program",
-            format!("it did not start{}", child.said()),
-        ))
-    }
-}
-
 /// Measures one cell.
 pub fn measure(
     context: &Context,
@@ -56,7 +39,7 @@ pub fn measure(
     setting: Setting,
     rounds: usize,
     segment: Duration,
-) -> Result<Cell, LabError> {
+) -> Result<Cell> {
     let file = context.dir().join("latency.samples");
     let _ = std::fs::remove_file(&file);
     let (rate, bytes) = (setting.rate_hz.to_string(), setting.kib * 1024);
@@ -69,8 +52,8 @@ pub fn measure(
         policy,
         &["pub".into(), rate, bytes.to_string()],
     )?;
-    wait_ready(&mut publisher)?;
-    wait_ready(&mut subscriber)?;
+    pair::wait_ready(&mut publisher, 1)?;
+    pair::wait_ready(&mut subscriber, 1)?;
     std::thread::sleep(Duration::from_millis(500));
 
     let (mut segments, mut fresh) = (vec![], vec![]);
@@ -125,7 +108,10 @@ pub fn measure(
             "no probe in them was hit",
         ));
     }
-    let mut cell = sort_into_arms(setting, rounds, &samples, &segments);
+    let mut cell = Cell::new(setting, rounds);
+    for segment in &segments {
+        cell.add(&samples, segment);
+    }
     for (samples, segment) in fresh {
         cell.add(&samples, &segment);
     }
@@ -142,7 +128,7 @@ fn one_segment(
     pids: &[u32],
     segment: Duration,
     recorded: &mut RecordedEvents,
-) -> Result<(i64, i64), LabError> {
+) -> Result<(i64, i64)> {
     let trace = context.dir().join("latency.trace");
     let recorder = match arm {
         OFF => None,
@@ -150,17 +136,15 @@ fn one_segment(
     };
     // Starting and stopping a recorder disturbs; that is no cost of recording.
     std::thread::sleep(Duration::from_millis(300));
-    let from_ns = clock::monotonic_ns() as i64;
-    std::thread::sleep(segment);
-    let to_ns = clock::monotonic_ns() as i64;
+    let span_ns = pair::wait(segment);
     if let Some(recorder) = recorder {
         recorded.add(&recorder.stop()?.manifest);
         let _ = std::fs::remove_dir_all(&trace);
     }
-    Ok((from_ns, to_ns))
+    Ok(span_ns)
 }
 
-fn expect_running(child: &mut Guarded, name: &str) -> Result<(), LabError> {
+fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
     if child.running() {
         return Ok(());
     }
@@ -168,19 +152,6 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<(), LabError> {
         name,
         format!("it ended while it was measured{}", child.said()),
     ))
-}
-
-fn sort_into_arms(
-    setting: Setting,
-    rounds: usize,
-    samples: &[Sample],
-    segments: &[Segment],
-) -> Cell {
-    let mut cell = Cell::new(setting, rounds);
-    for segment in segments {
-        cell.add(samples, segment);
-    }
-    cell
 }
 
 impl Cell {
@@ -234,12 +205,9 @@ mod tests {
             rate_hz: 100,
             kib: 1,
         };
-        let cell = sort_into_arms(
-            setting,
-            1,
-            &samples,
-            &[segment(0, 100, 300), segment(1, 400, 600)],
-        );
+        let mut cell = Cell::new(setting, 1);
+        cell.add(&samples, &segment(0, 100, 300));
+        cell.add(&samples, &segment(1, 400, 600));
         assert_eq!(cell.release.pooled(0).values(), [6.0, 7.0, 8.0]);
         assert_eq!(cell.message.pooled(0).values(), [5.0, 6.0, 7.0]);
         assert_eq!(cell.release.pooled(1).values(), [9.0]);

@@ -1,11 +1,11 @@
 //! Figures and plots of the latency that recording adds.
 
 use super::{Cell, From, Policy, Setting, ARMS, OFF, ONBEAT, PASSED, PRELOAD};
-use crate::frame::report::{Figure, Report, Target};
+use crate::frame::report::{Figure, Report};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
-use crate::measure::stats::{bootstrap, mean, Estimate};
-use crate::plot::{bars, percentiles, Bar};
+use crate::frame::{Context, Estimate, Result};
+use crate::measure::stats::{mean, resampled};
+use crate::plot::{bars, percentiles};
 use std::collections::BTreeSet;
 
 /// Mean message latency that ros2_tracing adds with all its events (arXiv 2201.00393), us.
@@ -33,48 +33,34 @@ impl Added {
 /// Figures of one cell.
 pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
     let samples = cell.samples(from);
-    let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).values().len());
+    let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).len());
     let figure = |what: &str, e: Estimate, unit: &str| {
         let name = format!("latency.{}.{}.{what}", from.id(), cell.setting.id());
-        Figure::new(name, e.value, unit)
-            .interval(e.low, e.high)
-            .samples(count.iter().sum::<usize>() as u64)
+        Figure::estimated(name, e, unit).samples(count.iter().sum::<usize>() as u64)
     };
-    report.figure(figure("added_mean", added.mean, "us").target(Target::AtMost(5.0)));
+    report.figure(figure("added_mean", added.mean, "us").at_most(5.0));
     report.figure(figure("added_p50", added.p50, "us"));
-    report.figure(figure("p99_ratio", added.p99_ratio, "1").target(Target::AtMost(1.1)));
+    report.figure(figure("p99_ratio", added.p99_ratio, "1").at_most(1.1));
 }
 
 /// Over all cells: the cost of one message, whatever its size and rate.
 pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added], rng: &mut Rng) {
-    let mut over = |of: fn(&Added) -> f64| {
-        bootstrap(all.len(), 400, rng, |pick| {
-            mean(&pick.iter().map(|&i| of(&all[i])).collect::<Vec<_>>())
-        })
-    };
+    let mut over =
+        |of: fn(&Added) -> f64| resampled(&all.iter().map(of).collect::<Vec<_>>(), rng, mean);
     let name = format!("latency.{}.{}", from.id(), policy.name());
     let added = over(|a| a.mean.value);
     report.figure(
-        Figure::new(format!("{name}.added_mean"), added.value, "us")
-            .target(Target::AtMost(5.0))
+        Figure::estimated(format!("{name}.added_mean"), added, "us")
+            .at_most(5.0)
             .baseline(
                 ROS2_TRACING_ADDED_US,
                 "ros2_tracing, all events (arXiv 2201.00393)",
-            )
-            .interval(added.low, added.high),
+            ),
     );
     let p50 = over(|a| a.p50.value);
-    report.figure(
-        Figure::new(format!("{name}.added_p50"), p50.value, "us")
-            .target(Target::AtMost(5.0))
-            .interval(p50.low, p50.high),
-    );
+    report.figure(Figure::estimated(format!("{name}.added_p50"), p50, "us").at_most(5.0));
     let ratio = over(|a| a.p99_ratio.value);
-    report.figure(
-        Figure::new(format!("{name}.p99_ratio"), ratio.value, "1")
-            .target(Target::AtMost(1.1))
-            .interval(ratio.low, ratio.high),
-    );
+    report.figure(Figure::estimated(format!("{name}.p99_ratio"), ratio, "1").at_most(1.1));
 }
 
 /// What an arm adds to the one without it, at the median: a cell each, and over all.
@@ -91,21 +77,15 @@ pub fn of_arm(
         let samples = cell.samples(from);
         let added = samples.added_quantile(without, arm, 0.5, rng);
         let name = format!("{id}.{}.{}.added_p50", from.id(), cell.setting.id());
-        let figure = Figure::new(name, added.value, "us");
-        report.figure(figure.interval(added.low, added.high));
+        let figure = Figure::estimated(name, added, "us");
+        report.figure(figure);
         all.push(added.value);
     }
-    let over = bootstrap(all.len(), 400, rng, |pick| {
-        mean(&pick.iter().map(|&i| all[i]).collect::<Vec<_>>())
-    });
+    let over = resampled(&all, rng, mean);
     let name = format!("{id}.{}.{}.added_p50", from.id(), policy.name());
     let whose = "ros2_tracing, all events, mean (arXiv 2201.00393)";
-    let figure = Figure::new(name, over.value, "us").baseline(ROS2_TRACING_ADDED_US, whose);
-    let figure = figure.interval(over.low, over.high);
-    report.figure(match arm {
-        PRELOAD => figure.target(Target::AtMost(1.0)),
-        _ => figure,
-    });
+    let figure = Figure::estimated(name, over, "us").baseline(ROS2_TRACING_ADDED_US, whose);
+    report.figure(figure.at_most((arm == PRELOAD).then_some(1.0)));
 }
 
 /// Messages and events that were lost.
@@ -129,12 +109,12 @@ pub fn totals(report: &mut Report, cells: &[Cell]) {
             sum(&|c| c.lost_events) as f64,
             "events",
         )
-        .target(Target::AtMost(0.0)),
+        .at_most(0.0),
     );
 }
 
 /// What recording adds, by rate and size; and the latencies of each cell.
-pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<(), LabError> {
+pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()> {
     let mut rng = context.rng("plot");
     let all = |of: fn(&Setting) -> u32| -> BTreeSet<u32> {
         cells.iter().map(|c| of(&c.setting)).collect()
@@ -144,14 +124,8 @@ pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()
     let mut series = vec![];
     for kib in sizes {
         // Cells of one size stand in the order of the rates.
-        let bars = cells.iter().filter(|c| c.setting.kib == kib).map(|c| {
-            let e = c.message.added_quantile(OFF, ONBEAT, 0.5, &mut rng);
-            Bar {
-                value: e.value,
-                low: e.low,
-                high: e.high,
-            }
-        });
+        let these = cells.iter().filter(|c| c.setting.kib == kib);
+        let bars = these.map(|c| c.message.added_quantile(OFF, ONBEAT, 0.5, &mut rng));
         series.push((format!("{kib} KiB"), bars.collect()));
     }
     let title = format!(

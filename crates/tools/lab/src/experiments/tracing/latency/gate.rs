@@ -1,7 +1,7 @@
 //! A library of the lab's own that takes onbeat's library out of a running program's way, and lets
 //! it in again.
 
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::native;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ pub struct Gate {
 
 impl Gate {
     /// Compiles the library. The gate is open.
-    pub fn make(context: &Context) -> Result<Gate, LabError> {
+    pub fn make(context: &Context) -> Result<Gate> {
         let arguments = ["-shared", "-fPIC", "-ldl"].map(String::from);
         let library = native::compile("gate", SOURCE, &arguments)?;
         let path = context.dir().join("latency.gate");
@@ -43,7 +43,7 @@ impl Gate {
 
     /// Whether calls go to onbeat's library from now on. The processes have the file in their
     /// memory.
-    pub fn set(&self, open: bool) -> Result<(), LabError> {
+    pub fn set(&self, open: bool) -> Result<()> {
         self.file
             .write_all_at(&[u8::from(open)], 0)
             .map_err(LabError::file("writing", &self.path))

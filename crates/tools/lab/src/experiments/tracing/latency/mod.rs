@@ -10,7 +10,7 @@ mod turns;
 
 use super::lttng::Lttng;
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::{native, ros};
 use figures::Added;
@@ -152,16 +152,12 @@ impl Cell {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     let env = context.ros_env("kilted")?;
-    let libraries = [
-        "std_msgs__rosidl_typesupport_c",
-        "std_msgs__rosidl_generator_c",
-    ];
     let program = native::compile(
         "latency",
         &ros::with_python_symbols(SOURCE, &env)?,
-        &ros::link_arguments(&env, &libraries)?,
+        &ros::link_arguments(&env, &ros::STD_MSGS)?,
     )?;
     let cells = measure_cells(context, report, &program, &env)?;
     write(context, &cells)?;
@@ -210,7 +206,7 @@ fn measure_cells(
     report: &mut Report,
     program: &Path,
     env: &Path,
-) -> Result<Vec<Cell>, LabError> {
+) -> Result<Vec<Cell>> {
     let lttng = context.wants("latency").then(|| Lttng::start(context));
     if let Some(Err(e)) = &lttng {
         report.skip("the arm with LTTng", e);
@@ -250,8 +246,8 @@ fn measure_cell(
     let mut cell = Cell::new(setting, rounds);
     if context.wants("latency") {
         context.step(
-            &format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
-            segment * rounds as u32 * 50 + Duration::from_secs(120),
+            format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
+            (segment * rounds as u32 * 50).as_secs() + 120,
         );
         let measured = cell::measure(context, nodes, setting, rounds, segment);
         cell = measured
@@ -264,8 +260,8 @@ fn measure_cell(
     // Where what is added is a few us, the median takes more of them.
     let segment = segment.max(Duration::from_secs(context.pick(500, 100)) / setting.rate_hz);
     context.step(
-        &format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
-        segment * rounds as u32 * 20 + Duration::from_secs(120),
+        format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
+        (segment * rounds as u32 * 20).as_secs() + 120,
     );
     if let Err(e) = turns::measure(context, nodes, rounds, segment, &mut cell) {
         report.note(format!("not measured: preload, {title}: {e}"));
@@ -273,7 +269,7 @@ fn measure_cell(
     Some(cell)
 }
 
-fn write(context: &mut Context, cells: &[Cell]) -> Result<(), LabError> {
+fn write(context: &mut Context, cells: &[Cell]) -> Result<()> {
     let head = "policy,rate_hz,kib,from,arm,round,latency_us";
     let mut raw = context.raw("latency.csv", head)?;
     for cell in cells {

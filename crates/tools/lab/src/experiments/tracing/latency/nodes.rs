@@ -1,7 +1,9 @@
 //! The two nodes: their program, what they write down, and what recordings of them had.
 
 use super::super::lttng::Lttng;
-use crate::frame::LabError;
+use crate::frame::files;
+use crate::frame::{LabError, Result};
+use crate::measure::recorder;
 use onbeat_trace::Manifest;
 use std::path::Path;
 
@@ -31,20 +33,15 @@ pub struct RecordedEvents {
 }
 
 impl RecordedEvents {
-    /// Those of one recording; returns how many hits it has.
-    pub fn add(&mut self, manifest: &Manifest) -> u64 {
-        let probes = manifest.observed.probes.iter();
-        let hits = probes.filter(|p| p.placement != "tracepoint");
-        let hits = hits.map(|p| p.hits).sum::<u64>();
-        self.hits += hits;
-        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
-        self.lost += lost.sum::<u64>();
-        hits
+    /// Those of one recording.
+    pub fn add(&mut self, manifest: &Manifest) {
+        self.hits += recorder::hits(manifest);
+        self.lost += recorder::lost(manifest);
     }
 }
 
-pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
-    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+pub fn read_samples(file: &Path) -> Result<Vec<Sample>> {
+    let text = files::text(file)?;
     text.lines()
         .map(|line| {
             let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
@@ -55,10 +52,7 @@ pub fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
                     sent_ns,
                     received_ns,
                 }),
-                _ => Err(LabError::unexpected(
-                    file.display().to_string(),
-                    format!("line '{line}'"),
-                )),
+                _ => Err(LabError::in_file(file, format!("line '{line}'"))),
             }
         })
         .collect()

@@ -5,7 +5,7 @@ use super::super::lttng::Lttng;
 use super::nodes::{read_samples, Nodes, Sample, REAL_TIME_PRIORITY};
 use super::{Policy, Setting};
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::ros;
 use onbeat_time::clock;
 use std::io::{BufRead, BufReader};
@@ -33,7 +33,7 @@ pub fn measure(
     setting: Setting,
     segment: Duration,
     way: Way<'_>,
-) -> Result<(Vec<Sample>, i64, i64), LabError> {
+) -> Result<(Vec<Sample>, i64, i64)> {
     let file = context.dir().join("pair.samples");
     let mut command = Command::new("sh");
     let session = match way {
@@ -72,7 +72,7 @@ pub fn start(
     setting: Setting,
     file: &Path,
     mut shell: Command,
-) -> Result<Guarded, LabError> {
+) -> Result<Guarded> {
     let _ = std::fs::remove_file(file);
     let before = match setting.policy {
         Policy::Normal => String::new(),
@@ -92,14 +92,14 @@ pub fn start(
         .stderr(Stdio::piped());
     ros::enter(&mut shell, nodes.env);
     let mut pair = context.spawn(&mut shell)?;
-    wait_ready(&mut pair)?;
+    wait_ready(&mut pair, 2)?;
     // As the others wait, once they have met.
     std::thread::sleep(Duration::from_millis(500));
     Ok(pair)
 }
 
 /// Ends a pair, and what records it.
-pub fn end(mut pair: Guarded) -> Result<(), LabError> {
+pub fn end(mut pair: Guarded) -> Result<()> {
     drop(pair.child().stdin.take());
     match pair.wait(Duration::from_secs(60)) {
         Ok(Some(_)) => Ok(()),
@@ -107,12 +107,12 @@ pub fn end(mut pair: Guarded) -> Result<(), LabError> {
     }
 }
 
-/// Waits until both sides have found each other.
-fn wait_ready(pair: &mut Guarded) -> Result<(), LabError> {
+/// Waits until so many sides of a child have found their others.
+pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     let out = pair.child().stdout.take();
     let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());
     let ready = lines.map_while(Result::ok).filter(|line| line == "ready");
-    if ready.take(2).count() == 2 {
+    if ready.take(sides).count() == sides {
         return Ok(());
     }
     let reason = format!("it did not start{}", pair.said());

@@ -2,7 +2,7 @@
 
 use super::figures::Added;
 use super::{Cell, From, Policy, OFF, ONBEAT};
-use crate::frame::report::{number, Table};
+use crate::frame::report::{number, range, Table};
 
 /// Latency of both arms and what recording adds, a row for each cell.
 pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -> Table {
@@ -12,27 +12,9 @@ pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -
             from.title(),
             policy.name()
         ),
-        &[
-            "rate, size",
-            "off mean",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "max",
-            "onbeat mean",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "max",
-            "added mean",
-            "95 % interval",
-            "added p50",
-            "p99 ratio",
-        ],
+        "rate, size | off mean | p50 | p90 | p99 | p99.9 | p99.99 | max | onbeat mean | \
+p50 | p90 | p99 | p99.9 | p99.99 | max | added mean | 95 % interval | added p50 | \
+p99 ratio",
     );
     for (cell, added) in cells.iter().zip(added) {
         let samples = cell.samples(from);
@@ -45,7 +27,7 @@ pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -
         }
         row.extend([
             number(added.mean.value),
-            format!("{} .. {}", number(added.mean.low), number(added.mean.high)),
+            range((added.mean.low, added.mean.high)),
             number(added.p50.value),
             number(added.p99_ratio.value),
         ]);

@@ -9,11 +9,11 @@ use super::gate::Gate;
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample};
 use super::{pair, Cell, Segment, Setting, ARMS, LIBRARY, PASSED, PRELOAD};
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::schedule;
 use crate::measure::perf_events::PerfEvents;
 use crate::measure::recorder;
-use onbeat_trace::{Event, EventKind, Reader};
+use onbeat_trace::{Event, EventKind};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Switches {
 }
 
 impl Switches {
-    fn set(&self, arm: usize) -> Result<(), LabError> {
+    fn set(&self, arm: usize) -> Result<()> {
         self.gate.set(arm != PASSED)?;
         self.events.switch(arm == PRELOAD)
     }
@@ -46,7 +46,7 @@ pub fn measure(
     rounds: usize,
     segment: Duration,
     cell: &mut Cell,
-) -> Result<(), LabError> {
+) -> Result<()> {
     let [file, trace] = ["turns.samples", "turns.trace"].map(|name| context.dir().join(name));
     let _ = std::fs::remove_dir_all(&trace);
     let gate = Gate::make(context)?;
@@ -74,7 +74,7 @@ fn start(
     setting: Setting,
     (file, trace): (&Path, &Path),
     gate: &Gate,
-) -> Result<Guarded, LabError> {
+) -> Result<Guarded> {
     let mut shell = Command::new(context.onbeat());
     shell.args(["record", "--preload", "-o"]).arg(trace);
     shell.args(["--", "sh"]);
@@ -90,7 +90,7 @@ fn take_turns(
     setting: Setting,
     (rounds, segment): (usize, Duration),
     switches: &Switches,
-) -> Result<Vec<Segment>, LabError> {
+) -> Result<Vec<Segment>> {
     const TURNS: [usize; 3] = [PASSED, LIBRARY, PRELOAD];
     let period = Duration::from_secs(1) / setting.rate_hz;
     let turn = TURN.0.max(period * TURN.1);
@@ -157,14 +157,8 @@ impl Had {
 }
 
 /// What there is within the segments of each arm.
-fn had(
-    trace: &Path,
-    samples: &[Sample],
-    segments: &[Segment],
-) -> Result<[Had; ARMS.len()], LabError> {
-    let unexpected = |e| LabError::unexpected(format!("the trace {}", trace.display()), e);
-    let mut reader = Reader::open(trace).map_err(unexpected)?;
-    let mut parts = sort_into_segments(reader.events(), segments);
+fn had(trace: &Path, samples: &[Sample], segments: &[Segment]) -> Result<[Had; ARMS.len()]> {
+    let mut parts = sort_into_segments(recorder::open(trace)?.events(), segments);
     for sample in samples {
         if let Some(segment) = at(segments, sample.intended_ns) {
             parts[segment.arm].messages += 1;
@@ -188,7 +182,7 @@ fn sort_into_segments(
 
 /// Whether what was switched off recorded nothing, and what was on nearly all: a segment may end
 /// with a message under way.
-fn check(parts: &[Had; ARMS.len()]) -> Result<(), LabError> {
+fn check(parts: &[Had; ARMS.len()]) -> Result<()> {
     for arm in [PASSED, LIBRARY, PRELOAD] {
         let part = &parts[arm];
         let library = match arm {

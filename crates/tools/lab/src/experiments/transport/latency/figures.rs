@@ -1,12 +1,12 @@
 //! Figures of a setting: losses, wake-ups, polling.
 
 use super::{Cell, Measured, SIZES};
-use crate::experiments::transport::peers::{self, Program};
 use crate::experiments::transport::session::Place;
-use crate::experiments::transport::size_id;
-use crate::frame::report::{Figure, Report, Target};
+use crate::frame::report::{Figure, Report};
+use crate::frame::size::size_id;
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, Sorted};
+use crate::measure::transport::{self as peers, Program};
 
 /// Messages that did not arrive.
 pub fn lost(report: &mut Report, measured: &Measured<'_>) {
@@ -28,11 +28,7 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
             "messages",
         )
         .samples(of(&|c| c.sent));
-        report.figure(if ours {
-            figure.target(Target::AtMost(0.0))
-        } else {
-            figure
-        });
+        report.figure(figure.at_most(ours.then_some(0.0)));
     }
 }
 
@@ -44,7 +40,7 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     };
     let id = measured.setting.id;
     let both = measured.over_sizes(futex, ours);
-    let n = both.pooled(1).values().len() as u64;
+    let n = both.pooled(1).len() as u64;
     if n == 0 {
         return;
     }
@@ -52,9 +48,8 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     for (name, q) in [("p50", 0.5), ("p99", 0.99)] {
         let ratio = both.quantile_ratio(0, 1, q, &mut rng);
         report.figure(
-            Figure::new(format!("wakeup.{id}.{name}_ratio"), ratio.value, "1")
-                .target(Target::AtMost(1.2))
-                .interval(ratio.low, ratio.high)
+            Figure::estimated(format!("wakeup.{id}.{name}_ratio"), ratio, "1")
+                .at_most(1.2)
                 .samples(n),
         );
     }
@@ -77,9 +72,8 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     };
     let (floor, flat) = (spread(futex), spread(ours));
     report.figure(
-        Figure::new(format!("flat.{id}.p50_spread"), flat.value, "1")
-            .target(Target::AtMost(1.1))
-            .interval(flat.low, flat.high)
+        Figure::estimated(format!("flat.{id}.p50_spread"), flat, "1")
+            .at_most(1.1)
             .baseline(floor.value, "futex, which has no payload"),
     );
 }
@@ -96,21 +90,14 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     for (s, bytes) in SIZES.into_iter().enumerate() {
         let samples = &measured.samples[s];
         let (v, w) = (samples.pooled(ours), samples.pooled(theirs));
-        if v.values().is_empty() || w.values().is_empty() {
+        if v.is_empty() || w.is_empty() {
             continue;
         }
         let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
-        let mut figure = Figure::new(
-            format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes)),
-            ratio.value,
-            "1",
-        )
-        .interval(ratio.low, ratio.high)
-        .samples(v.values().len() as u64);
+        let name = format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes));
+        let figure = Figure::estimated(name, ratio, "1").samples(v.len() as u64);
         // The target is for processes.
-        if matches!(measured.setting.place, Place::Processes(_)) {
-            figure = figure.target(Target::AtMost(1.0));
-        }
-        report.figure(figure);
+        let is_judged = matches!(measured.setting.place, Place::Processes(_));
+        report.figure(figure.at_most(is_judged.then_some(1.0)));
     }
 }

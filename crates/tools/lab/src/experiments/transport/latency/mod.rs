@@ -5,15 +5,14 @@ mod figures;
 mod run;
 mod tables;
 
-use super::peers::{self, Arm, Peers};
-use super::samples::Sample;
 use super::session::Place;
-use super::{size_id, size_name};
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError};
+use crate::frame::size::{size_id, size_name};
+use crate::frame::{Context, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
 use crate::measure::stats::Sorted;
+use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, percentiles, Curve};
 
 /// From 64 B to 4 MiB.
@@ -38,17 +37,7 @@ const SETTINGS: [Setting; 3] = [
         id: "processes",
         title: "between two processes (Figure 1)",
         place: Place::Processes(1),
-        arms: &[
-            peers::FUTEX,
-            peers::ONBEAT,
-            peers::ONBEAT_BUSY,
-            peers::ICEORYX2,
-            peers::ICEORYX2_BUSY,
-            peers::CYCLONE_ICEORYX,
-            peers::CYCLONE,
-            peers::FAST,
-            peers::ROS2,
-        ],
+        arms: &peers::BETWEEN_PROCESSES,
     },
     Setting {
         id: "threads",
@@ -89,11 +78,6 @@ pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
     }
 }
 
-/// From publishing to being readable, us.
-pub fn latency_us(sample: &Sample) -> f64 {
-    (sample.received_ns - sample.sent_ns) as f64 / 1e3
-}
-
 /// Measurements of an arm at one size.
 #[derive(Clone, Default)]
 struct Cell {
@@ -114,7 +98,7 @@ struct Measured<'s> {
 }
 
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut raw = context.raw(
         "latency.csv",
         "where,bytes,arm,round,latency_us,from_due_us",
@@ -170,11 +154,7 @@ impl<'s> Measured<'s> {
     }
 }
 
-fn summarise(
-    context: &mut Context,
-    report: &mut Report,
-    measured: &Measured<'_>,
-) -> Result<(), LabError> {
+fn summarise(context: &mut Context, report: &mut Report, measured: &Measured<'_>) -> Result<()> {
     tables::add(report, measured);
     figures::lost(report, measured);
     plot(context, measured)?;
@@ -184,7 +164,7 @@ fn summarise(
 }
 
 /// Medians over the size, and all percentiles at two sizes.
-fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<(), LabError> {
+fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<()> {
     let setting = measured.setting;
     let medians: Vec<Curve> = measured
         .arms
@@ -197,7 +177,7 @@ fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<(), LabError> 
             points: SIZES
                 .iter()
                 .enumerate()
-                .filter(|(s, _)| !measured.samples[*s].pooled(a).values().is_empty())
+                .filter(|(s, _)| !measured.samples[*s].pooled(a).is_empty())
                 .map(|(s, bytes)| (*bytes as f64, measured.samples[s].pooled(a).quantile(0.5)))
                 .collect(),
         })

@@ -1,14 +1,14 @@
 //! Runs all arms of a setting at all sizes.
 
-use super::{latency_us, rate_hz, Cell, Measured, Setting, SIZES};
-use crate::experiments::transport::peers::{self, Arm, Peers};
+use super::{rate_hz, Cell, Measured, Setting, SIZES};
 use crate::experiments::transport::runner::Runner;
-use crate::experiments::transport::samples::Sample;
-use crate::experiments::transport::session::{Place, Run, SessionResults};
+use crate::experiments::transport::session::{Place, SessionResults};
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError, Raw};
+use crate::frame::{Context, Raw, Result};
 use crate::measure::arms::schedule;
-use std::time::Duration;
+use crate::measure::run::Run;
+use crate::measure::samples::Sample;
+use crate::measure::transport::{self as peers, Arm, Peers};
 
 /// The order of a setting's runs.
 struct Order {
@@ -55,12 +55,12 @@ pub fn measure<'s>(
     peers: &Peers,
     setting: &'s Setting,
     raw: &mut Raw,
-) -> Result<Measured<'s>, LabError> {
+) -> Result<Measured<'s>> {
     let arms = peers.of(setting.arms);
     let Order { rounds, more, runs } = order(context, setting, &arms);
     context.step(
-        &format!("latency {}, {rounds} rounds", setting.title),
-        Duration::from_secs(120 + runs.len() as u64 * 6),
+        format!("latency {}, {rounds} rounds", setting.title),
+        120 + runs.len() as u64 * 6,
     );
     let mut runners: Vec<Runner> = arms
         .iter()
@@ -77,6 +77,7 @@ pub fn measure<'s>(
         };
         let run = Run {
             bytes,
+            other_bytes: None,
             rate_hz,
             count: ((rate_hz * seconds) as u32).max(20),
         };
@@ -88,20 +89,15 @@ pub fn measure<'s>(
                 "{},{bytes},{},{round},{},{}",
                 setting.id,
                 arm.name.replace(',', ""),
-                latency_us(sample),
-                from_due_us(sample),
+                sample.latency_us(),
+                sample.since_due_us(),
             ))?;
         }
-        let latencies = results.samples.iter().map(latency_us);
+        let latencies = results.samples.iter().map(Sample::latency_us);
         measured.samples[s].extend(round, a, latencies);
         measured.cells[s][a].add(&results, run.count);
     }
     Ok(measured)
-}
-
-/// From the time that a message was due to being readable, us.
-fn from_due_us(sample: &Sample) -> f64 {
-    (sample.received_ns - sample.intended_ns) as f64 / 1e3
 }
 
 impl Cell {
@@ -110,6 +106,6 @@ impl Cell {
         self.lost += results.lost;
         self.sent += u64::from(sent);
         self.from_due
-            .extend(results.samples.iter().map(from_due_us));
+            .extend(results.samples.iter().map(Sample::since_due_us));
     }
 }

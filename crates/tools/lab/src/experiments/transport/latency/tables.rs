@@ -1,8 +1,8 @@
 //! Tables of a setting: medians, percentiles, costs.
 
 use super::{Measured, DETAILED, SIZES};
-use crate::experiments::transport::size_name;
 use crate::frame::report::{number, Report, Table};
+use crate::frame::size::size_name;
 use crate::measure::stats::Sorted;
 
 /// Adds all of them.
@@ -13,22 +13,11 @@ pub fn add(report: &mut Report, measured: &Measured<'_>) {
 }
 
 fn medians(measured: &Measured<'_>) -> Table {
-    let mut head: Vec<String> = vec!["arm".into()];
-    head.extend(SIZES.map(size_name));
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let title = format!("Median latency {}, us", measured.setting.title);
-    let mut table = Table::new(title, &head);
+    let mut table = Table::over(title, "arm", SIZES.map(size_name));
     for (a, arm) in measured.arms.iter().enumerate() {
-        let mut row = vec![arm.name.to_string()];
-        row.extend(measured.samples.iter().map(|samples| {
-            let v = samples.pooled(a);
-            if v.values().is_empty() {
-                "-".into()
-            } else {
-                number(v.quantile(0.5))
-            }
-        }));
-        table.row(row);
+        let medians = measured.samples.iter().map(|s| s.pooled(a).shown(0.5));
+        table.row_of(arm.name, medians);
     }
     table
 }
@@ -36,9 +25,7 @@ fn medians(measured: &Measured<'_>) -> Table {
 fn details(measured: &Measured<'_>) -> Table {
     let mut table = Table::new(
         format!("Latency {}, us", measured.setting.title),
-        &[
-            "arm", "size", "n", "p50", "p90", "p99", "p99.9", "max", "due p99", "lost",
-        ],
+        "arm | size | n | p50 | p90 | p99 | p99.9 | max | due p99 | lost",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         for (s, bytes) in SIZES.into_iter().enumerate() {
@@ -63,20 +50,12 @@ fn costs(measured: &Measured<'_>) -> Table {
             "CPU time and context switches of a message {}, all processes",
             measured.setting.title
         ),
-        &[
-            "arm",
-            "us at 64 B",
-            "switches",
-            "us at 16 KiB",
-            "switches",
-            "us at 1 MiB",
-            "switches",
-        ],
+        "arm | us at 64 B | switches | us at 16 KiB | switches | us at 1 MiB | switches",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];
         for (s, bytes) in SIZES.into_iter().enumerate() {
-            let some = !measured.samples[s].pooled(a).values().is_empty();
+            let some = !measured.samples[s].pooled(a).is_empty();
             if some && [64, 16_384, 1 << 20].contains(&bytes) {
                 let (cpu_ns, switches) = measured.cells[s][a].usage.each();
                 row.extend([number(cpu_ns / 1e3), format!("{switches:.2}")]);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
+/// What a mark in a message begins with.
+pub const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
 const UNIT: usize = 16;
 /// Bytes of a packet that are looked at: all, also where the kernel hands on several as one.
 const LOOK: usize = (64 << 10) + 256;

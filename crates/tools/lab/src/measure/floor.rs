@@ -2,16 +2,15 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Wake-up latencies, us, with how often each was seen, and those beyond the histogram.
 #[derive(Default, Clone)]
-pub(in crate::experiments) struct Floor {
+pub struct Floor {
     counts: BTreeMap<u64, u64>,
     longest_us: u64,
 }
@@ -71,7 +70,7 @@ impl Floor {
 }
 
 /// cyclictest beside an arm: a thread on each CPU above all others, waking each 2 ms.
-pub(in crate::experiments) struct Beside {
+pub struct Beside {
     child: Guarded,
     out: PathBuf,
 }
@@ -104,11 +103,8 @@ impl Beside {
 }
 
 /// Runs cyclictest alone, beside nothing; skipped, by name, where it is not installed.
-pub(in crate::experiments) fn measure(
-    context: &mut Context,
-    report: &mut Report,
-) -> Result<(), LabError> {
-    context.step("the machine's floor (cyclictest)", Duration::from_secs(120));
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
+    context.step("the machine's floor (cyclictest)", 120);
     let seconds = context.pick_of_three("20", "10", "3");
     let mut command = Command::new("cyclictest");
     command.args([
@@ -138,7 +134,7 @@ pub(in crate::experiments) fn measure(
 }
 
 /// A floor's quantiles as figures.
-pub(in crate::experiments) fn figures(report: &mut Report, name: &str, floor: &Floor) {
+pub fn figures(report: &mut Report, name: &str, floor: &Floor) {
     for (what, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
         if let Some(ms) = floor.quantile_ms(q) {
             let figure = Figure::new(format!("{name}.{what}"), ms * 1000.0, "us");

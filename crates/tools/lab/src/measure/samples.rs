@@ -1,6 +1,6 @@
 //! Samples of a run: the file that a peer writes, a record per message.
 
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::path::Path;
 
 /// One message.
@@ -16,12 +16,29 @@ pub struct Sample {
     pub received_ns: i64,
 }
 
+impl Sample {
+    /// From when sending began to readable, us.
+    pub fn latency_us(&self) -> f64 {
+        (self.received_ns - self.sent_ns) as f64 / 1e3
+    }
+
+    /// From when it was due to readable, us: what holds the sender up counts too.
+    pub fn since_due_us(&self) -> f64 {
+        (self.received_ns - self.intended_ns) as f64 / 1e3
+    }
+}
+
+/// [`Sample::latency_us`] of each.
+pub fn latencies_us(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(Sample::latency_us).collect()
+}
+
 /// Four 64-bit numbers a message, as `peers/README.md` says.
-pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
+pub fn read(file: &Path) -> Result<Vec<Sample>> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {
-        LabError::unexpected(
-            file.display().to_string(),
+        LabError::in_file(
+            file,
             format!("{} bytes are no whole number of samples", bytes.len()),
         )
     })

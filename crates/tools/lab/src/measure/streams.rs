@@ -13,8 +13,9 @@
 //! mean, in an order that the seed gives. So every stream has the table's minimum, mean and
 //! maximum, and a short one has the shape of a long one.
 
+use crate::frame::files;
 use crate::frame::rng::Rng;
-use crate::frame::LabError;
+use crate::frame::{LabError, Result};
 use std::path::Path;
 
 /// Minimum, mean and maximum of a time, ns.
@@ -29,6 +30,10 @@ pub struct Spread {
 }
 
 impl Spread {
+    const fn new(min: u64, mean: f64, max: u64) -> Spread {
+        Spread { min, mean, max }
+    }
+
     /// Of measured values; zeros when there are none.
     pub fn of(values: &[u64]) -> Spread {
         Spread {
@@ -56,32 +61,16 @@ pub struct Kind {
 pub const CAN: Kind = Kind {
     name: "can",
     bytes: 32,
-    cycle: Spread {
-        min: 2_453,
-        mean: 2_940_961.0,
-        max: 29_295_807,
-    },
-    processing: Spread {
-        min: 943,
-        mean: 5_416.0,
-        max: 39_170,
-    },
+    cycle: Spread::new(2_453, 2_940_961.0, 29_295_807),
+    processing: Spread::new(943, 5_416.0, 39_170),
 };
 
 /// Table I, radar.
 pub const RADAR: Kind = Kind {
     name: "radar",
     bytes: 1538,
-    cycle: Spread {
-        min: 2_707,
-        mean: 1_703_144.0,
-        max: 163_720_481,
-    },
-    processing: Spread {
-        min: 1_628,
-        mean: 8_136.0,
-        max: 108_098,
-    },
+    cycle: Spread::new(2_707, 1_703_144.0, 163_720_481),
+    processing: Spread::new(1_628, 8_136.0, 108_098),
 };
 
 /// The messages of one stream.
@@ -95,7 +84,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// `messages` messages of a kind.
-    pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals, LabError> {
+    pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals> {
         let mut cycles = values(kind.cycle, messages)?;
         let mut processing_ns = values(kind.processing, messages)?;
         rng.shuffle(&mut cycles);
@@ -109,9 +98,9 @@ impl Arrivals {
     /// Reads a recording: lines `due_ns,processing_ns`, by ascending time from any origin; a first
     /// line that begins with a letter is a header. What comes later than `limit_ns` after the first
     /// message is left out.
-    pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals, LabError> {
-        let text = std::fs::read_to_string(path).map_err(LabError::file("reading", path))?;
-        parse(&text, limit_ns).map_err(|why| LabError::unexpected(path.display().to_string(), why))
+    pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals> {
+        let text = files::text(path)?;
+        parse(&text, limit_ns).map_err(|why| LabError::in_file(path, why))
     }
 
     /// Times between messages, the first from the start.
@@ -198,7 +187,7 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
 
 /// `n` values, ascending, with exactly this minimum and maximum, and this mean to half a
 /// nanosecond over all of them.
-fn values(spread: Spread, n: usize) -> Result<Vec<u64>, LabError> {
+fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;
     let of_shape = |shape: f64| -> Vec<u64> {

@@ -4,7 +4,8 @@
 //! process and in the programs that run in them, which cannot outlive it. With the last of them the
 //! kernel removes the interfaces and what is configured on them.
 
-use crate::frame::LabError;
+use crate::frame::programs::output;
+use crate::frame::{LabError, Result};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -64,7 +65,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// Makes them. Needs root.
-    pub fn new() -> Result<Hosts, LabError> {
+    pub fn new() -> Result<Hosts> {
         let hosts = Hosts {
             sender: namespace()?,
             receiver: namespace()?,
@@ -91,7 +92,7 @@ impl Hosts {
 
     /// Waits until both interfaces run: the kernel may tell a second later, and a middleware that
     /// begins before looks for no other host there.
-    fn until_running(&self) -> Result<(), LabError> {
+    fn until_running(&self) -> Result<()> {
         let until = Instant::now() + UP_WITHIN;
         let runs = |host| {
             let mut ip = self.command(host, "ip");
@@ -148,7 +149,7 @@ impl Hosts {
     }
 
     /// Limits the link, both ways.
-    pub fn limit(&self, limit: Limit) -> Result<(), LabError> {
+    pub fn limit(&self, limit: Limit) -> Result<()> {
         for host in [Host::Sender, Host::Receiver] {
             // What is not there cannot be removed.
             let _ = self.tc(host, &["qdisc", "del", "dev", INTERFACE, "root"]);
@@ -173,7 +174,7 @@ impl Hosts {
     }
 
     /// Bytes that a host has sent over the link so far.
-    pub fn sent_bytes(&self, host: Host) -> Result<u64, LabError> {
+    pub fn sent_bytes(&self, host: Host) -> Result<u64> {
         let counted = self.run_on(host, || {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
             let line = text.lines().find(|l| l.trim_start().starts_with(INTERFACE));
@@ -190,31 +191,25 @@ impl Hosts {
         }
     }
 
-    fn ip(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
-        succeed(self.command(host, "ip"), "ip", words)
+    /// Configures a host's end of the link.
+    pub fn ip(&self, host: Host, words: &[&str]) -> Result<()> {
+        self.configure(host, "ip", words)
     }
 
-    fn tc(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
-        succeed(self.command(host, "tc"), "tc", words)
+    fn tc(&self, host: Host, words: &[&str]) -> Result<()> {
+        self.configure(host, "tc", words)
     }
-}
 
-fn succeed(mut command: Command, name: &str, words: &[&str]) -> Result<(), LabError> {
-    let output = command.args(words).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| LabError::program(name, format!("{e}; install iproute2")))?;
-    if output.status.success() {
-        return Ok(());
+    fn configure(&self, host: Host, program: &str, words: &[&str]) -> Result<()> {
+        let mut command = self.command(host, program);
+        command.args(words).stdin(Stdio::null());
+        let what = format!("{program} {}", words.join(" "));
+        output(&mut command, &what, "install iproute2").map(drop)
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let why = said.lines().next().unwrap_or("no message");
-    Err(LabError::program(
-        name,
-        format!("{}: {why}", words.join(" ")),
-    ))
 }
 
 /// A network namespace that lives as long as its descriptor.
-fn namespace() -> Result<File, LabError> {
+fn namespace() -> Result<File> {
     let made = std::thread::spawn(|| {
         // SAFETY: unshare takes a plain number and changes this thread alone.
         match unsafe { libc::unshare(libc::CLONE_NEWNET) } {

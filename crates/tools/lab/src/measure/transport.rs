@@ -1,9 +1,10 @@
-//! Which peers there are, how their programs are built, and what each needs to run.
+//! The peers that hand messages over: which there are, and what each needs to run.
 
 use crate::frame::children::{self, Guarded};
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError};
-use crate::measure::{native, ros};
+use crate::frame::{cache_dir, Context, LabError, Result};
+use crate::measure::middleware::Source;
+use crate::measure::ros;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,20 @@ const ALL: [Program; 7] = [
     Program::Onbeat,
 ];
 
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Program::Futex => "futex",
+            Program::Cyclone => "Cyclone DDS",
+            Program::CyclonePipeline => "the pipeline on Cyclone DDS",
+            Program::Fast => "Fast DDS",
+            Program::Ros2 => "ROS 2 Kilted",
+            Program::Iceoryx2 => "iceoryx2",
+            Program::Onbeat => "onbeat",
+        }
+    }
+}
+
 /// What a measured arm is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arm {
@@ -63,92 +78,68 @@ pub struct Arm {
     pub thread_role: &'static str,
 }
 
-const PLAIN: Arm = Arm {
-    name: "",
-    program: Program::Futex,
-    spins: false,
-    shares_memory: false,
-    copies: false,
-    colour: 0,
-    thread_role: "thread",
-};
+const fn arm(name: &'static str, program: Program, colour: usize) -> Arm {
+    Arm {
+        name,
+        program,
+        spins: false,
+        shares_memory: false,
+        copies: false,
+        colour,
+        thread_role: "thread",
+    }
+}
+
+const fn busy(arm: Arm) -> Arm {
+    Arm { spins: true, ..arm }
+}
+
+const fn copying(arm: Arm) -> Arm {
+    Arm {
+        copies: true,
+        ..arm
+    }
+}
 
 /// The floor.
-pub const FUTEX: Arm = Arm {
-    name: "futex",
-    colour: 0,
-    ..PLAIN
-};
+pub const FUTEX: Arm = arm("futex", Program::Futex, 0);
 /// Cyclone DDS over the loopback interface.
-pub const CYCLONE: Arm = Arm {
-    name: "Cyclone DDS, loopback",
-    colour: 6,
-    program: Program::Cyclone,
-    copies: true,
-    ..PLAIN
-};
+pub const CYCLONE: Arm = copying(arm("Cyclone DDS, loopback", Program::Cyclone, 6));
 /// Cyclone DDS over iceoryx's shared memory.
 pub const CYCLONE_ICEORYX: Arm = Arm {
-    name: "Cyclone DDS, iceoryx",
-    colour: 5,
-    program: Program::Cyclone,
     shares_memory: true,
-    ..PLAIN
+    ..arm("Cyclone DDS, iceoryx", Program::Cyclone, 5)
 };
 /// Fast DDS with data sharing.
-pub const FAST: Arm = Arm {
-    name: "Fast DDS, data sharing",
-    colour: 7,
-    program: Program::Fast,
-    ..PLAIN
-};
+pub const FAST: Arm = arm("Fast DDS, data sharing", Program::Fast, 7);
 /// ROS 2 Kilted on rcl.
-pub const ROS2: Arm = Arm {
-    name: "ROS 2 Kilted",
-    colour: 8,
-    program: Program::Ros2,
-    copies: true,
-    ..PLAIN
-};
+pub const ROS2: Arm = copying(arm("ROS 2 Kilted", Program::Ros2, 8));
 /// iceoryx2, woken by an event.
-pub const ICEORYX2: Arm = Arm {
-    name: "iceoryx2, event",
-    colour: 3,
-    program: Program::Iceoryx2,
-    ..PLAIN
-};
+pub const ICEORYX2: Arm = arm("iceoryx2, event", Program::Iceoryx2, 3);
 /// iceoryx2, polling.
-pub const ICEORYX2_BUSY: Arm = Arm {
-    name: "iceoryx2, busy",
-    colour: 4,
-    program: Program::Iceoryx2,
-    spins: true,
-    ..PLAIN
-};
+pub const ICEORYX2_BUSY: Arm = busy(arm("iceoryx2, busy", Program::Iceoryx2, 4));
 /// A channel, its consumer sleeping.
-pub const ONBEAT: Arm = Arm {
-    name: "onbeat",
-    colour: 1,
-    program: Program::Onbeat,
-    ..PLAIN
-};
+pub const ONBEAT: Arm = arm("onbeat", Program::Onbeat, 1);
 /// A channel, its consumer polling.
-pub const ONBEAT_BUSY: Arm = Arm {
-    name: "onbeat, busy",
-    colour: 2,
-    program: Program::Onbeat,
-    spins: true,
-    ..PLAIN
-};
+pub const ONBEAT_BUSY: Arm = busy(arm("onbeat, busy", Program::Onbeat, 2));
 /// Two tasks of a chain.
 pub const ONBEAT_CHAIN: Arm = Arm {
-    name: "onbeat, chain",
-    colour: 2,
-    program: Program::Onbeat,
-    spins: true,
     thread_role: "chained",
-    ..PLAIN
+    ..busy(arm("onbeat, chain", Program::Onbeat, 2))
 };
+
+/// All that send from one process to another.
+pub const BETWEEN_PROCESSES: [Arm; 9] = [
+    FUTEX,
+    ONBEAT,
+    ONBEAT_BUSY,
+    ICEORYX2,
+    ICEORYX2_BUSY,
+    CYCLONE_ICEORYX,
+    CYCLONE,
+    FAST,
+    ROS2,
+];
 
 /// The programs that could be built, and what they need.
 pub struct Peers {
@@ -161,7 +152,7 @@ pub struct Peers {
 
 impl Peers {
     /// Builds what can be built, and says what cannot. iceoryx's daemon is started.
-    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers, LabError> {
+    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {
             Ok(roudi) => peers.roudi = Some(roudi),
@@ -178,37 +169,19 @@ impl Peers {
         context: &mut Context,
         report: &mut Report,
         wanted: &[Program],
-    ) -> Result<Peers, LabError> {
-        context.step("build the peers", Duration::from_secs(600));
+    ) -> Result<Peers> {
+        context.step("build the peers", 600);
         let sources = context.source("crates/tools/lab/peers")?;
         let ros = context.ros_env("kilted");
         let mut programs = BTreeMap::new();
         for &program in wanted {
-            let (name, path) = match program {
-                Program::Futex => ("futex", futex(&sources)),
-                Program::Cyclone => ("Cyclone DDS", cyclone(&sources, "cyclonedds")),
-                Program::CyclonePipeline => {
-                    let name = "the pipeline on Cyclone DDS";
-                    (name, cyclone(&sources, "pipeline"))
-                }
-                Program::Fast => ("Fast DDS", fast(&sources)),
-                Program::Ros2 => {
-                    let built = match &ros {
-                        Ok(env) => ros2(&sources, env),
-                        Err(e) => Err(LabError::unexpected("the environment", e)),
-                    };
-                    ("ROS 2 Kilted", built)
-                }
-                Program::Iceoryx2 => ("iceoryx2", in_rust("peer-iceoryx2")),
-                Program::Onbeat => ("onbeat", in_rust("peer-onbeat")),
-            };
-            match path {
+            match build(program, &sources, &ros) {
                 Ok(path) => {
                     programs.insert(program, path);
                 }
                 Err(e) => {
-                    eprintln!("   skipped: {name}: {e}");
-                    report.skip(name, e);
+                    eprintln!("   skipped: {}: {e}", program.name());
+                    report.skip(program.name(), e);
                 }
             }
         }
@@ -256,7 +229,7 @@ impl Peers {
     }
 
     /// The command of a program with the environment that it needs, in real time where that is allowed.
-    pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command, LabError> {
+    pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let mut command = self.normal_command(program, shares_memory)?;
         if self.real_time {
             children::real_time(&mut command, REAL_TIME_PRIORITY);
@@ -265,11 +238,7 @@ impl Peers {
     }
 
     /// The command of a program as a normal one.
-    pub fn normal_command(
-        &self,
-        program: Program,
-        shares_memory: bool,
-    ) -> Result<Command, LabError> {
+    pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self
             .programs
             .get(&program)
@@ -316,106 +285,37 @@ fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     )
 }
 
-fn words(text: &[&str]) -> Vec<String> {
-    text.iter().map(|w| w.to_string()).collect()
-}
-
-fn futex(sources: &Path) -> Result<PathBuf, LabError> {
-    native::build(
-        "peer-futex",
-        "cc",
-        &[sources.join("futex/futex.c")],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &words(&["-std=gnu11"]),
-    )
-}
-
-/// The types are generated first.
-fn cyclone(sources: &Path, program: &str) -> Result<PathBuf, LabError> {
-    let missing = |what: &str| LabError::Missing {
-        what: what.into(),
-        fix: "install cyclonedds-dev and cyclonedds-tools, or run `./dev bench transport`".into(),
+/// Builds a program from its folder.
+fn build(program: Program, sources: &Path, ros: &Result<PathBuf>) -> Result<PathBuf> {
+    let of = |name, file: &str, included: &[&str]| {
+        let always = ["protocol.h", "transport.h"];
+        let included = always.iter().chain(included);
+        Source {
+            name,
+            files: vec![sources.join(file)],
+            included: included.map(|f| sources.join(f)).collect(),
+        }
     };
-    if !Path::new("/usr/include/dds/dds.h").is_file() {
-        return Err(missing("Cyclone DDS"));
+    let on_cyclone = |name, file: &str| {
+        let source = of(name, file, &["pipeline.h", "cyclonedds/endpoints.h"]);
+        source.on_cyclone(&sources.join("cyclonedds/message.idl"), "transport")
+    };
+    match program {
+        Program::Futex => of("peer-futex", "futex/futex.c", &[]).plain(),
+        Program::Cyclone => on_cyclone("peer-cyclonedds", "cyclonedds/cyclonedds.c"),
+        Program::CyclonePipeline => on_cyclone("peer-pipeline", "cyclonedds/pipeline.c"),
+        Program::Fast => of("peer-fastdds", "fastdds/fastdds.cpp", &[]).on_fast("transport"),
+        Program::Ros2 => match ros {
+            Ok(env) => of("peer-ros2", "ros2/ros2.c", &[]).on_rcl(env),
+            Err(e) => Err(LabError::unexpected("the environment", e)),
+        },
+        Program::Iceoryx2 => in_rust("peer-iceoryx2"),
+        Program::Onbeat => in_rust("peer-onbeat"),
     }
-    let idl = sources.join("cyclonedds/message.idl");
-    let generated = cache_dir().join("lab/cyclonedds");
-    std::fs::create_dir_all(&generated).map_err(LabError::file("making", &generated))?;
-    let output = Command::new("idlc")
-        .args(["-x", "final"])
-        .arg(&idl)
-        .current_dir(&generated)
-        .output()
-        .map_err(|_| missing("idlc"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let why = text.lines().next().unwrap_or("no message").to_string();
-        return Err(LabError::program("idlc", why));
-    }
-    native::build(
-        &format!("peer-{program}"),
-        "cc",
-        &[
-            sources.join(format!("cyclonedds/{program}.c")),
-            generated.join("message.c"),
-        ],
-        &[
-            sources.join("protocol.h"),
-            sources.join("transport.h"),
-            sources.join("pipeline.h"),
-            sources.join("cyclonedds/endpoints.h"),
-            idl,
-        ],
-        &[
-            "-std=gnu11".into(),
-            format!("-I{}", generated.display()),
-            "-lddsc".into(),
-        ],
-    )
-}
-
-fn fast(sources: &Path) -> Result<PathBuf, LabError> {
-    if !Path::new("/usr/include/fastrtps").is_dir() {
-        return Err(LabError::Missing {
-            what: "Fast DDS".into(),
-            fix: "install libfastrtps-dev, or run `./dev bench transport`".into(),
-        });
-    }
-    native::build(
-        "peer-fastdds",
-        "c++",
-        &[sources.join("fastdds/fastdds.cpp")],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &words(&["-std=c++17", "-lfastrtps", "-lfastcdr"]),
-    )
-}
-
-fn ros2(sources: &Path, env: &Path) -> Result<PathBuf, LabError> {
-    let stubs = cache_dir().join("lab/ros2-python-symbols.c");
-    let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
-    std::fs::create_dir_all(cache_dir().join("lab"))
-        .and_then(|()| std::fs::write(&stubs, text))
-        .map_err(LabError::file("writing", &stubs))?;
-    let mut arguments = words(&["-std=gnu11"]);
-    arguments.extend(ros::link_arguments(
-        env,
-        &[
-            "std_msgs__rosidl_typesupport_c",
-            "std_msgs__rosidl_generator_c",
-        ],
-    )?);
-    native::build(
-        "peer-ros2",
-        "cc",
-        &[sources.join("ros2/ros2.c"), stubs],
-        &[sources.join("protocol.h"), sources.join("transport.h")],
-        &arguments,
-    )
 }
 
 /// Those are built by `./dev bench`, since they have dependencies of their own.
-fn in_rust(name: &str) -> Result<PathBuf, LabError> {
+fn in_rust(name: &str) -> Result<PathBuf> {
     let path = cache_dir().join("peers/release").join(name);
     if path.is_file() {
         Ok(path)
@@ -443,7 +343,7 @@ const POOLS: [(u32, u32); 6] = [
 ];
 
 impl Roudi {
-    fn start(context: &Context) -> Result<Roudi, LabError> {
+    fn start(context: &Context) -> Result<Roudi> {
         let config = context.dir().join("roudi.toml");
         let pools: String = POOLS
             .iter()

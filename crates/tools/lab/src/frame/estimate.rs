@@ -1,0 +1,29 @@
+//! A figure with its uncertainty.
+
+/// A figure with its confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Estimate {
+    /// A figure without uncertainty.
+    pub fn exact(value: f64) -> Self {
+        Estimate {
+            value,
+            low: value,
+            high: value,
+        }
+    }
+
+    /// The estimate of something that grows with this.
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Estimate {
+            value: of(self.value),
+            low: of(self.low),
+            high: of(self.high),
+        }
+    }
+}

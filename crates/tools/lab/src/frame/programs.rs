@@ -1,0 +1,50 @@
+//! Programs that run to their end, and why one failed.
+
+use super::children::{Ended, Guarded};
+use super::{machine, Context, LabError, Result};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Gives a command nothing to read and nowhere to write, but keeps its standard error.
+pub fn quiet(command: &mut Command) -> &mut Command {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+}
+
+/// Runs a program, named `what` in messages, that has to succeed; returns its standard output. `fix`
+/// says how to get a program that is not there.
+pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
+    let output = command
+        .output()
+        .map_err(|e| LabError::program(what, format!("{e}; {fix}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().find(|l| l.contains("error"));
+    let line = line.or(said.lines().last()).unwrap_or("no message");
+    Err(LabError::program(what, line))
+}
+
+impl Context {
+    /// A program on each CPU that takes what it gets, while what this returns lives.
+    pub fn busy_cpus(&self) -> Result<Vec<Guarded>> {
+        let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
+        (0..machine::cpus()).map(busy).collect()
+    }
+
+    /// Runs a program, named `what` in messages, that has to succeed within a time; returns what it
+    /// used. A reason that it writes to a piped standard error is in the error.
+    pub fn succeed(&self, command: &mut Command, what: &str, limit: Duration) -> Result<Ended> {
+        let mut child = self.spawn(command)?;
+        let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;
+        let why = match ended {
+            Some(ended) if ended.status.success() => return Ok(ended),
+            Some(ended) => format!("{}{}", ended.status, child.said()),
+            None => format!("it did not end within {} s", limit.as_secs()),
+        };
+        Err(LabError::program(what, why))
+    }
+}

@@ -166,7 +166,7 @@ class Runner:
             last = done.number == ATTEMPTS
             text = "\n    ".join([*wrong.splitlines(), *figures])
             print(f"{'FAILED ' if last else 'AGAIN  '}  {name}, attempt {done.number} of {ATTEMPTS}"
-                  f" ({seconds:.0f} s):\n    {text}", flush=True)
+                  f" ({seconds:.0f} s): {text}", flush=True)
             if not last:
                 return done.test, done.number + 1
             self.summary.failed.append(name)

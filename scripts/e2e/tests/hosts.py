@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -13,8 +14,11 @@ HOST = os.path.join(ROOT, "demos/hosts/host.py")
 SECONDS = 20
 # What the second host's clock is made to be ahead by, ns.
 AHEAD_NS = "7123456789"
-# How far the chain's latency may be from what the application measured itself.
-WITHIN_NS = 100_000
+# How much longer the chain may be than what the application measured itself: rclpy's way from the begin of the timer's
+# callback to the application's first statement, which a slow machine makes long.
+DISPATCH_NS = 1_000_000
+# How far off a joined clock may say that it is at most: its messages show no more on a slow machine.
+UNSURE_NS = 1_000_000
 
 
 @contextlib.contextmanager
@@ -98,10 +102,18 @@ def hosts_joined(harness):
         model = load(path)
         chain = across(model)
         need(chain["executions"] >= 0.9 * len(measured), f"{chain['executions']} of {len(measured)} executions")
-        off = chain["latency_ns"]["p50"] - truth
+        latency = chain["latency_ns"]["p50"]
         said = [s for s in model["assumptions"] if "clock of" in s]
         need(len(said) == 1, f"{name}: {model['assumptions']}")
-        need(abs(off) <= WITHIN_NS, f"{name}: {off / 1e6:.3f} ms off {truth / 1e6:.3f} ms; {said[0]}")
-        harness.figures.append(f"{name}: {off / 1000:+.0f} us of {truth / 1e6:.2f} ms")
+        if words is None:
+            # One clock: nothing is estimated.
+            exact, off = latency, latency - truth
+            need(0 <= off <= DISPATCH_NS, f"{name}: {off / 1e6:.3f} ms off the application's {truth / 1e6:.3f} ms; {said[0]}")
+        else:
+            off = latency - exact
+            unsure = round(float(re.search(r"by at most ([\d.]+) ms off", said[0])[1]) * 1e6)
+            need(unsure <= UNSURE_NS, f"{name}: {said[0]}")
+            need(abs(off) <= unsure, f"{name}: {off / 1e6:.3f} ms off one clock's {exact / 1e6:.3f} ms; {said[0]}")
+        harness.figures.append(f"{name}: {off / 1000:+.0f} us")
     # Without joining they are refused.
     harness.onbeat("model", driver, other, "-o", harness.file("never.json"), accept=(1,))

@@ -1,9 +1,8 @@
-//! `onbeat-lab`: the experiments of the project. Reads the command line, runs one, prints its
-//! results.
+//! `onbeat-lab`: runs one of the project's experiments and prints its results.
 //!
-//! Every experiment goes through one frame. It is an [`Experiment`] that [`mod@registry`] lists.
-//! [`run`] gives it a [`Context`] (output directory, seed, children that cannot outlive it,
-//! watchdog), and writes what it returns:
+//! Every experiment runs in the same frame. An [`Experiment`] is listed in [`mod@registry`].
+//! [`run`] gives it a [`Context`]: the output directory, the seed, children that cannot outlive it,
+//! and a watchdog. [`run`] then writes what the experiment returns:
 //!
 //! ```text
 //! DIR/results.json   figures with target, met and baseline; tables; what was skipped; the machine
@@ -14,9 +13,9 @@
 //! | module | job |
 //! |---|---|
 //! | [`frame`] | runs an experiment and writes its results |
-//! | [`measure`] | what experiments measure with |
+//! | [`measure`] | the means of measurement that experiments share |
 //! | [`plot`] | draws SVG |
-//! | [`experiments`] | one module each; they use the three above, and not each other |
+//! | [`experiments`] | one module per experiment; they use the three above, and not each other |
 //! | [`mod@registry`] | the list of experiments |
 //!
 //! [`Experiment`]: frame::Experiment
@@ -36,7 +35,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Run an experiment and compare its figures with the paper's; without a name, list them.
+/// Runs an experiment and compares its figures with the paper's. Without a name, lists the
+/// experiments.
 #[derive(Parser)]
 #[command(
     name = "onbeat-lab",
@@ -58,51 +58,49 @@ struct Args {
     /// Name of the experiment, or `generate`, or `merge`
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Directories of the runs to put side by side (only for `merge`)
+    /// Result directories of the runs to put side by side (only for `merge`)
     #[arg(value_name = "DIR")]
     runs: Vec<PathBuf>,
-    /// Document that gets the table of the runs, between its lines `<!-- runs: begin -->` and
-    /// `<!-- runs: end -->` (only for `merge`)
+    /// Document to update: the table of the runs replaces what stands between its lines `<!-- runs:
+    /// begin -->` and `<!-- runs: end -->` (only for `merge`)
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
-    /// Fewer and shorter runs: to see that it works, not to quote figures
+    /// Do fewer and shorter runs: good for a trial, not for quoting figures
     #[arg(long)]
     quick: bool,
-    /// More and longer runs than usual (only for `shaping`, `link` and `inhibition`)
+    /// Do more and longer runs than usual (only for `shaping`, `link` and `inhibition`)
     #[arg(long, conflicts_with = "quick")]
     long: bool,
-    /// Only this part of an experiment, e.g. `latency` of `tracing`
+    /// Run only this part of the experiment, for example `latency` of `tracing`
     #[arg(long, value_name = "PART")]
     only: Option<String>,
-    /// Recorded arrivals to stream, lines due_ns,processing_ns (only for `queues`)
+    /// A recording of arrivals to stream, with lines `due_ns,processing_ns` (only for `queues`)
     #[arg(long, value_name = "FILE")]
     arrivals: Option<PathBuf>,
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of events (only for `generate`) [default: 1000000]
     #[arg(short = 'n', long, value_name = "EVENTS")]
     events: Option<u64>,
-    /// The `onbeat` command, for experiments that record [default: the one beside this program]
+    /// The `onbeat` program, for experiments that record [default: the one beside this program]
     #[arg(long, value_name = "PROGRAM")]
     onbeat: Option<PathBuf>,
-    /// Another build of it, with its `onbeat-lab` beside it, to measure in the same rounds (only for
-    /// `model`)
+    /// Another build of `onbeat`, with its `onbeat-lab` beside it, to measure in the same rounds
+    /// (only for `model`)
     #[arg(long, value_name = "PROGRAM")]
     before: Option<PathBuf>,
 }
 
-/// Why the program ends without a result.
 #[derive(Debug, thiserror::Error)]
 enum MainError {
     #[error(transparent)]
     Lab(#[from] LabError),
     #[error("cannot write to the standard output: {0}")]
     Stdout(#[from] io::Error),
-    /// The words of the command line do not fit together.
     #[error("{0}")]
     Usage(&'static str),
 }
@@ -120,7 +118,7 @@ impl MainError {
 fn main() -> ExitCode {
     match execute(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output went away (`onbeat-lab | head`).
+        // The reader of the output has closed it (`onbeat-lab | head`).
         Err(MainError::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!(
@@ -188,7 +186,6 @@ fn execute(args: Args) -> Result<(), MainError> {
     Ok(())
 }
 
-/// The `onbeat` command that was built into the same directory as this program.
 fn onbeat_beside() -> PathBuf {
     std::env::current_exe()
         .map(|exe| exe.with_file_name("onbeat"))

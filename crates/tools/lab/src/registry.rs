@@ -1,9 +1,9 @@
-//! Every experiment there is. Only `main` asks; no experiment and no helper does.
+//! The list of all experiments. Only `main` uses it.
 
 use crate::experiments as all;
 use crate::frame::{Experiment, LabError, Result};
 
-/// Every experiment there is, in the order they are listed.
+/// The experiments, in the order in which `onbeat-lab` lists them.
 pub const EXPERIMENTS: &[Experiment] = &[
     all::tracing::EXPERIMENT,
     all::model::EXPERIMENT,
@@ -19,7 +19,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     all::inhibition::EXPERIMENT,
 ];
 
-/// The experiment of a name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     let found = EXPERIMENTS.iter().find(|e| e.name == name);
     found.ok_or_else(|| LabError::Unknown(name.to_string()))

@@ -1,4 +1,4 @@
-//! Child processes that cannot outlive an experiment, whichever way it ends.
+//! Child processes that end with the experiment, however it ends.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a child has to end properly before it is killed.
-/// Under real-time threads a recorder takes long to remove its probes.
+/// How long a child may take to end before it is killed. While real-time threads run, a recorder
+/// needs long to remove its probes.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The process groups that are alive now; shared with the watchdog.
+/// The process groups that are alive. The experiment and its watchdog share them.
 #[derive(Debug, Clone, Default)]
 pub struct Groups(Arc<Mutex<BTreeSet<i32>>>);
 
@@ -20,15 +20,14 @@ impl Groups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills every group.
     pub fn kill_all(&self) {
         for &group in self.alive().iter() {
             signal_group(group, libc::SIGKILL);
         }
     }
 
-    /// Starts a command as leader of its own process group. The kernel terminates it when the
-    /// lab dies, also by SIGKILL; dropping it ends the group.
+    /// Starts a command as leader of its own process group. The kernel terminates it when the lab
+    /// dies, even by SIGKILL. Dropping it ends the group.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Guarded> {
         let parent = std::process::id();
         command.process_group(0);
@@ -53,7 +52,7 @@ impl Groups {
     }
 }
 
-/// Keeps a command on one CPU; without effect where there is no such CPU.
+/// Keeps a command on one CPU. Has no effect if there is no such CPU.
 pub fn pin(command: &mut Command, cpu: usize) {
     // SAFETY: sched_setaffinity is a plain system call, and the set lives on the child's stack.
     unsafe {
@@ -66,7 +65,7 @@ pub fn pin(command: &mut Command, cpu: usize) {
     }
 }
 
-/// Runs a command under SCHED_FIFO; it does not start where that is not allowed.
+/// Runs a command under SCHED_FIFO. The command does not start where that is not allowed.
 pub fn real_time(command: &mut Command, priority: i32) {
     // SAFETY: sched_setscheduler is a plain system call, and its parameter lives on the child's
     // stack.
@@ -83,8 +82,7 @@ pub fn real_time(command: &mut Command, priority: i32) {
     }
 }
 
-/// Runs a command before (negative) or after others that are not real-time; without effect where
-/// that is not allowed.
+/// Sets the nice value of a command. Has no effect where that is not allowed.
 pub fn nice(command: &mut Command, value: i32) {
     // SAFETY: setpriority is a plain system call on plain numbers.
     unsafe {
@@ -100,7 +98,6 @@ fn signal_group(group: i32, signal: i32) {
     unsafe { libc::kill(-group, signal) };
 }
 
-/// A running child with its process group.
 #[derive(Debug)]
 pub struct Guarded {
     child: Child,
@@ -108,41 +105,36 @@ pub struct Guarded {
     ended: Option<Ended>,
 }
 
-/// How a child ended, and what it used, with those of its descendants that it waited for.
+/// The exit status and the resources used by a child, including the descendants that it waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
-    /// Its exit status.
     pub status: ExitStatus,
-    /// CPU time in user mode, s.
     pub user_s: f64,
-    /// CPU time in the kernel, s.
     pub system_s: f64,
-    /// Largest resident set, KB.
+    /// The largest resident set size.
     pub max_rss_kb: u64,
-    /// Bytes that came from disks, and were not in the page cache.
+    /// Bytes read from disks. Bytes from the page cache do not count.
     pub disk_bytes: u64,
 }
 
 impl Ended {
-    /// All CPU time, s.
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
 }
 
 impl Guarded {
-    /// Process id, which is the group's id too.
+    /// Returns the process id, which is also the group id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The child, for its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The last line of what it wrote to its piped standard error, after a colon; empty when there
-    /// is none. Only for a child that has ended and writes little.
+    /// Returns the last line of the child's piped standard error after a colon, or an empty string
+    /// if there is none. Only for a child that has ended and writes little.
     pub fn said(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut pipe) = self.child.stderr.take() {
@@ -154,7 +146,6 @@ impl Guarded {
             .unwrap_or_default()
     }
 
-    /// True while it runs.
     pub fn running(&mut self) -> bool {
         matches!(self.poll(), Ok(None))
     }
@@ -166,7 +157,7 @@ impl Guarded {
         Ok(self.ended)
     }
 
-    /// The standard library does not tell what a child used.
+    /// The standard library does not report the resources that a child used.
     fn reap(&self, options: i32) -> io::Result<Option<Ended>> {
         let mut status = 0;
         // SAFETY: an all-zero rusage is a valid value of a plain C struct.
@@ -189,7 +180,7 @@ impl Guarded {
         }
     }
 
-    /// Waits until it ends or the time is over (`None`).
+    /// Waits until the child ends, or returns `None` after `limit`.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Option<Ended>> {
         let until = Instant::now() + limit;
         loop {
@@ -203,11 +194,11 @@ impl Guarded {
         }
     }
 
-    /// Asks it to end with a signal to the leader alone, and waits; kills the group when it does
-    /// not.
+    /// Sends the signal to the leader only and waits. Kills the group if the leader does not end.
     pub fn end(&mut self, signal: i32) -> io::Result<Ended> {
         if self.poll()?.is_none() {
-            // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still its.
+            // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still the
+            // child's.
             unsafe { libc::kill(self.pid() as i32, signal) };
         }
         if let Some(ended) = self.wait(GRACE)? {
@@ -236,7 +227,7 @@ mod tests {
     use super::*;
 
     fn alive(pid: i32) -> bool {
-        // A zombie that nobody reaped yet does not count.
+        // A zombie that has not been reaped yet does not count.
         std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| {
             !s.rsplit(')')
                 .next()
@@ -265,7 +256,7 @@ mod tests {
         };
         assert!(alive(grandchild));
         drop(child);
-        // SIGKILL is delivered, but the process ends in its own time.
+        // SIGKILL is delivered, but the process takes some time to end.
         for _ in 0..1000 {
             if !alive(grandchild) {
                 return;

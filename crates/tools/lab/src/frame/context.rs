@@ -1,4 +1,4 @@
-//! How an experiment is asked to run, and what it works with then: options, children, watchdog, files.
+//! The surroundings of a running experiment: options, children, watchdog, files.
 
 use super::children::{Groups, Guarded};
 use super::raw::{write_whole, Raw};
@@ -10,28 +10,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How an experiment is to be run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Fewer and shorter runs: to see that it works, not to quote figures.
+    /// Do fewer and shorter runs: good for a trial, not for quoting figures.
     pub quick: bool,
-    /// More and longer runs than usual, for experiments that have them.
+    /// Do more and longer runs than usual, in experiments that have them.
     pub long: bool,
-    /// Only this part of an experiment that has parts.
+    /// The only part to run, in an experiment that has parts.
     pub only: Option<String>,
-    /// Seed of everything random.
     pub seed: u64,
-    /// A recording of arrivals to stream instead of generated ones, for experiments with streams.
+    /// A recording of arrivals to stream instead of generated ones.
     pub arrivals: Option<PathBuf>,
-    /// Directory for the results; made if need be.
+    /// The directory for the results. It is created if it does not exist.
     pub dir: PathBuf,
-    /// The `onbeat` program, for experiments that record.
+    /// The `onbeat` program.
     pub onbeat: PathBuf,
-    /// Another build of it to measure in the same rounds, for experiments that compare builds.
+    /// Another build of `onbeat` to measure in the same rounds.
     pub before: Option<PathBuf>,
 }
 
-/// What a running experiment works with.
 pub struct Context {
     options: Options,
     groups: Groups,
@@ -40,7 +37,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// For one run of an experiment.
     pub(super) fn new(options: Options, groups: Groups, watchdog: Watchdog) -> Self {
         Context {
             options,
@@ -50,23 +46,21 @@ impl Context {
         }
     }
 
-    /// Names of the files that were written, in their order.
     pub(super) fn into_files(self) -> Vec<String> {
         self.files
     }
 
-    /// True when only a quick look is wanted.
     pub fn quick(&self) -> bool {
         self.options.quick
     }
 
-    /// True unless another part of the experiment was asked for.
+    /// Reports whether the part is to be run: no part was chosen, or this one.
     pub fn wants(&self, part: &str) -> bool {
         self.options.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// Runs a part of an experiment if it is wanted. One that fails does not take the others with it:
-    /// the report says so, about `what`.
+    /// Runs a part of an experiment if it was chosen. If the part fails, the report lists `what` as
+    /// skipped and the other parts go on.
     pub fn part(
         &mut self,
         report: &mut Report,
@@ -80,7 +74,7 @@ impl Context {
         }
     }
 
-    /// `full`, or `quick` when only a quick look is wanted.
+    /// Returns `quick` for a quick run, else `full`.
     pub fn pick<T>(&self, full: T, quick: T) -> T {
         if self.options.quick {
             quick
@@ -89,7 +83,7 @@ impl Context {
         }
     }
 
-    /// `long` where longer runs are wanted, `quick` when only a quick look is; else `usual`.
+    /// Returns `quick` for a quick run, `long` for a long one, else `usual`.
     pub fn pick_of_three<T>(&self, long: T, usual: T, quick: T) -> T {
         match (self.options.long, self.options.quick) {
             (_, true) => quick,
@@ -98,38 +92,34 @@ impl Context {
         }
     }
 
-    /// A recording of arrivals, where one was given.
+    /// Returns the recording of arrivals to stream, if the user gave one.
     pub fn arrivals(&self) -> Option<&Path> {
         self.options.arrivals.as_deref()
     }
 
-    /// The output directory.
     pub fn dir(&self) -> &Path {
         &self.options.dir
     }
 
-    /// The `onbeat` program.
     pub fn onbeat(&self) -> &Path {
         &self.options.onbeat
     }
 
-    /// Another build of it to compare with, where one was given.
     pub fn before(&self) -> Option<&Path> {
         self.options.before.as_deref()
     }
 
-    /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.options.seed
     }
 
-    /// Random numbers for one purpose.
+    /// Returns a random number generator for one purpose.
     pub fn rng(&self, purpose: &str) -> Rng {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Announces the next step on standard error, and how many seconds it may take before it counts
-    /// as hanging (be generous: the machine may be busy).
+    /// Prints the next step on standard error and limits its time. A step that exceeds `limit_s`
+    /// counts as hanging. Choose a generous limit: the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
         let limit = Duration::from_secs(limit_s);
@@ -137,7 +127,7 @@ impl Context {
     }
 
     /// Starts a child that cannot outlive the experiment. Call it on the thread that runs the
-    /// experiment: the kernel ties the child's life to the thread that started it.
+    /// experiment: the kernel ends the child when the thread that started it ends.
     pub fn spawn(&self, command: &mut Command) -> Result<Guarded> {
         let program = command.get_program().to_string_lossy().into_owned();
         self.groups
@@ -145,7 +135,7 @@ impl Context {
             .map_err(|e| LabError::program(program, e))
     }
 
-    /// The ROS 2 environment of a distribution, as `./dev ros-env` makes them.
+    /// Returns the directory of a ROS 2 distribution that `./dev ros-env` has installed.
     pub fn ros_env(&self, distribution: &str) -> Result<PathBuf> {
         let dir = cache_dir().join(format!("ros-{distribution}"));
         if dir.join(".onbeat-packages").is_file() {
@@ -158,7 +148,8 @@ impl Context {
         }
     }
 
-    /// A file of the project's source tree (demos); experiments that need one run from within it.
+    /// Returns the path of a file in the project's source tree. It searches the parents of the
+    /// current directory and of the `onbeat` program.
     pub fn source(&self, path: &str) -> Result<PathBuf> {
         let here = std::env::current_dir().unwrap_or_default();
         let exe = self.options.onbeat.canonicalize().unwrap_or_default();
@@ -172,7 +163,7 @@ impl Context {
             })
     }
 
-    /// A file without a name, which is gone once it is closed.
+    /// Creates a file without a name, which disappears when it is closed.
     pub fn unnamed_file(&self) -> Result<File> {
         let path = self.options.dir.join("unnamed.new");
         let file = File::options()
@@ -186,7 +177,7 @@ impl Context {
         Ok(file)
     }
 
-    /// A file for raw samples in the output directory, written under a temporary name until
+    /// Creates a file for raw samples in the output directory. It has a temporary name until
     /// [`Raw::finish`].
     pub fn raw(&mut self, name: &str, header: &str) -> Result<Raw> {
         let raw = Raw::create(&self.options.dir.join(name), header)?;
@@ -194,7 +185,6 @@ impl Context {
         Ok(raw)
     }
 
-    /// Writes a plot into the output directory.
     pub fn plot(&mut self, name: &str, svg: &str) -> Result<()> {
         write_whole(&self.options.dir.join(name), svg.as_bytes())?;
         self.files.push(name.to_string());
@@ -202,7 +192,7 @@ impl Context {
     }
 }
 
-/// Where environments, built targets and other things worth keeping are.
+/// Returns the directory in which onbeat keeps environments and built programs.
 pub fn cache_dir() -> PathBuf {
     std::env::var_os("ONBEAT_CACHE")
         .map(PathBuf::from)

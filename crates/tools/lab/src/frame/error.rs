@@ -1,89 +1,70 @@
-//! Why an experiment could not be done, in one line with the way out.
+//! The errors of experiments, each one line with the way out.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What an experiment's functions return.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
-/// Why an experiment could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// No experiment of this name.
     #[error("no experiment '{0}': `onbeat-lab` lists them")]
     Unknown(String),
-    /// No part of this name.
     #[error("no part '{part}' in {experiment}: it has {}", if known.is_empty() { "none" } else { known })]
     NoPart {
-        /// What was asked for.
         part: String,
-        /// Of which experiment.
         experiment: &'static str,
-        /// What there is.
         known: String,
     },
-    /// The experiment does not have an option that others have.
+    /// The experiment does not support an option of other experiments.
     #[error("{experiment} {lacks}: leave {option} out")]
     NoExtra {
         experiment: &'static str,
         option: &'static str,
-        /// What the experiment would need for it.
+        /// Why the experiment cannot use the option: "streams no messages".
         lacks: &'static str,
     },
-    /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
     File {
-        /// What was tried: "writing", "reading".
+        /// The attempted operation: "writing", "reading".
         action: &'static str,
-        /// On which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// A program could not be started, or ended badly.
+    /// A program did not start, or it failed.
     #[error("running {program}: {why}")]
     Program {
-        /// Which.
         program: String,
-        /// What happened, and what to do where that is known.
+        /// The reason, and the way out if it is known.
         why: String,
     },
-    /// Something that the experiment needs is not there.
+    /// The experiment needs something that is not installed.
     #[error("{what} is missing: {fix}")]
     Missing {
-        /// What.
         what: String,
-        /// How to get it.
+        /// The command that provides it.
         fix: String,
     },
-    /// A program or file said something that cannot be used.
+    /// A program or a file gave a value that the lab cannot use.
     #[error("{what} is not as expected: {why}")]
     Unexpected {
-        /// What.
         what: String,
-        /// Why.
         why: String,
     },
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     #[error("{action}: {source}; run as root on Linux 5.8 or newer")]
     Kernel {
-        /// What was tried.
         action: String,
-        /// What the kernel said.
         source: io::Error,
     },
-    /// A plot could not be drawn.
     #[error("drawing the plot {name}: {why}")]
     Plot {
-        /// File name.
         name: String,
-        /// What happened.
         why: String,
     },
 }
 
 impl LabError {
-    /// For `map_err` after file operations.
+    /// Returns a closure for `map_err` after a file operation.
     pub fn file(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -96,7 +77,7 @@ impl LabError {
         }
     }
 
-    /// What the kernel has just refused.
+    /// Describes the last system call that failed on this thread.
     pub fn kernel(action: impl Into<String>) -> LabError {
         LabError::Kernel {
             action: action.into(),
@@ -104,7 +85,6 @@ impl LabError {
         }
     }
 
-    /// A program that could not be run or failed.
     pub fn program(program: impl Into<String>, why: impl ToString) -> LabError {
         LabError::Program {
             program: program.into(),
@@ -112,12 +92,10 @@ impl LabError {
         }
     }
 
-    /// A file that says something unusable.
     pub fn in_file(path: &Path, why: impl ToString) -> LabError {
         LabError::unexpected(path.display().to_string(), why)
     }
 
-    /// Something unusable.
     pub fn unexpected(what: impl Into<String>, why: impl ToString) -> LabError {
         LabError::Unexpected {
             what: what.into(),

@@ -1,6 +1,6 @@
-//! A figure with its uncertainty.
+//! An estimated value with its confidence interval.
 
-/// A figure with its confidence interval.
+/// An estimated value with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub value: f64,
@@ -9,7 +9,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// A figure without uncertainty.
+    /// Returns a value without uncertainty.
     pub fn exact(value: f64) -> Self {
         Estimate {
             value,
@@ -18,7 +18,7 @@ impl Estimate {
         }
     }
 
-    /// The estimate of something that grows with this.
+    /// Applies an increasing function to the value and to both ends of the interval.
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Estimate {
             value: of(self.value),

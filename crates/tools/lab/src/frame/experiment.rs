@@ -1,35 +1,34 @@
-//! What an experiment is.
+//! The description of an experiment: its name, parts, options and function.
 
 use super::{Context, Report, Result};
 
 /// A measurement that can be repeated with one command.
 pub struct Experiment {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// One line: what it shows, and which table or figure of the papers it is compared with.
+    /// One line: what the experiment shows, and the table or figure of a paper that it repeats.
     pub about: &'static str,
-    /// Parts that can be run alone; none when it is a whole.
+    /// The parts that can be run alone. Empty if the experiment has no parts.
     pub parts: &'static [&'static str],
-    /// The options of the command line that it has and others have not.
+    /// The options that this experiment supports and others do not.
     pub takes: &'static [Extra],
-    /// Runs it. Parts that this machine cannot run go into [`Report::skipped`]; an error means that
-    /// there is no result at all.
+    /// The function that runs it. Parts that this machine cannot run go into [`Report::skipped`].
+    /// An error means that there is no result at all.
     pub run: fn(&mut Context) -> Result<Report>,
 }
 
-/// An option that only some experiments have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
-    /// More and longer runs than usual.
+    /// `--long`: more and longer runs than usual.
     Long,
-    /// A recording of arrivals to stream.
+    /// `--arrivals`: a recording of arrivals to stream.
     Arrivals,
-    /// Another build of `onbeat` to compare with this one.
+    /// `--baseline`: another build of `onbeat` to compare with this one.
     Before,
 }
 
 impl Extra {
-    /// The option, and what an experiment without it lacks.
+    /// Returns the option, and the words that say why other experiments refuse it.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Extra::Long => ("--long", "has no longer runs"),

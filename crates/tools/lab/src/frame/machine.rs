@@ -1,9 +1,9 @@
-//! Facts about the machine that belong to every measurement, and how busy others kept it.
+//! Facts about the machine that belong to every measurement, and its load.
 
 use onbeat_proc::system::{self, CpuTicks};
 use serde::{Deserialize, Serialize};
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
@@ -11,22 +11,19 @@ pub fn cpus() -> usize {
 /// The machine at the start of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// CPU model.
     pub cpu: String,
-    /// Cores this process may use.
+    /// The number of CPUs that this process may use.
     pub cores: usize,
-    /// Kernel release.
     pub kernel: String,
-    /// Memory, MB.
+    /// Memory in MiB.
     pub memory_mb: u64,
-    /// Clock source of the kernel.
+    /// The kernel's clock source.
     pub clock: String,
-    /// True under a hypervisor.
     pub virtual_machine: bool,
 }
 
 impl Machine {
-    /// Facts about this machine; what cannot be read is empty or 0.
+    /// Reads the facts about this machine. A fact that cannot be read is empty or 0.
     pub fn here() -> Self {
         Machine {
             cpu: system::cpu_model(),
@@ -39,20 +36,20 @@ impl Machine {
     }
 }
 
-/// How the CPUs were used over an interval: a busy machine or a busy host explains bad figures.
+/// The load of the CPUs over an interval. A busy machine or a busy host explains bad figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Load average over one minute at the start.
+    /// The load average over one minute, at the start.
     pub load1_start: f64,
-    /// The same at the end.
+    /// The load average over one minute, at the end.
     pub load1_end: f64,
-    /// Share of all CPU time that was used, by whomever.
+    /// The share of the CPU time that any process used, 0 to 1.
     pub busy: f64,
-    /// Share of CPU time that the host took away (steal).
+    /// The share of the CPU time that the host took away (steal), 0 to 1.
     pub steal: f64,
 }
 
-/// A reading of the counters behind [`Load`].
+/// Measures the [`Load`] between its start and its end.
 #[derive(Debug, Clone)]
 pub struct LoadMeter {
     load1: f64,
@@ -60,7 +57,6 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Reads them now.
     pub fn start() -> Self {
         LoadMeter {
             load1: system::load_average(),
@@ -68,7 +64,7 @@ impl LoadMeter {
         }
     }
 
-    /// How the CPUs were used since.
+    /// Returns the load since the start.
     pub fn finish(&self) -> Load {
         let now = LoadMeter::start();
         let since = |of: fn(&CpuTicks) -> u64| of(&now.ticks).saturating_sub(of(&self.ticks));

@@ -1,4 +1,4 @@
-//! Several runs of an experiment in one table, for a document.
+//! `onbeat-lab merge`: several runs of an experiment in one table, for a document.
 
 use super::files;
 use super::report::{number, Figure};
@@ -6,16 +6,16 @@ use super::{LabError, Result, Results};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Begins and ends the part of a document that is written by [`into_document`].
+/// The lines around the part of a document that [`into_document`] replaces.
 const MARKS: [&str; 2] = ["<!-- runs: begin -->\n", "<!-- runs: end -->\n"];
-/// Begins the names of figures that stand in the table whether they have a target or not.
+/// The prefix of figures that the table shows even if they have no target.
 const ALWAYS: &str = "target.";
 
 /// Reads the results of runs.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or runs of different experiments.
+/// A file cannot be read, or the runs are of different experiments.
 pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     let mut runs: Vec<Results> = Vec::new();
     for dir in dirs {
@@ -30,7 +30,8 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     Ok(runs)
 }
 
-/// The runs as Markdown: each figure that has a target beside it, what was told, what was skipped.
+/// Writes the runs as Markdown: figures with their targets, then the notes and the skipped parts of
+/// each run.
 pub fn markdown(runs: &[Results]) -> String {
     let mut out = String::new();
     for (i, run) in runs.iter().enumerate() {
@@ -67,7 +68,8 @@ pub fn markdown(runs: &[Results]) -> String {
     out
 }
 
-/// What a run said beside its figures, folded: it is long, and read when a figure makes one ask.
+/// Writes the notes of a run as a folded section. They are long, and a reader needs them only when
+/// a figure looks odd.
 fn told(lines: &[String], run: usize, out: &mut String) {
     if lines.is_empty() {
         return;
@@ -106,7 +108,6 @@ fn table(runs: &[Results], out: &mut String) {
     }
 }
 
-/// A figure's value, its target, and whether that was met.
 fn value(figure: &Figure) -> String {
     let Some(target) = figure.target else {
         return number(figure.value);
@@ -123,11 +124,11 @@ fn value(figure: &Figure) -> String {
     )
 }
 
-/// Puts a text between the marks of a document.
+/// Replaces the text between the marks of a document.
 ///
 /// # Errors
 ///
-/// The document has no marks, or cannot be read or written.
+/// The document has no marks, or it cannot be read or written.
 pub fn into_document(document: &Path, text: &str) -> Result<()> {
     let old = files::text(document)?;
     let parts = old

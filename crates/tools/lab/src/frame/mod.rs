@@ -1,4 +1,4 @@
-//! The frame: what an experiment is, what it gets, how it is run and how its results are written.
+//! The frame of all experiments: it describes them, runs them and writes their results.
 pub mod children;
 mod context;
 mod error;

@@ -1,11 +1,11 @@
-//! Programs that run to their end, and why one failed.
+//! Running programs to their end, and the reason if one fails.
 
 use super::children::{Ended, Guarded};
 use super::{machine, Context, LabError, Result};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Gives a command nothing to read and nowhere to write, but keeps its standard error.
+/// Connects standard input and output to /dev/null, and standard error to a pipe.
 pub fn quiet(command: &mut Command) -> &mut Command {
     command
         .stdin(Stdio::null())
@@ -13,8 +13,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
         .stderr(Stdio::piped())
 }
 
-/// Runs a program, named `what` in messages, that has to succeed; returns its standard output. `fix`
-/// says how to get a program that is not there.
+/// Runs a program that must succeed and returns its standard output. Messages call the program
+/// `what`. `fix` tells the user how to get a program that is missing.
 pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
     let output = command
         .output()
@@ -29,14 +29,15 @@ pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
 }
 
 impl Context {
-    /// A program on each CPU that takes what it gets, while what this returns lives.
+    /// Starts a program on each CPU that uses all the time it gets, until the returned children are
+    /// dropped.
     pub fn busy_cpus(&self) -> Result<Vec<Guarded>> {
         let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
         (0..machine::cpus()).map(busy).collect()
     }
 
-    /// Runs a program, named `what` in messages, that has to succeed within a time; returns what it
-    /// used. A reason that it writes to a piped standard error is in the error.
+    /// Runs a program that must succeed within `limit`, and returns the resources that it used. The
+    /// error holds the last line of a piped standard error.
     pub fn succeed(&self, command: &mut Command, what: &str, limit: Duration) -> Result<Ended> {
         let mut child = self.spawn(command)?;
         let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;

@@ -1,4 +1,4 @@
-//! Files of results: complete under their name, or not there.
+//! Result files that have their final name only once they are complete.
 
 use super::{LabError, Result};
 use std::fs::{self, File};
@@ -25,12 +25,11 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Writes one line.
     pub fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<()> {
         writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
     }
 
-    /// Completes the file under its final name.
+    /// Completes the file and gives it its final name.
     pub fn finish(mut self) -> Result<()> {
         self.out
             .flush()
@@ -45,7 +44,7 @@ fn temporary_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Writes a file at once.
+/// Writes a file under a temporary name, then renames it, so that no reader sees half of it.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = temporary_name(path);
     fs::write(&temporary, bytes).map_err(LabError::file("writing", &temporary))?;

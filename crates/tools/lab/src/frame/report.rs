@@ -1,43 +1,42 @@
-//! What an experiment returns, and how it is printed and stored.
+//! The report of an experiment, and how it is printed and stored.
 
 use super::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// Value of `schema` in `results.json`.
+/// The value of `schema` in `results.json`.
 pub const SCHEMA: &str = "onbeat-lab/1";
 
-/// One result: a value with its unit, its target, and the value of others.
+/// One result: a value with its unit, its target, and the value of a paper or peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Name, unique in the experiment; words joined by `_`, parts by `.`
+    /// The name, unique in the experiment. Words are joined by `_`, parts by `.`.
     pub name: String,
-    /// The value.
     pub value: f64,
-    /// Its unit (`us`, `%`, `events/s`, `MB`, `1` for a plain number).
+    /// The unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
-    /// The limit that was asked for, in the same unit.
+    /// The limit that the value should keep, in the same unit.
     pub target: Option<f64>,
-    /// `at_most` or `at_least`: on which side of the target the value should lie.
+    /// The side of the target on which the value should lie: `at_most` or `at_least`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<String>,
-    /// Whether the value lies there; null without a target.
+    /// Reports whether the value keeps its target. `null` without a target.
     pub met: Option<bool>,
     /// The same figure of the paper or a peer, in the same unit.
     pub baseline: Option<f64>,
-    /// Whose figure the baseline is.
+    /// The paper or peer of the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
-    /// 95 % confidence interval, where one was estimated.
+    /// The 95 % confidence interval, if one was estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// Number of samples behind it, where it comes from samples.
+    /// The number of samples behind the value, if it comes from samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
 }
 
 impl Figure {
-    /// A figure without target and baseline.
+    /// Creates a figure without target and baseline.
     pub fn new(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         Figure {
             name: name.into(),
@@ -53,7 +52,7 @@ impl Figure {
         }
     }
 
-    /// A figure with its confidence interval.
+    /// Creates a figure with its confidence interval.
     pub fn estimated(name: impl Into<String>, of: Estimate, unit: impl Into<String>) -> Self {
         Figure {
             interval: Some((of.low, of.high)),
@@ -61,19 +60,19 @@ impl Figure {
         }
     }
 
-    /// Compares it with a target that it should not exceed, where there is one.
+    /// Sets an upper limit as the target, if there is one.
     pub fn at_most(self, limit: impl Into<Option<f64>>) -> Self {
         self.compared("at_most", limit.into(), |value, limit| value <= limit)
     }
 
-    /// Compares it with a target that it should reach, where there is one.
+    /// Sets a lower limit as the target, if there is one.
     pub fn at_least(self, limit: impl Into<Option<f64>>) -> Self {
         self.compared("at_least", limit.into(), |value, limit| value >= limit)
     }
 
     fn compared(mut self, how: &str, limit: Option<f64>, is_met: fn(f64, f64) -> bool) -> Self {
         if let Some(limit) = limit {
-            // JSON has no NaN, and no figure that is not a number meets anything.
+            // JSON has no NaN, and a figure that is not a number meets no target.
             self.met = Some(self.value.is_finite() && is_met(self.value, limit));
             self.target = Some(limit);
             self.relation = Some(how.into());
@@ -81,7 +80,7 @@ impl Figure {
         self
     }
 
-    /// The sign between the value and its target.
+    /// Returns the sign between the value and its target.
     pub fn sign(&self) -> &'static str {
         match self.relation.as_deref() {
             Some("at_least") => ">=",
@@ -89,7 +88,7 @@ impl Figure {
         }
     }
 
-    /// Adds the same figure of a paper or a peer, where there is one.
+    /// Sets the same figure of a paper or a peer, if there is one.
     pub fn baseline(mut self, value: impl Into<Option<f64>>, whose: impl Into<String>) -> Self {
         if let Some(value) = value.into() {
             self.baseline = Some(value);
@@ -98,31 +97,29 @@ impl Figure {
         self
     }
 
-    /// True when the target lies within the confidence interval: the other answer is possible too.
+    /// Reports whether the target lies within the confidence interval, so that the opposite verdict
+    /// is possible too.
     pub fn unsure(&self) -> bool {
         matches!((self.target, self.interval), (Some(t), Some((low, high))) if low <= t && t <= high)
     }
 
-    /// Sets the number of samples behind it.
     pub fn samples(mut self, n: u64) -> Self {
         self.samples = Some(n);
         self
     }
 }
 
-/// A table for the reader, e.g. the paper's beside ours.
+/// A table for the reader, for example the paper's figures beside ours.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows, with the place in the paper.
+    /// The title, with the place in the paper.
     pub title: String,
-    /// Column heads.
     pub head: Vec<String>,
-    /// Rows of cells.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty table. `head` has the heads of its columns, with `|` between them.
+    /// Creates an empty table. `head` holds the column heads, separated by `|`.
     pub fn new(title: impl Into<String>, head: &str) -> Self {
         let head = head.split('|').map(|h| h.trim().to_string());
         Table {
@@ -132,7 +129,7 @@ impl Table {
         }
     }
 
-    /// An empty table with a column for each of `heads` behind the first ones.
+    /// Creates an empty table with the columns of `first`, then one column for each of `heads`.
     pub fn over<H: Into<String>>(
         title: impl Into<String>,
         first: &str,
@@ -143,17 +140,17 @@ impl Table {
         table
     }
 
-    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Adds a row with the cells of `others` behind its first one.
+    /// Adds a row with `first` in its first cell.
     pub fn row_of(&mut self, first: impl Into<String>, others: impl IntoIterator<Item = String>) {
         self.row([first.into()].into_iter().chain(others));
     }
 
-    /// The table as text, columns aligned: the first to the left, figures to the right.
+    /// Formats the table as text with aligned columns: the first to the left, the others to the
+    /// right.
     pub fn text(&self) -> String {
         let columns = self
             .rows
@@ -192,50 +189,42 @@ impl Table {
     }
 }
 
-/// A part of an experiment that could not be done here.
+/// A part of an experiment that could not be run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// What.
     pub what: String,
-    /// Why, and what would help.
+    /// The reason, and a way out if it is known.
     pub why: String,
 }
 
-/// What an experiment returns.
+/// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// The results.
     pub figures: Vec<Figure>,
-    /// Tables to print.
     pub tables: Vec<Table>,
-    /// What a reader must know to judge the figures.
+    /// Facts that a reader needs to judge the figures.
     pub notes: Vec<String>,
-    /// What could not be done, and why.
     pub skipped: Vec<Skipped>,
 }
 
 impl Report {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a figure.
     pub fn figure(&mut self, figure: Figure) {
         self.figures.push(figure);
     }
 
-    /// Adds a figure without target and baseline.
     pub fn value(&mut self, name: impl Into<String>, value: f64, unit: impl Into<String>) {
         self.figure(Figure::new(name, value, unit));
     }
 
-    /// Adds a note.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Notes that a part was skipped.
+    /// Records that a part was skipped.
     pub fn skip(&mut self, what: impl Into<String>, why: impl ToString) {
         self.skipped.push(Skipped {
             what: what.into(),
@@ -243,7 +232,8 @@ impl Report {
         });
     }
 
-    /// Everything as text: figures with target and baseline, tables, notes, what was skipped.
+    /// Formats the report as text: tables, figures with target and baseline, notes, and skipped
+    /// parts.
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",
@@ -287,12 +277,11 @@ impl Report {
     }
 }
 
-/// An interval as tables show it.
 pub fn range((low, high): (f64, f64)) -> String {
     format!("{} .. {}", number(low), number(high))
 }
 
-/// A number with about four significant digits, plain notation.
+/// Formats a number with about four significant digits and no exponent.
 pub fn number(v: f64) -> String {
     let a = v.abs();
     if !v.is_finite() {
@@ -320,7 +309,7 @@ pub fn number(v: f64) -> String {
     }
 }
 
-/// 1234567 as 1 234 567 would break columns for machines; readers still want it for large counts.
+/// Separates groups of three digits with commas in numbers of six or more digits.
 fn group_thousands(text: &str) -> String {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => ("-", rest),

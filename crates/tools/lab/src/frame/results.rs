@@ -1,51 +1,43 @@
-//! `results.json`: what an experiment measured, on which machine, with which command.
+//! The contents of `results.json`: figures, the machine, and the command that repeats them.
 
 use super::machine::{Load, Machine};
 use super::Report;
 use serde::{Deserialize, Serialize};
 
-/// What stands in `results.json`.
+/// The contents of `results.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// Always [`crate::frame::report::SCHEMA`].
+    /// The schema, always [`crate::frame::report::SCHEMA`].
     pub schema: String,
-    /// Name of the experiment.
     pub experiment: String,
-    /// What it shows.
+    /// The description from the list of experiments.
     pub about: String,
-    /// How and when it ran.
     #[serde(flatten)]
     pub run: RunFacts,
-    /// The machine.
     pub machine: Machine,
-    /// How busy it was.
     pub load: Load,
-    /// Raw samples and plots beside this file.
+    /// The names of raw samples and plots beside this file.
     pub files: Vec<String>,
-    /// Figures, tables, notes, what was skipped.
     #[serde(flatten)]
     pub report: Report,
 }
 
-/// How and when an experiment ran.
+/// The command, time and options of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub command: String,
-    /// True when the figures come from a quick look.
     pub quick: bool,
-    /// Seed.
     pub seed: u64,
-    /// Version of onbeat.
+    /// The version of onbeat.
     pub version: String,
-    /// Start, seconds since 1970.
+    /// The start, in seconds since 1970.
     pub started: u64,
-    /// How long it took.
     pub duration_s: f64,
 }
 
 impl Results {
-    /// Everything for the reader.
+    /// Formats the results as text for the reader.
     pub fn text(&self) -> String {
         let m = &self.machine;
         format!(

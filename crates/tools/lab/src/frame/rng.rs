@@ -1,16 +1,17 @@
-//! A small seeded random number generator (SplitMix64), so that runs repeat exactly everywhere.
+//! A small seeded random number generator (SplitMix64), with which runs repeat exactly on every
+//! machine.
 
-/// The generator: equal seeds give equal sequences, on every platform and version.
+/// A generator. Equal seeds give equal sequences on every platform and in every version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator for a seed.
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// A generator of its own for a purpose, so that adding one purpose does not shift another's.
+    /// Creates a generator for one purpose, so that a new purpose does not change the numbers of
+    /// the others.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
         // FNV-1a
         let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
@@ -19,7 +20,6 @@ impl Rng {
         Rng::new(seed ^ hash)
     }
 
-    /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -28,12 +28,11 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n` (0 for `n` = 0).
+    /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Puts a slice into random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -10,7 +10,7 @@ use super::watchdog::Watchdog;
 use super::{Context, Experiment, Extra, LabError, Options, Result, Results};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Runs an experiment and writes its results; returns them for printing.
+/// Runs an experiment, writes its results and returns them for printing.
 pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     check(experiment, options)?;
     files::make_dir(&options.dir)?;
@@ -47,7 +47,7 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-/// Refuses options that the experiment does not have.
+/// Refuses options that the experiment does not support.
 fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     if let Some(only) = &options.only {
         if !experiment.parts.contains(&only.as_str()) {
@@ -76,7 +76,8 @@ fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A context whose watchdog kills all children and ends the program when a step hangs.
+/// Returns a context with a watchdog. When a step hangs, the watchdog kills all children and ends
+/// the program.
 fn guarded(name: &'static str, options: &Options) -> Context {
     let groups = Groups::default();
     let doomed = groups.clone();
@@ -91,7 +92,6 @@ fn guarded(name: &'static str, options: &Options) -> Context {
     Context::new(options.clone(), groups, watchdog)
 }
 
-/// The command that repeats a run.
 fn command(name: &str, options: &Options) -> String {
     let mut command = format!("./dev bench {name}");
     if options.quick {
@@ -186,7 +186,8 @@ mod tests {
         let results = run(&TRIVIAL, &options(dir.path())).unwrap();
         let out = dir.path().join("out");
 
-        // The schema that readers of results.json rely on, read without our own types.
+        // Readers of results.json rely on this schema. The test reads it without the lab's own
+        // types.
         let json: serde_json::Value =
             serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
         let figure = &json["figures"][0];

@@ -1,6 +1,6 @@
-//! Sizes of messages, as people write them.
+//! Message sizes as people write them.
 
-/// A size as people write it.
+/// Formats a size as "64 KiB".
 pub fn size_name(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
@@ -9,7 +9,7 @@ pub fn size_name(bytes: usize) -> String {
     }
 }
 
-/// A size as a part of a figure's name.
+/// Formats a size as "64kib", for the name of a figure.
 pub fn size_id(bytes: usize) -> String {
     size_name(bytes).replace(' ', "").to_lowercase()
 }

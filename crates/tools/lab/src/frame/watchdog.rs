@@ -1,18 +1,19 @@
-//! Notices an experiment that hangs. Experiments assert no maximum time; the watchdog ends a step
-//! that exceeds its limit.
+//! A watchdog that notices a hanging experiment.
+//!
+//! Tests and experiments assert no maximum time. The watchdog ends a step that exceeds its limit.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Runs until it is dropped; a step that takes longer than its limit triggers the action.
+/// Calls an action once if a step exceeds its limit. Dropping the watchdog ends it.
 #[derive(Debug)]
 pub struct Watchdog {
     steps: Sender<(String, Duration)>,
 }
 
 impl Watchdog {
-    /// Starts one. `on_hang` gets the name of the step that did not end in its time; it runs on
-    /// the watchdog's thread, once.
+    /// Starts a watchdog. `on_hang` gets the name and the limit of the step that hangs. It runs
+    /// once, on the watchdog's thread.
     pub fn start(on_hang: impl FnOnce(&str, Duration) + Send + 'static) -> Self {
         let (steps, heard) = mpsc::channel::<(String, Duration)>();
         std::thread::spawn(move || {
@@ -32,7 +33,7 @@ impl Watchdog {
 
     /// Announces a new step and its limit.
     pub fn step(&self, name: &str, limit: Duration) {
-        // The thread is gone only after a hang was found.
+        // The thread ends only after it has found a hang.
         let _ = self.steps.send((name.to_string(), limit));
     }
 }

@@ -1,13 +1,15 @@
-//! Interleaved arms: what is compared alternates within one run, so that drift of the machine hits
-//! every arm alike, and figures are ratios and differences of neighbours.
+//! Interleaved arms: the arms of a comparison alternate within one run.
+//!
+//! A drift of the machine then hits every arm alike. Figures are ratios and differences of
+//! neighbouring measurements.
 
 use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Raw, Result};
 use crate::measure::stats::{bootstrap, mean, resampled, Sorted, RESAMPLES};
 
-/// The order of `(round, arm)`: every round holds every arm once; every second round is its
-/// predecessor reversed (A B, B A, ...), so that a linear drift cancels; which order a pair of
-/// rounds starts with is random, so that nothing periodic favours an arm.
+/// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
+/// second round reverses the one before (A B, B A), so that a linear drift cancels. Each pair of
+/// rounds starts in random order, so that nothing periodic favours an arm.
 pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..arms).collect();
     let mut out = Vec::with_capacity(arms * rounds);
@@ -22,7 +24,7 @@ pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)
     out
 }
 
-/// Runs `measure(arm, round)` in the order of [`schedule`] and keeps what it returns.
+/// Calls `measure(arm, round)` in the order of [`schedule`] and keeps the samples that it returns.
 pub fn interleave<E>(
     names: &[&str],
     rounds: usize,
@@ -36,16 +38,16 @@ pub fn interleave<E>(
     Ok(samples)
 }
 
-/// Raw samples by round and arm.
+/// The samples of each arm in each round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmSamples {
     names: Vec<String>,
-    /// `rounds[round][arm]`
+    /// The samples, by round and then by arm.
     rounds: Vec<Vec<Vec<f64>>>,
 }
 
 impl ArmSamples {
-    /// Room for so many rounds.
+    /// Creates empty samples for a number of rounds.
     pub fn new(names: &[&str], rounds: usize) -> Self {
         ArmSamples {
             names: names.iter().map(|n| n.to_string()).collect(),
@@ -53,39 +55,38 @@ impl ArmSamples {
         }
     }
 
-    /// Adds samples that were sorted into their arm afterwards.
+    /// Adds samples of an arm to a round.
     pub fn extend(&mut self, round: usize, arm: usize, values: impl IntoIterator<Item = f64>) {
         self.rounds[round][arm].extend(values);
     }
 
-    /// Names of the arms.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
 
-    /// Samples of an arm in a round, in the order in which they came.
+    /// Returns the samples of an arm in a round, in the order in which they were measured.
     pub fn of(&self, round: usize, arm: usize) -> &[f64] {
         &self.rounds[round][arm]
     }
 
-    /// All samples of an arm, sorted.
+    /// Returns the samples of an arm over all rounds, sorted.
     pub fn pooled(&self, arm: usize) -> Sorted {
         Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
     }
 
-    /// Rounds in which both arms have samples: only those can be compared.
+    /// Returns the rounds in which both arms have samples. Only these can be compared.
     fn complete(&self, a: usize, b: usize) -> Vec<usize> {
         (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
             .collect()
     }
 
-    /// What arm `b` adds to arm `a` in the mean: the mean over rounds of the difference of means.
+    /// Estimates how much the mean of arm `b` exceeds that of arm `a`: the mean of the differences
+    /// within each round.
     pub fn added_mean(&self, a: usize, b: usize, rng: &mut Rng) -> Estimate {
         let differences: Vec<f64> = self
             .complete(a, b)
@@ -95,12 +96,14 @@ impl ArmSamples {
         resampled(&differences, rng, mean)
     }
 
-    /// A quantile of arm `b` minus that of arm `a`, over the samples of all rounds together.
+    /// Estimates how much a quantile of arm `b` exceeds that of arm `a`, over the samples of all
+    /// rounds together.
     pub fn added_quantile(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| vb - va)
     }
 
-    /// A quantile of arm `b` over that of arm `a`, over the samples of all rounds together.
+    /// Estimates the ratio of a quantile of arm `b` to that of arm `a`, over the samples of all
+    /// rounds together.
     pub fn quantile_ratio(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
     }
@@ -126,7 +129,7 @@ impl ArmSamples {
         })
     }
 
-    /// Every sample as a line `arm,round,value` behind a prefix.
+    /// Formats every sample as a line `arm,round,value` after a prefix.
     fn lines<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
         self.rounds
             .iter()
@@ -140,7 +143,7 @@ impl ArmSamples {
             })
     }
 
-    /// Writes every sample into a file, each line behind a prefix.
+    /// Writes every sample into an open file, each line after a prefix.
     pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<()> {
         self.lines(prefix)
             .try_for_each(|line| raw.line(format_args!("{line}")))

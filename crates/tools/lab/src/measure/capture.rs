@@ -1,4 +1,4 @@
-//! What is seen on the wire: packets with the marks of the messages that they carry.
+//! Packet capture: the packets of an interface, and the messages that each one carries.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,61 +7,58 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What a mark in a message begins with.
+/// The first bytes of a mark, by which a packet shows the message that it carries.
 pub const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
 const UNIT: usize = 16;
-/// Bytes of a packet that are looked at: all, also where the kernel hands on several as one.
+/// Bytes of a packet that are searched for marks. It covers whole packets, even where the kernel
+/// merges several into one.
 const LOOK: usize = (64 << 10) + 256;
-/// Packets that wait to be looked at, bytes.
+/// The size of the socket's receive buffer.
 const BUFFER: i32 = 256 << 20;
 const ETH_P_ALL: u16 = 3;
 
-/// A message of which a packet carries a part.
+/// The mark of a message in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its stream.
     pub stream: u32,
-    /// Its number.
     pub number: u64,
 }
 
-/// A packet on the wire that carries parts of messages.
+/// A packet that carries parts of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// When it was sent, ns of CLOCK_MONOTONIC.
+    /// The time of sending, ns of CLOCK_MONOTONIC.
     pub at_ns: i64,
-    /// Its length, with all heads.
+    /// The length, including all headers.
     pub bytes: u32,
-    /// The messages, in their order; each once.
+    /// The messages in the order of their bytes, each one once.
     pub marks: Vec<Mark>,
 }
 
-/// Which packets of an interface are seen.
+/// The direction of the packets to capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// Those that leave.
+pub enum Direction {
     Leaving,
-    /// Those that arrive.
     Arriving,
 }
 
-/// Packets of an interface of this thread's network namespace, until it is stopped.
+/// A running capture on an interface of this thread's network namespace.
 pub struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<Vec<Packet>>>,
 }
 
 impl Capture {
-    /// Begins; call it on a thread of the host.
-    pub fn start(interface: &str, seen: Seen) -> io::Result<Capture> {
+    /// Starts a capture. Call it on a thread of the host.
+    pub fn start(interface: &str, direction: Direction) -> io::Result<Capture> {
         let socket = open(interface)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || read(&socket, seen, &stopped));
+        let thread = std::thread::spawn(move || read(&socket, direction, &stopped));
         Ok(Capture { stop, thread })
     }
 
-    /// Ends; an error if a packet was lost.
+    /// Stops the capture and returns the packets. Fails if the kernel dropped a packet.
     pub fn stop(self) -> io::Result<Vec<Packet>> {
         self.stop.store(true, Ordering::Relaxed);
         let packets = self.thread.join();
@@ -89,7 +86,7 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: plain numbers; the result is checked before it is owned.
     let socket = checked(unsafe { libc::socket(libc::AF_PACKET, flags, 0) })?;
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER)?;
     option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
@@ -112,10 +109,10 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What CLOCK_MONOTONIC is behind CLOCK_REALTIME, ns.
+/// Returns how far CLOCK_MONOTONIC is behind CLOCK_REALTIME, ns.
 fn behind_ns() -> i64 {
     let now = |clock| {
-        // SAFETY: an all-zero time is valid, and the pointer is to it.
+        // SAFETY: an all-zero time is a valid value, and the pointer points to it.
         unsafe {
             let mut time: libc::timespec = std::mem::zeroed();
             libc::clock_gettime(clock, &mut time);
@@ -125,11 +122,11 @@ fn behind_ns() -> i64 {
     now(libc::CLOCK_REALTIME) - now(libc::CLOCK_MONOTONIC)
 }
 
-fn read(socket: &OwnedFd, seen: Seen, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
+fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
     let behind = behind_ns();
     let (mut packets, mut look) = (Vec::with_capacity(1 << 18), [0u8; LOOK]);
     loop {
-        match receive(socket, seen, &mut look) {
+        match receive(socket, direction, &mut look) {
             Ok(Some((bytes, at_ns))) => {
                 let marks = marks(&look[..bytes.min(LOOK)]);
                 if !marks.is_empty() {
@@ -156,8 +153,9 @@ fn read(socket: &OwnedFd, seen: Seen, stop: &AtomicBool) -> io::Result<Vec<Packe
     }
 }
 
-/// The next packet, if it is to be seen: its length, and its time in ns of CLOCK_REALTIME.
-fn receive(socket: &OwnedFd, seen: Seen, look: &mut [u8]) -> io::Result<Option<(usize, i64)>> {
+/// Receives a packet. Returns its length and its time in ns of CLOCK_REALTIME, or `None` if it goes
+/// in the other direction.
+fn receive(socket: &OwnedFd, direction: Direction, look: &mut [u8]) -> io::Result<Option<(usize, i64)>> {
     // SAFETY: all-zero values of plain C structs are valid.
     let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec {
@@ -171,16 +169,17 @@ fn receive(socket: &OwnedFd, seen: Seen, look: &mut [u8]) -> io::Result<Option<(
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: everything that the header names is live and as long as it says.
+    // SAFETY: everything that the header points to is live and has the length that the header
+    // states.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_TRUNC) };
     if bytes < 0 {
         return Err(io::Error::last_os_error());
     }
-    if (from.sll_pkttype == libc::PACKET_OUTGOING) != (seen == Seen::Leaving) {
+    if (from.sll_pkttype == libc::PACKET_OUTGOING) != (direction == Direction::Leaving) {
         return Ok(None);
     }
-    // SAFETY: the kernel has filled the header; the first control message is the time that was
-    // asked for, or there is none.
+    // SAFETY: the kernel has filled the header. The first control message is the requested time, or
+    // there is no control message.
     let at_ns = unsafe {
         let message = libc::CMSG_FIRSTHDR(&header);
         if message.is_null() || (*message).cmsg_type != libc::SCM_TIMESTAMPNS {
@@ -192,7 +191,7 @@ fn receive(socket: &OwnedFd, seen: Seen, look: &mut [u8]) -> io::Result<Option<(
     Ok(Some((bytes as usize, at_ns)))
 }
 
-/// Packets that the kernel had no room for.
+/// Returns the number of packets that the kernel dropped because the buffer was full.
 fn lost(socket: &OwnedFd) -> io::Result<u32> {
     let mut counts = [0u32; 2];
     let mut size = size_of_val(&counts) as libc::socklen_t;
@@ -204,9 +203,11 @@ fn lost(socket: &OwnedFd) -> io::Result<u32> {
     checked(got).map(|_| counts[1])
 }
 
-/// The messages that a packet carries, in their order. A unit counts if the next one is the same, or
-/// the one after the times that follow a message's first: what a middleware's heads cut a unit with
-/// would be read as another message.
+/// Returns the messages that a packet carries, in their order.
+///
+/// A message repeats its mark. A unit counts only if the next unit is equal, or the unit after
+/// that: the times of a message follow its first mark. Otherwise a unit that a middleware's header
+/// cuts in two would look like another message.
 pub fn marks(packet: &[u8]) -> Vec<Mark> {
     let mut found: VecDeque<Mark> = VecDeque::new();
     let mut at = 0;
@@ -255,7 +256,7 @@ mod tests {
         let mark = |stream, number| Mark { stream, number };
         assert_eq!(marks(&packet), [mark(1, 7), mark(2, 8)]);
         assert_eq!(marks(&packet[..20]), []);
-        // Cut by a head: it looks like another message.
+        // A header cuts the unit in two, which makes it look like another message.
         let cut = [&unit(1, 7)[..9], &[9; 20], &unit(1, 7)[9..], &unit(1, 7)];
         assert_eq!(marks(&cut.concat()), []);
     }

@@ -1,5 +1,5 @@
-//! Writes events in the Common Trace Format 1.8, which the peers' readers understand (LTTng's
-//! format: babeltrace2, and tracetools_read on top of it).
+//! Writes events in the Common Trace Format 1.8 (LTTng's format), which the peers' readers
+//! understand: babeltrace2, and tracetools_read on top of it.
 
 use crate::frame::{LabError, Result};
 use onbeat_trace::event::Name;
@@ -10,12 +10,12 @@ use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Magic number of a packet.
+/// The magic number of a packet.
 const MAGIC: u32 = 0xc1fc_1fc1;
-/// What stands before the events: magic, then times and sizes of the packet.
+/// The size of a packet's header: magic, begin and end time, content size and packet size.
 const HEADER_BYTES: u64 = 4 + 4 * 8;
 
-/// Writes a trace of one stream with one packet into a directory, which is made.
+/// Creates a directory and writes a trace into it: one stream with one packet.
 pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<()> {
     let wrong = |e| LabError::file("writing", dir)(e);
     std::fs::create_dir_all(dir).map_err(wrong)?;
@@ -46,7 +46,7 @@ pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<()> 
     out.flush().map_err(wrong)
 }
 
-/// The description of the stream, from the table of events.
+/// Describes the stream in CTF's language, from the table of events.
 fn metadata() -> String {
     let mut text = String::from(
         r#"/* CTF 1.8 */
@@ -85,7 +85,7 @@ stream {
                 FieldType::Flag | FieldType::Endpoint | FieldType::Execute => ("uint8_t", ""),
                 FieldType::Text => ("string", ""),
             };
-            // A leading underscore, which readers take away, keeps clear of reserved words.
+            // A leading underscore avoids reserved words. Readers remove it.
             let _ = write!(text, " {ty} _{}{array};", field.name);
         }
         text.push_str(" }; };\n");
@@ -93,7 +93,7 @@ stream {
     text
 }
 
-/// The fields of an event as bytes.
+/// An event's header and fields as bytes.
 struct Record(Vec<u8>);
 
 impl FieldSink for Record {
@@ -128,7 +128,7 @@ impl FieldSink for Record {
         self.0.push(u8::from(value));
     }
     fn name(&mut self, _: &'static str, value: &Name) {
-        // A string ends at its first zero.
+        // A CTF string ends at its first zero.
         self.0.extend(value.bytes().filter(|&b| b != 0));
         self.0.push(0);
     }

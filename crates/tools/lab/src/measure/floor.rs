@@ -1,4 +1,4 @@
-//! The machine's floor: how late a real-time thread wakes here, whoever schedules it.
+//! The machine's floor: how late a real-time thread wakes up on this machine under any scheduler.
 
 use crate::frame::children::Guarded;
 use crate::frame::report::{Figure, Report};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Wake-up latencies, us, with how often each was seen, and those beyond the histogram.
+/// A histogram of wake-up latencies in us, and the longest one, which may lie beyond the histogram.
 #[derive(Default, Clone)]
 pub struct Floor {
     counts: BTreeMap<u64, u64>,
@@ -16,7 +16,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Takes another one's latencies too.
+    /// Adds the latencies of another measurement.
     pub fn add(&mut self, other: &Floor) {
         for (us, count) in &other.counts {
             *self.counts.entry(*us).or_default() += count;
@@ -24,12 +24,13 @@ impl Floor {
         self.longest_us = self.longest_us.max(other.longest_us);
     }
 
-    /// Number of wake-ups.
+    /// Returns the number of wake-ups.
     pub fn count(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// The latency that a share `q` does not exceed, ms; none without wake-ups.
+    /// Returns the latency that a share `q` of the wake-ups does not exceed, or `None` without
+    /// wake-ups.
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -40,13 +41,14 @@ impl Floor {
         found.map(|(us, _)| *us as f64 / 1000.0)
     }
 
-    /// The longest latency, ms.
     pub fn longest_ms(&self) -> f64 {
         self.longest_us as f64 / 1000.0
     }
 
-    /// Of cyclictest's text: lines `000012 000345 000007` (microseconds and how often, a column for
-    /// each thread), and `# Max Latencies: 00123 00045`.
+    /// Reads the output of cyclictest.
+    ///
+    /// Its lines are `000012 000345 000007` (microseconds, then a count for each thread) and `# Max
+    /// Latencies: 00123 00045`.
     fn read(text: &str) -> Floor {
         let mut floor = Floor::default();
         let numbers = |text: &str| -> Vec<u64> {
@@ -69,14 +71,14 @@ impl Floor {
     }
 }
 
-/// cyclictest beside an arm: a thread on each CPU above all others, waking each 2 ms.
+/// cyclictest running beside an arm: one thread per CPU at priority 99, which wakes every 2 ms.
 pub struct Beside {
     child: Guarded,
     out: PathBuf,
 }
 
 impl Beside {
-    /// Starts it; none where it is not installed.
+    /// Starts cyclictest. Returns `None` if it is not installed.
     pub fn start(context: &Context) -> Option<Beside> {
         let out = context.dir().join("cyclictest.new");
         let file = File::create(&out).ok()?;
@@ -92,9 +94,9 @@ impl Beside {
         Some(Beside { child, out })
     }
 
-    /// Ends it, and adds what it has measured.
+    /// Stops cyclictest and adds its measurements to `floor`.
     pub fn end(mut self, floor: &mut Floor) {
-        // It prints its histogram when it is interrupted.
+        // cyclictest prints its histogram when it is interrupted.
         let _ = self.child.end(libc::SIGINT);
         let text = std::fs::read_to_string(&self.out).unwrap_or_default();
         let _ = std::fs::remove_file(&self.out);
@@ -102,7 +104,8 @@ impl Beside {
     }
 }
 
-/// Runs cyclictest alone, beside nothing; skipped, by name, where it is not installed.
+/// Runs cyclictest on an otherwise idle machine. The report lists it as skipped if it is not
+/// installed.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     context.step("the machine's floor (cyclictest)", 120);
     let seconds = context.pick_of_three("20", "10", "3");
@@ -133,7 +136,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A floor's quantiles as figures.
+/// Adds the quantiles of a floor to the report.
 pub fn figures(report: &mut Report, name: &str, floor: &Floor) {
     for (what, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
         if let Some(ms) = floor.quantile_ms(q) {
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(floor.quantile_ms(0.9), Some(0.004));
         assert_eq!(floor.quantile_ms(0.91), Some(0.009));
         assert_eq!(floor.longest_ms(), 0.612);
-        // A column for each CPU.
+        // The second text has a column for each CPU.
         let two = Floor::read("000004 000030\t000070\n# Max Latencies: 00007 00300\n");
         assert_eq!((two.count(), two.longest_ms()), (100, 0.3));
         floor.add(&two);

@@ -1,12 +1,12 @@
-//! Generated traces of any length, written to a directory.
+//! Writes generated traces of any length into a directory.
 
 use crate::frame::{LabError, Result};
 use onbeat_trace::generate::generate;
 use onbeat_trace::{Writer, WriterOptions};
 use std::path::Path;
 
-/// Writes a trace of this many events into a directory that must not hold one yet. Equal numbers
-/// and seeds give equal events.
+/// Writes a trace of `events` events into a directory that must not hold one yet. Equal numbers and
+/// seeds give equal events.
 pub fn write_trace(events: u64, seed: u64, dir: &Path) -> Result<()> {
     let what = || format!("the generated trace {}", dir.display());
     let mut writer = Writer::create(dir, WriterOptions::default())

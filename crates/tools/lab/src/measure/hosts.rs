@@ -1,8 +1,9 @@
-//! Two hosts: network namespaces with a veth pair between them, and a link of a given rate.
+//! Two hosts on one machine: network namespaces, a veth pair between them, and a link of a given
+//! rate.
 //!
-//! **What they leave behind.** Nothing. The namespaces have no name: they live in descriptors of this
-//! process and in the programs that run in them, which cannot outlive it. With the last of them the
-//! kernel removes the interfaces and what is configured on them.
+//! **Nothing stays behind.** The namespaces have no name. They live in descriptors of this process
+//! and in the programs that run in them, which cannot outlive this process. With the last of these,
+//! the kernel removes the interfaces and their configuration.
 
 use crate::frame::programs::output;
 use crate::frame::{LabError, Result};
@@ -13,24 +14,21 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The interface of each host.
+/// The name of the interface on each host.
 pub const INTERFACE: &str = "link0";
-/// Bytes that the limited link may send at once: what 0.13 ms hold at 1 Gbit/s.
+/// Bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
-/// Within this time both interfaces run.
+/// How long the interfaces may take to come up.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
-    /// The one that sends.
     Sender,
-    /// The one that receives.
     Receiver,
 }
 
 impl Host {
-    /// Its address.
     pub fn address(self) -> &'static str {
         match self {
             Host::Sender => "10.77.0.1",
@@ -39,20 +37,18 @@ impl Host {
     }
 }
 
-/// How the link between the hosts is limited.
+/// The limit of the link between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Not at all.
+    /// No limit.
     None,
-    /// To a rate, first come first served.
+    /// A limited rate, first come, first served.
     Rate {
-        /// bits/s
         bits_per_second: u64,
     },
-    /// To a rate, with `SO_PRIORITY` sorting before it: `pfifo_fast`, which is `tc prio` with three
-    /// bands and its usual map, and is in every kernel.
+    /// A limited rate, with `SO_PRIORITY` deciding the order before it. It uses `pfifo_fast`, which
+    /// equals `tc prio` with three bands and the usual map, and is in every kernel.
     Sorted {
-        /// bits/s
         bits_per_second: u64,
     },
 }
@@ -64,13 +60,13 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes them. Needs root.
+    /// Creates the hosts. Needs root.
     pub fn new() -> Result<Hosts> {
         let hosts = Hosts {
             sender: namespace()?,
             receiver: namespace()?,
         };
-        // A descriptor of the other namespace, which `ip` finds under its own number.
+        // `ip` finds the other namespace by the path of this process's descriptor.
         let there = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
@@ -90,8 +86,8 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Waits until both interfaces run: the kernel may tell a second later, and a middleware that
-    /// begins before looks for no other host there.
+    /// Waits until both interfaces are up. The kernel may report that a second later, and a
+    /// middleware that starts earlier finds no other host.
     fn until_running(&self) -> Result<()> {
         let until = Instant::now() + UP_WITHIN;
         let runs = |host| {
@@ -109,18 +105,18 @@ impl Hosts {
         Ok(())
     }
 
-    /// A command that runs on a host.
+    /// Creates a command that runs on a host.
     pub fn command(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         self.enter(host, &mut command);
         command
     }
 
-    /// Has a command run on a host.
+    /// Makes a command run on a host.
     pub fn enter(&self, host: Host, command: &mut Command) {
         let namespace = self.of(host).as_raw_fd();
-        // SAFETY: setns is a plain system call, async-signal-safe; the descriptor is open until the
-        // child has replaced itself.
+        // SAFETY: setns is a plain system call and async-signal-safe. The descriptor stays open
+        // until the child calls exec.
         unsafe {
             command.pre_exec(move || match libc::setns(namespace, libc::CLONE_NEWNET) {
                 0 => Ok(()),
@@ -129,7 +125,7 @@ impl Hosts {
         }
     }
 
-    /// Runs something on a thread of its own that is on a host.
+    /// Runs a closure on a new thread that is on a host.
     pub fn run_on<T: Send + 'static>(
         &self,
         host: Host,
@@ -137,7 +133,7 @@ impl Hosts {
     ) -> io::Result<T> {
         let namespace = self.of(host).try_clone()?;
         let thread = std::thread::spawn(move || {
-            // SAFETY: setns takes a live descriptor and changes this thread alone.
+            // SAFETY: setns takes a live descriptor and changes only this thread.
             match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
                 0 => run(),
                 _ => Err(io::Error::last_os_error()),
@@ -148,10 +144,10 @@ impl Hosts {
             .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
     }
 
-    /// Limits the link, both ways.
+    /// Limits the link in both directions.
     pub fn limit(&self, limit: Limit) -> Result<()> {
         for host in [Host::Sender, Host::Receiver] {
-            // What is not there cannot be removed.
+            // This fails if no limit was set before, which is fine.
             let _ = self.tc(host, &["qdisc", "del", "dev", INTERFACE, "root"]);
             let (rate, sorted) = match limit {
                 Limit::None => continue,
@@ -173,7 +169,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Bytes that a host has sent over the link so far.
+    /// Returns the bytes that a host has sent over the link so far.
     pub fn sent_bytes(&self, host: Host) -> Result<u64> {
         let counted = self.run_on(host, || {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
@@ -191,7 +187,7 @@ impl Hosts {
         }
     }
 
-    /// Configures a host's end of the link.
+    /// Runs `ip` on a host.
     pub fn ip(&self, host: Host, words: &[&str]) -> Result<()> {
         self.configure(host, "ip", words)
     }
@@ -208,10 +204,10 @@ impl Hosts {
     }
 }
 
-/// A network namespace that lives as long as its descriptor.
+/// Creates a network namespace that lives as long as its descriptor.
 fn namespace() -> Result<File> {
     let made = std::thread::spawn(|| {
-        // SAFETY: unshare takes a plain number and changes this thread alone.
+        // SAFETY: unshare takes a plain number and changes only this thread.
         match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
             0 => File::open("/proc/thread-self/ns/net"),
             _ => Err(io::Error::last_os_error()),
@@ -251,7 +247,7 @@ mod tests {
         let connect = move || std::net::TcpStream::connect((Host::Receiver.address(), port));
         let connected = hosts.run_on(Host::Sender, connect).unwrap();
         assert!(hosts.sent_bytes(Host::Sender).unwrap() > 0);
-        // A socket keeps its namespace too.
+        // A socket also keeps its namespace alive.
         drop((listener, connected));
         let before = hosts.receiver.try_clone().unwrap();
         drop(hosts);

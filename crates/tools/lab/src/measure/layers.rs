@@ -1,4 +1,5 @@
-//! A trace of 100 nodes in ten layers, of any length: what synthesis keeps of a large graph.
+//! Writes a trace of any length with 100 nodes in ten layers, to measure what synthesis needs for a
+//! large graph.
 
 use crate::frame::{LabError, Result};
 use onbeat_trace::manifest::{Machine, Observed, Span};
@@ -10,17 +11,17 @@ const CHAINS: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const START_NS: u64 = 1_000_000_000_000;
 
-/// The parts of a process's handles; a node's inputs are counted from them on.
+/// The first handle of each kind in a process. A node's inputs count up from it.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
 const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// What an rmw handle lies after its rcl handle.
+/// The distance from an rcl handle to its rmw handle.
 const RMW: u64 = 0x10000;
 
-/// A node by its layer and its place there.
+/// The position of a node in the graph.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     layer: u64,
@@ -40,8 +41,11 @@ impl Place {
         format!("n{}_{}", self.layer, self.chain)
     }
 
-    /// The nodes whose outputs it takes: none in the first layer, elsewhere the one before it; in
-    /// every third layer its neighbour's too, and it publishes when both are there.
+    /// Returns the nodes whose outputs this node takes.
+    ///
+    /// The first layer has no inputs. In other layers a node takes the output of its predecessor.
+    /// In every third layer it also takes that of the predecessor's neighbour and publishes when
+    /// both have arrived.
     fn inputs(self) -> Vec<Place> {
         let layer = self.layer.wrapping_sub(1);
         let before = |chain| Place { layer, chain };
@@ -52,8 +56,8 @@ impl Place {
         }
     }
 
-    /// When it publishes in a round. Callbacks take 50 us and wander by up to 40 us, so that
-    /// distributions fill.
+    /// Returns when the node publishes in a round. Callbacks take 50 us. The time varies by up to
+    /// 40 us, so that distributions fill.
     fn published_ns(self, round: u64) -> u64 {
         let wander = (round * 7 + self.chain * 13 + self.layer * 29) % 41 * 1000;
         let at = 5_000_000 * self.layer + 300_000 * self.chain;
@@ -61,7 +65,7 @@ impl Place {
     }
 }
 
-/// Writes what pushes events until there are enough.
+/// Writes events until their number is reached.
 struct Layers {
     writer: Writer,
     left: u64,
@@ -85,7 +89,7 @@ impl Layers {
         self.failed = std::mem::replace(&mut self.failed, Ok(())).and(pushed);
     }
 
-    /// A node and what it has.
+    /// Writes the events that create a node and its endpoints.
     fn begin(&mut self, place: Place) {
         let pid = place.pid();
         let name = |name: String| name.into_boxed_str();
@@ -136,7 +140,7 @@ impl Layers {
         }
     }
 
-    /// A node's part of a round: its callbacks, the last of which publishes.
+    /// Writes the events of a node in one round. The last of its callbacks publishes.
     fn run(&mut self, place: Place, round: u64) {
         let (pid, published) = (place.pid(), place.published_ns(round));
         let inputs = place.inputs();
@@ -172,7 +176,7 @@ impl Layers {
     }
 }
 
-/// Writes a trace of this many events into a directory that must not hold one yet.
+/// Writes a trace of `events` events into a directory that must not hold one yet.
 pub fn write_layers(events: u64, dir: &Path) -> Result<()> {
     let failed = |why: String| LabError::unexpected(format!("the trace {}", dir.display()), why);
     let writer =

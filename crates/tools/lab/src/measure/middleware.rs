@@ -1,4 +1,4 @@
-//! Builds programs of `crates/tools/lab/peers` on the middlewares that are measured.
+//! Builds programs of `crates/tools/lab/peers` on the measured middlewares.
 
 use crate::frame::programs::output;
 use crate::frame::{cache_dir, files, LabError, Result};
@@ -6,21 +6,22 @@ use crate::measure::{native, ros};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program to build: its name, its source files, and the files that those include.
+/// A program to build: its name, its source files, and the files that these include.
 pub struct Source<'a> {
-    /// Unique among all programs.
+    /// A name that is unique among all programs.
     pub name: &'a str,
     pub files: Vec<PathBuf>,
     pub included: Vec<PathBuf>,
 }
 
 impl Source<'_> {
-    /// In C, on nothing but the system.
+    /// Builds a C program that needs only the system.
     pub fn plain(self) -> Result<PathBuf> {
         self.build("cc", ["-std=gnu11"].map(String::from).to_vec())
     }
 
-    /// In C on Cyclone DDS; the types in `idl` are generated first, in a folder for this experiment.
+    /// Builds a C program on Cyclone DDS. Generates the types of `idl` first, in a directory of
+    /// this experiment.
     pub fn on_cyclone(mut self, idl: &Path, experiment: &str) -> Result<PathBuf> {
         const FIX: &str = "install cyclonedds-dev and cyclonedds-tools";
         if !Path::new("/usr/include/dds/dds.h").is_file() {
@@ -37,7 +38,7 @@ impl Source<'_> {
         self.build("cc", vec!["-std=gnu11".into(), include, "-lddsc".into()])
     }
 
-    /// In C++ on Fast DDS.
+    /// Builds a C++ program on Fast DDS.
     pub fn on_fast(self, experiment: &str) -> Result<PathBuf> {
         if !Path::new("/usr/include/fastrtps").is_dir() {
             return Err(missing("Fast DDS", "install libfastrtps-dev", experiment));
@@ -46,7 +47,7 @@ impl Source<'_> {
         self.build("c++", arguments.to_vec())
     }
 
-    /// In C on rcl, with the messages of std_msgs.
+    /// Builds a C program on rcl with the messages of std_msgs.
     pub fn on_rcl(mut self, env: &Path) -> Result<PathBuf> {
         let stubs = cache_dir().join(format!("lab/{}-python-symbols.c", self.name));
         let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;

@@ -1,5 +1,5 @@
-//! How to measure, so that every experiment does it alike: interleaved arms, exact statistics,
-//! programs under measurement and how they are built, recordings, probes, hosts and the wire.
+//! The means of measurement that experiments share: interleaved arms, exact statistics, peers and
+//! their builds, recordings, probes, hosts and packet capture.
 pub mod arms;
 pub mod capture;
 pub mod ctf;

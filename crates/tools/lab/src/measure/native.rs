@@ -1,4 +1,4 @@
-//! Small C programs that experiments measure: compiled where they run, from source in the binary.
+//! Compiles small C programs that experiments measure, on the machine where they run.
 
 use crate::frame::files;
 use crate::frame::programs::output;
@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Compiles a C program with the machine's compiler and returns its path. Programs are kept and
-/// found again by their source and arguments.
+/// Compiles a C program with the machine's compiler and returns its path. A program with the same
+/// source and arguments is reused.
 pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf> {
     kept(name, (source, arguments), |made| {
         let code = made.with_extension("c");
@@ -25,8 +25,8 @@ pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf
     })
 }
 
-/// Compiles source files that lie in the project's tree (`also` are files that they include) and
-/// returns the program's path. Like [`compile()`], it finds a program again by what it was made of.
+/// Compiles source files of the project's tree and returns the program's path. `also` lists the
+/// files that they include. A program with the same contents is reused, as in [`compile()`].
 pub fn build(
     name: &str,
     compiler: &str,
@@ -47,8 +47,8 @@ pub fn build(
     })
 }
 
-/// The program of this name that was made of `parts`; made with `make`, under the name that it is
-/// given, where there is none.
+/// Returns the program made from `parts`. If the cache has none, `make` creates it under a
+/// temporary name.
 fn kept(
     name: &str,
     parts: impl Hash,

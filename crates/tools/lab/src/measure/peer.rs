@@ -1,5 +1,5 @@
-//! A program under measurement: started, spoken to in the protocol of `peers/README.md`, observed
-//! from outside.
+//! A program under measurement. The lab starts it, talks to it in the protocol of
+//! `peers/README.md`, and observes it from outside.
 
 use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError, Result};
@@ -13,29 +13,28 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long a peer may be silent: a slow start, a run, and its own limits.
+/// How long a peer may be silent: a slow start, a run, and the peer's own time limits.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// CPU time and context switches of one or more processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
-    /// CPU time, ns.
     pub cpu_ns: f64,
-    /// Context switches, voluntary and involuntary.
+    /// The number of voluntary and involuntary context switches.
     pub switches: f64,
-    /// Messages that it was used for.
+    /// The number of messages for which they were used.
     pub messages: f64,
 }
 
 impl Usage {
-    /// CPU time (ns) and context switches of one message.
+    /// Returns CPU time (ns) and context switches per message.
     pub fn each(&self) -> (f64, f64) {
         let n = self.messages.max(1.0);
         (self.cpu_ns / n, self.switches / n)
     }
 
-    /// What a process has used so far, all its threads together; `None` if it is gone. Context
-    /// switches of threads that have ended are not in it.
+    /// Returns the usage of a process by all its threads so far, or `None` if it has ended. Context
+    /// switches of threads that have ended are not included.
     pub fn of_process(pid: u32) -> Option<Usage> {
         let switches = |tid: u32| {
             let status = Status::of_thread(pid, tid).ok()?;
@@ -49,7 +48,7 @@ impl Usage {
         })
     }
 
-    /// From the words behind `done`.
+    /// Reads the numbers that follow `done` in a peer's answer.
     fn parse(words: &str) -> Option<Usage> {
         let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
         match numbers[..] {
@@ -71,18 +70,17 @@ impl AddAssign for Usage {
     }
 }
 
-/// A running program.
 pub struct Peer {
     name: String,
     child: Guarded,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Its standard error. A file, since nobody reads a pipe while the program runs.
+    /// The peer's standard error. It is a file because nobody reads a pipe while the program runs.
     errors: File,
 }
 
 impl Peer {
-    /// Starts a program; `name` is for messages.
+    /// Starts a program. Error messages call it `name`.
     pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer> {
         let errors = context.unnamed_file()?;
         let written = errors.try_clone().map_err(|e| LabError::program(name, e))?;
@@ -94,7 +92,7 @@ impl Peer {
         let input = child.child().stdin.take();
         let (heard, lines) = mpsc::channel();
         if let Some(out) = child.child().stdout.take() {
-            // Ends with the program's standard output.
+            // The thread ends when the program closes its standard output.
             std::thread::spawn(move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
                     if heard.send(line).is_err() {
@@ -112,7 +110,7 @@ impl Peer {
         })
     }
 
-    /// Says a line to the program.
+    /// Sends a line to the program.
     pub fn say(&mut self, line: &str) -> Result<()> {
         let said = self
             .input
@@ -125,8 +123,8 @@ impl Peer {
         }
     }
 
-    /// Waits for an answer and returns the words behind it; `None` where it does not come in time.
-    /// Other lines on the program's standard output do not count.
+    /// Waits for an answer and returns the words after it, or `None` if it does not come in time.
+    /// Other lines are ignored.
     pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -143,7 +141,7 @@ impl Peer {
         }
     }
 
-    /// Waits for an answer that has to come.
+    /// Waits for an answer. A missing answer is an error.
     pub fn expect(&mut self, answer: &str) -> Result<String> {
         self.expect_within(answer, PATIENCE)
     }
@@ -159,25 +157,24 @@ impl Peer {
         }
     }
 
-    /// Waits for the end of its run and returns what it used.
+    /// Waits for the end of the peer's run and returns what it used.
     pub fn done(&mut self) -> Result<Usage> {
         self.done_after(Duration::ZERO)
     }
 
-    /// The same for a run that takes so long.
+    /// Waits for the end of a run that takes `run`, and returns what it used.
     pub fn done_after(&mut self, run: Duration) -> Result<Usage> {
         let words = self.expect_within("done", run + PATIENCE)?;
         Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
     }
 
-    /// Closes its standard input, which ends it, and waits for so long.
+    /// Closes the program's standard input, which ends it, and waits up to `limit`.
     pub fn end(&mut self, limit: Duration) {
         self.input = None;
         let _ = self.child.wait(limit);
     }
 
-    /// Waits until it has ended, successfully. One that does not end in time is killed; then
-    /// `false`.
+    /// Waits until the program succeeds. Kills it after `limit` and returns `false`.
     pub fn succeed(mut self, limit: Duration) -> Result<bool> {
         match self.child.wait(limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(true),
@@ -191,12 +188,10 @@ impl Peer {
         }
     }
 
-    /// True while it runs.
     pub fn running(&mut self) -> bool {
         self.child.running()
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
@@ -205,9 +200,9 @@ impl Peer {
         LabError::program(&self.name, format!("{why}{}", self.last_error()))
     }
 
-    /// The last line of its standard error, after a colon; empty when there is none.
+    /// Returns the last line of standard error after a colon, or an empty string.
     pub fn last_error(&self) -> String {
-        // Read at offsets: the program writes at the position that both share.
+        // Reading at offsets leaves the file position alone, which the program shares for writing.
         let (mut text, mut part) = (Vec::new(), [0; 4096]);
         while let Ok(n @ 1..) = self.errors.read_at(&mut part, text.len() as u64) {
             text.extend_from_slice(&part[..n]);
@@ -217,12 +212,12 @@ impl Peer {
         line.map(|l| format!(": {l}")).unwrap_or_default()
     }
 
-    /// CPU time of all its threads so far, ns.
     pub fn cpu_ns(&self) -> Result<u64> {
         clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
     }
 
-    /// Resident memory now, and its share where memory that several processes map counts once, KiB.
+    /// Returns resident memory and proportional memory (a page shared by several processes is
+    /// divided among them), KiB.
     pub fn memory_kib(&self) -> Result<(u64, u64)> {
         let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
         match (memory.number("Rss"), memory.number("Pss")) {
@@ -232,8 +227,8 @@ impl Peer {
     }
 }
 
-/// Has all peers begin a run that they have prepared, `lead` from now; returns the time at which it
-/// begins, ns of CLOCK_MONOTONIC.
+/// Makes all peers begin their prepared run `lead` from now. Returns the start in ns of
+/// CLOCK_MONOTONIC.
 pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
     for peer in peers {
@@ -242,7 +237,7 @@ pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     Ok(start_ns)
 }
 
-/// Has all peers write their samples.
+/// Makes all peers write their samples.
 pub fn stop_all(peers: &mut [Peer]) -> Result<()> {
     for peer in peers.iter_mut() {
         peer.say("stop")?;
@@ -252,7 +247,7 @@ pub fn stop_all(peers: &mut [Peer]) -> Result<()> {
         .try_for_each(|peer| peer.expect("written").map(drop))
 }
 
-/// Closes the standard inputs of all peers, which ends them, and waits for them.
+/// Closes the standard input of all peers, which ends them, and waits for them.
 pub fn end_all(peers: &mut [Peer]) {
     peers.iter_mut().for_each(|p| p.input = None);
     let until = Instant::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The perf events of another process, switched off and on while it uses them.
+//! Switches the perf events of another process off and on while it uses them.
 
 use super::uprobe::{owned, PERF_EVENT_IOC_ENABLE};
 use crate::frame::{LabError, Result};
@@ -6,36 +6,35 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// `_IO('$', 1)`.
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const OPENING: &str = "opening the perf events of a process";
-/// What a descriptor of such an event is a link to.
+/// The link target of a perf event's descriptor in /proc.
 const LINK: &str = "anon_inode:[perf_event]";
 
-/// All perf events that a process had open. They live as long as this does, also if the process
-/// ends.
+/// All perf events that a process had open. This value keeps them alive even after the process has
+/// ended.
 #[derive(Debug)]
 pub struct PerfEvents(Vec<OwnedFd>);
 
 impl PerfEvents {
-    /// Those of a process that are open now.
+    /// Copies the perf events that a process has open now.
     ///
     /// # Errors
-    /// It has ended, it has none, or the kernel gives none of them away.
+    ///
+    /// The process has ended, it has no perf events, or the kernel refuses to copy a descriptor.
     pub fn of(pid: u32) -> Result<PerfEvents> {
         let numbers = numbers(Path::new(&format!("/proc/{pid}/fd")))?;
         if numbers.is_empty() {
             let what = format!("process {pid}");
             return Err(LabError::unexpected(what, "it has no perf events"));
         }
-        // SAFETY: plain numbers.
         let process = owned(
             unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
             OPENING,
         )?;
         let copy = |number: &i32| {
             let process = process.as_raw_fd();
-            // SAFETY: plain numbers; a new descriptor is returned.
+            // SAFETY: plain numbers; the kernel returns a new descriptor.
             owned(
                 unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, *number, 0) },
                 OPENING,
@@ -44,15 +43,15 @@ impl PerfEvents {
         numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Switches all of them on or off, with those that were inherited from them. One that its
-    /// process keeps off until it is inherited is switched on, too.
+    /// Switches all events and those inherited from them on or off. Also switches on an event that
+    /// the process keeps off until it is inherited.
     pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,
             false => PERF_EVENT_IOC_DISABLE,
         };
         for event in &self.0 {
-            // SAFETY: an ioctl of plain numbers, on a descriptor that lives.
+            // SAFETY: an ioctl of plain numbers on a live descriptor.
             if unsafe { libc::ioctl(event.as_raw_fd(), request, 0) } != 0 {
                 return Err(LabError::kernel("switching a perf event"));
             }
@@ -61,11 +60,11 @@ impl PerfEvents {
     }
 }
 
-/// The numbers of the descriptors in a directory of links that are perf events.
+/// Returns the numbers of those descriptors in `dir` that are perf events.
 fn numbers(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).map_err(LabError::file("reading", dir))?;
     let number = |entry: fs::DirEntry| {
-        // Others are closed meanwhile.
+        // A descriptor may be closed in the meantime.
         let target = fs::read_link(entry.path()).ok()?;
         let number = entry.file_name().to_str()?.parse().ok()?;
         (target == Path::new(LINK)).then_some(number)

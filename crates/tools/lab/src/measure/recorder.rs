@@ -1,4 +1,4 @@
-//! `onbeat record` as a child of an experiment.
+//! Runs `onbeat record` as a child of an experiment.
 
 use crate::frame::children::Guarded;
 use crate::frame::programs::quiet;
@@ -8,28 +8,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a recorder may take to put its probes in place.
+/// How long a recorder may take to attach its probes.
 const ATTACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A recording in progress.
 #[derive(Debug)]
 pub struct Recorder {
     child: Guarded,
     dir: PathBuf,
 }
 
-/// A finished recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The trace's manifest.
     pub manifest: Manifest,
-    /// Size of the trace directory's segments.
+    /// The size of the files in the trace directory.
     pub bytes: u64,
 }
 
 impl Recorder {
-    /// Starts to record processes that run already into `dir`, which is replaced, and returns
-    /// when the probes are attached.
+    /// Starts to record running processes into `dir`, which is replaced. Returns when the probes
+    /// are attached.
     pub fn attach(context: &Context, dir: &Path, pids: &[u32], arguments: &[&str]) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let mut command = Command::new(context.onbeat());
@@ -55,7 +52,7 @@ impl Recorder {
                     format!("it ended{}", self.child.said()),
                 ));
             }
-            // The manifest names probes and processes only after probes are in place.
+            // The manifest lists probes and processes only once the probes are attached.
             if let Ok(text) = std::fs::read(self.dir.join("manifest.json")) {
                 if let Ok(m) = serde_json::from_slice::<Manifest>(&text) {
                     let seen = |pid: &u32| m.observed.processes.iter().any(|p| p.pid == *pid);
@@ -72,7 +69,7 @@ impl Recorder {
         ))
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends the recording as Ctrl-C does.
     pub fn stop(mut self) -> Result<Recorded> {
         let used = self
             .child
@@ -88,24 +85,23 @@ impl Recorder {
     }
 }
 
-/// Opens a trace.
 pub fn open(dir: &Path) -> Result<Reader> {
     Reader::open(dir).map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))
 }
 
-/// Events that a recording lacks.
+/// Returns the number of events that the recording dropped.
 pub fn lost(manifest: &Manifest) -> u64 {
     manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
 }
 
-/// Calls of the observed programs that a recording has.
+/// Returns the number of recorded calls in the observed programs (tracepoints excluded).
 pub fn hits(manifest: &Manifest) -> u64 {
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.placement != "tracepoint");
     called.map(|p| p.hits).sum()
 }
 
-/// Reads a finished recording in `dir`.
+/// Reads the manifest and the size of a finished recording.
 pub fn recorded(dir: &Path) -> Result<Recorded> {
     let manifest = open(dir)?.manifest().clone();
     let bytes = std::fs::read_dir(dir)

@@ -1,4 +1,4 @@
-//! How programs run within a ROS 2 environment made of wheels.
+//! Compiles and runs programs in a ROS 2 environment that consists of Python wheels.
 
 use crate::frame::{LabError, Result};
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The loader path of an environment: its libraries, and those that its wheels bring along.
+/// Returns the loader path of an environment: its libraries, and those that its wheels bring along.
 pub fn loader_path(env: &Path) -> String {
     let mut dirs = vec![env.join("lib")];
     if let Ok(pythons) = fs::read_dir(env.join("lib")) {
@@ -32,18 +32,18 @@ pub fn loader_path(env: &Path) -> String {
         .join(":")
 }
 
-/// The libraries of the messages of std_msgs.
+/// The libraries for std_msgs.
 pub const STD_MSGS: [&str; 2] = [
     "std_msgs__rosidl_typesupport_c",
     "std_msgs__rosidl_generator_c",
 ];
 
-/// Arguments to compile and link a C program that uses rcl and the named libraries.
+/// Returns the arguments to compile and link a C program with rcl and the named libraries.
 pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
     let include = env.join("include");
     let mut arguments: Vec<String> =
         vec!["-pthread".into(), "-fno-builtin".into(), "-rdynamic".into()];
-    // Every package has an include folder of its own.
+    // Every package has its own include folder.
     let packages = fs::read_dir(&include).map_err(LabError::file("reading", &include))?;
     let mut folders: Vec<_> = packages
         .filter_map(|e| Some(e.ok()?.path()))
@@ -54,7 +54,7 @@ pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
         arguments.extend(["-isystem".into(), folder.display().to_string()]);
     }
     arguments.push(format!("-L{}", env.join("lib").display()));
-    // RPATH, unlike RUNPATH, serves the libraries' own dependencies too.
+    // RPATH, unlike RUNPATH, also applies to the dependencies of the libraries.
     arguments.push("-Wl,--disable-new-dtags,--allow-shlib-undefined,--unresolved-symbols=ignore-in-shared-libs".into());
     arguments.extend(
         loader_path(env)
@@ -73,8 +73,8 @@ pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-/// The source with empty symbols for Python's: the wheels' librcl pulls in type support for
-/// Python, which no compiled program calls, but whose symbols have to be there.
+/// Appends empty definitions of Python's symbols to a source. The wheels' librcl needs these
+/// symbols for Python type support, which no compiled program calls.
 pub fn with_python_symbols(source: &str, env: &Path) -> Result<String> {
     let lib = env.join("lib");
     let libraries = fs::read_dir(&lib)
@@ -97,7 +97,7 @@ pub fn with_python_symbols(source: &str, env: &Path) -> Result<String> {
     Ok(format!("{source}\n{stubs}"))
 }
 
-/// Sets what a compiled ROS 2 program needs to run in an environment.
+/// Sets the environment variables that a compiled ROS 2 program needs.
 pub fn enter(command: &mut Command, env: &Path) {
     command
         .env("LD_LIBRARY_PATH", loader_path(env))

@@ -1,39 +1,38 @@
-//! Samples of a run: the file that a peer writes, a record per message.
+//! Reads the samples file of a peer: one record per message.
 
 use crate::frame::{LabError, Result};
 use std::path::Path;
 
-/// One message.
+/// The times of one message, ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Number of the message.
     pub sequence: i64,
-    /// When it was due to be sent.
+    /// The time at which the message was due to be sent.
     pub intended_ns: i64,
-    /// When sending began.
+    /// The time at which sending began.
     pub sent_ns: i64,
-    /// When it could be read.
+    /// The time at which the message could be read.
     pub received_ns: i64,
 }
 
 impl Sample {
-    /// From when sending began to readable, us.
+    /// Returns the time from the begin of sending until the message could be read.
     pub fn latency_us(&self) -> f64 {
         (self.received_ns - self.sent_ns) as f64 / 1e3
     }
 
-    /// From when it was due to readable, us: what holds the sender up counts too.
+    /// Returns the time from the due time until the message could be read. A delay of the sender
+    /// counts too.
     pub fn since_due_us(&self) -> f64 {
         (self.received_ns - self.intended_ns) as f64 / 1e3
     }
 }
 
-/// [`Sample::latency_us`] of each.
 pub fn latencies_us(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(Sample::latency_us).collect()
 }
 
-/// Four 64-bit numbers a message, as `peers/README.md` says.
+/// Reads a file with four 64-bit numbers per message, as described in `peers/README.md`.
 pub fn read(file: &Path) -> Result<Vec<Sample>> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {

@@ -4,28 +4,26 @@ use crate::frame::report::number;
 use crate::frame::rng::Rng;
 use crate::frame::Estimate;
 
-/// Resamplings behind an interval, where nothing asks for another number.
+/// The default number of resamplings for an interval.
 pub const RESAMPLES: usize = 400;
 
-/// Samples in ascending order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Sorts the samples; what is not a number is left out.
+    /// Sorts the samples and leaves out NaN.
     pub fn new(samples: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = samples.into_iter().filter(|v| !v.is_nan()).collect();
         values.sort_unstable_by(f64::total_cmp);
         Sorted(values)
     }
 
-    /// The samples.
     pub fn values(&self) -> &[f64] {
         &self.0
     }
 
-    /// The nearest-rank quantile: the smallest sample that at least a share `q` of all samples do
-    /// not exceed. Always a sample that was measured. 0 when there are none.
+    /// Returns the nearest-rank quantile: the smallest sample that at least a share `q` of all
+    /// samples does not exceed. It is always a measured sample, or 0 without samples.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.0.is_empty() {
             return 0.0;
@@ -37,7 +35,7 @@ impl Sorted {
         self.0[rank.min(self.0.len()) - 1]
     }
 
-    /// A quantile as tables show it; a dash where there are no samples.
+    /// Formats a quantile for a table, with a dash if there are no samples.
     pub fn shown(&self, q: f64) -> String {
         if self.is_empty() {
             return "-".into();
@@ -45,22 +43,19 @@ impl Sorted {
         number(self.quantile(q))
     }
 
-    /// True without samples.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Number of samples.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Arithmetic mean, 0 when empty.
+    /// Returns the arithmetic mean, or 0 without samples.
     pub fn mean(&self) -> f64 {
         mean(&self.0)
     }
 
-    /// All figures at once.
     pub fn summary(&self) -> Summary {
         let n = self.0.len();
         let m = self.mean();
@@ -83,30 +78,22 @@ impl Sorted {
     }
 }
 
-/// The figures of one set of samples, in the samples' unit.
+/// Figures of a set of samples, in the unit of the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary {
-    /// Number of samples.
     pub count: usize,
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Standard deviation of the samples (n - 1).
+    /// The sample standard deviation (divided by n - 1).
     pub sd: f64,
-    /// Median.
     pub p50: f64,
-    /// 90th percentile.
     pub p90: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// 99.9th percentile.
     pub p99_9: f64,
-    /// 99.99th percentile.
     pub p99_99: f64,
-    /// Largest.
     pub max: f64,
 }
 
-/// Arithmetic mean, 0 when empty.
+/// Returns the arithmetic mean, or 0 without values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         0.0
@@ -115,8 +102,8 @@ pub fn mean(values: &[f64]) -> f64 {
     }
 }
 
-/// The mean with the interval in which it lies with a confidence of 80 %, of independent samples: by
-/// Student's distribution.
+/// Returns the mean and its 80 % confidence interval by Student's distribution. The samples must be
+/// independent.
 pub fn mean_80(values: &[f64]) -> Estimate {
     let summary = Sorted::new(values.iter().copied()).summary();
     let half = student_90(summary.count) * summary.sd / (summary.count.max(1) as f64).sqrt();
@@ -127,8 +114,8 @@ pub fn mean_80(values: &[f64]) -> Estimate {
     }
 }
 
-/// Quantile 0.9 of Student's distribution for so many samples, by its expansion around the normal one
-/// (Abramowitz and Stegun, 26.7.5).
+/// Returns the quantile 0.9 of Student's distribution for a number of samples, by its expansion
+/// around the normal distribution (Abramowitz and Stegun, 26.7.5).
 fn student_90(samples: usize) -> f64 {
     const Z: f64 = 1.281_551_6;
     let free = samples.saturating_sub(1).max(1) as f64;
@@ -137,7 +124,8 @@ fn student_90(samples: usize) -> f64 {
     Z + first / free + second / free.powi(2)
 }
 
-/// The mean where samples beyond 1.5 of the box are replaced by the median: what papers do with outliers.
+/// Returns the mean after outliers were replaced by the median, as papers do. Outliers lie more
+/// than 1.5 interquartile ranges outside of the box.
 pub fn mean_replaced(sorted: &Sorted) -> f64 {
     let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
     let reach = 1.5 * (high - low);
@@ -148,7 +136,8 @@ pub fn mean_replaced(sorted: &Sorted) -> f64 {
     sum / sorted.len().max(1) as f64
 }
 
-/// Median of unsorted values, 0 when empty; the mean of the middle two for an even count.
+/// Returns the median of unsorted values, or 0 without values. For an even count it is the mean of
+/// the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = Sorted::new(values.iter().copied());
     let v = sorted.values();
@@ -159,8 +148,9 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A figure over whole blocks (rounds), with an interval from resampling the blocks: samples
-/// within a block are not independent of each other, blocks nearly are. `rng` makes it repeatable.
+/// Returns a figure over whole blocks (rounds) with its 95 % interval. It resamples blocks, because
+/// samples within a block depend on each other and blocks hardly do. Equal `rng` give equal
+/// results.
 pub fn bootstrap(
     blocks: usize,
     resamples: usize,
@@ -186,14 +176,15 @@ pub fn bootstrap(
     }
 }
 
-/// A figure over independent values, with an interval from resampling them.
+/// Returns a figure over independent values with its 95 % interval, by resampling them.
 pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
     bootstrap(values.len(), RESAMPLES, rng, |pick| {
         figure(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
     })
 }
 
-/// Least-squares line through points: (slope, intercept, share of variance explained).
+/// Fits a line by least squares. Returns its slope, its intercept and the share of the variance
+/// that it explains.
 pub fn fit_line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let n = points.len() as f64;
     let (mx, my) = (
@@ -225,7 +216,7 @@ mod tests {
             (5000.0, 9000.0, 9900.0, 9990.0, 9999.0)
         );
         assert_eq!(s.mean, 5000.5);
-        // Variance of 1..=n with n - 1 below is n (n + 1) / 12.
+        // The variance of 1..=n, divided by n - 1, is n (n + 1) / 12.
         assert!((s.sd - (10_000.0f64 * 10_001.0 / 12.0).sqrt()).abs() < 1e-6);
     }
 
@@ -259,13 +250,13 @@ mod tests {
 
     #[test]
     fn intervals_of_few_samples_are_students() {
-        // From tables of the distribution: quantile 0.9 of 2, 8 and 100 degrees of freedom.
+        // From tables of the distribution: the quantile 0.9 for 2, 8 and 100 degrees of freedom.
         for (samples, quantile) in [(3, 1.886), (9, 1.397), (101, 1.290)] {
             let error = (student_90(samples) - quantile).abs();
             assert!(error < 0.025 * quantile, "{samples}: {error}");
         }
         let mean = mean_80(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
-        // sd 2.7386, 9 samples: 1.397 * 2.7386 / 3
+        // sd is 2.7386 for 9 samples: 1.397 * 2.7386 / 3.
         assert!((mean.high - mean.value - 1.275).abs() < 0.01);
         assert_eq!(mean.value, 5.0);
     }
@@ -278,7 +269,7 @@ mod tests {
         let b = bootstrap(blocks.len(), 500, &mut Rng::new(1), of);
         assert_eq!(a, b);
         assert_eq!(a.value, 4.5);
-        // Standard error is 2.87 / sqrt(40) = 0.45, so the interval is about 4.5 +- 0.9.
+        // The standard error is 2.87 / sqrt(40) = 0.45, so the interval is about 4.5 +- 0.9.
         assert!(
             (3.2..4.0).contains(&a.low) && (5.0..5.8).contains(&a.high),
             "{a:?}"

@@ -1,31 +1,29 @@
-//! Streams of messages as in the paper's Table I: made from a seed, or read from a recording.
+//! Streams of messages as in the paper's Table I, generated from a seed or read from a recording.
 //!
 //! The paper gives the minimum, mean and maximum of the time between messages (cycle time) and of
-//! their processing time, but not the distribution. All of them have a maximum far from the mean
-//! (96 times for the radar's cycle time), so a bounded Pareto distribution is taken: between
-//! minimum L and maximum H it has one parameter, the shape, which the mean fixes:
+//! their processing time, but not the distribution. Every maximum lies far from its mean (96 times
+//! for the radar's cycle time). The lab therefore uses a bounded Pareto distribution. Between
+//! minimum L and maximum H it has one parameter, the shape, which follows from the mean:
 //!
 //! ```text
 //! x(u) = L / (1 - u (1 - (L/H)^a))^(1/a)    0 < u < 1, L (H/L)^u for a = 0
 //! ```
-//! A stream of n messages takes the n quantiles at u = (i + 1/2) / n, the first and last of them
-//! replaced by L and H, with the shape at which the sum of exactly these numbers is n times the
-//! mean, in an order that the seed gives. So every stream has the table's minimum, mean and
-//! maximum, and a short one has the shape of a long one.
+//!
+//! A stream of n messages takes the n quantiles at u = (i + 1/2) / n. L and H replace the first and
+//! the last one. The shape is chosen so that the sum of exactly these numbers is n times the mean.
+//! The seed gives their order. So every stream has the table's minimum, mean and maximum, and a
+//! short stream has the shape of a long one.
 
 use crate::frame::files;
 use crate::frame::rng::Rng;
 use crate::frame::{LabError, Result};
 use std::path::Path;
 
-/// Minimum, mean and maximum of a time, ns.
+/// The minimum, mean and maximum of a time, ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// Least.
     pub min: u64,
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Greatest.
     pub max: u64,
 }
 
@@ -34,7 +32,7 @@ impl Spread {
         Spread { min, mean, max }
     }
 
-    /// Of measured values; zeros when there are none.
+    /// Returns the spread of measured values, or zeros if there are none.
     pub fn of(values: &[u64]) -> Spread {
         Spread {
             min: values.iter().copied().min().unwrap_or(0),
@@ -47,17 +45,17 @@ impl Spread {
 /// A kind of message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kind {
-    /// `can`, `radar` or `recorded`.
+    /// The name: `can`, `radar` or `recorded`.
     pub name: &'static str,
-    /// Size of a message.
+    /// The size of a message.
     pub bytes: usize,
-    /// Time between messages.
+    /// The time between messages.
     pub cycle: Spread,
-    /// Time that a message's processing takes.
+    /// The time that the processing of a message takes.
     pub processing: Spread,
 }
 
-/// Table I, CAN.
+/// The CAN messages of Table I.
 pub const CAN: Kind = Kind {
     name: "can",
     bytes: 32,
@@ -65,7 +63,7 @@ pub const CAN: Kind = Kind {
     processing: Spread::new(943, 5_416.0, 39_170),
 };
 
-/// Table I, radar.
+/// The radar messages of Table I.
 pub const RADAR: Kind = Kind {
     name: "radar",
     bytes: 1538,
@@ -76,14 +74,14 @@ pub const RADAR: Kind = Kind {
 /// The messages of one stream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
-    /// When each message is due after the start of the stream, ns; never descending.
+    /// The due time of each message after the start of the stream, in ascending order.
     pub due_ns: Vec<u64>,
-    /// How long the processing of each takes, ns.
+    /// The processing time of each message.
     pub processing_ns: Vec<u64>,
 }
 
 impl Arrivals {
-    /// `messages` messages of a kind.
+    /// Generates a stream of `messages` messages.
     pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals> {
         let mut cycles = values(kind.cycle, messages)?;
         let mut processing_ns = values(kind.processing, messages)?;
@@ -95,15 +93,15 @@ impl Arrivals {
         })
     }
 
-    /// Reads a recording: lines `due_ns,processing_ns`, by ascending time from any origin; a first
-    /// line that begins with a letter is a header. What comes later than `limit_ns` after the first
-    /// message is left out.
+    /// Reads a recording with lines `due_ns,processing_ns` in ascending order of time, from any
+    /// origin. A first line that begins with a letter is a header. Messages later than `limit_ns`
+    /// after the first one are left out.
     pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals> {
         let text = files::text(path)?;
         parse(&text, limit_ns).map_err(|why| LabError::in_file(path, why))
     }
 
-    /// Times between messages, the first from the start.
+    /// Returns the times between messages. The first one counts from the start.
     pub fn cycles(&self) -> Vec<u64> {
         let before = [0].into_iter().chain(self.due_ns.iter().copied());
         self.due_ns
@@ -113,7 +111,7 @@ impl Arrivals {
             .collect()
     }
 
-    /// The same messages with a processing that takes `factor` times as long.
+    /// Returns the same messages with processing times that are `factor` times as long.
     pub fn slowed(&self, factor: u64) -> Arrivals {
         Arrivals {
             due_ns: self.due_ns.clone(),
@@ -121,12 +119,12 @@ impl Arrivals {
         }
     }
 
-    /// From the start to the last message, ns.
+    /// Returns the time from the start to the last message, ns.
     pub fn length_ns(&self) -> u64 {
         self.due_ns.last().copied().unwrap_or(0)
     }
 
-    /// As the programs that are measured read it.
+    /// Formats the stream for the measured programs.
     pub fn text(&self) -> String {
         let lines = self.due_ns.iter().zip(&self.processing_ns);
         lines
@@ -175,7 +173,7 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
     Ok(arrivals)
 }
 
-/// The quantile of the bounded Pareto distribution between `low` and `high`.
+/// Returns the quantile `u` of the bounded Pareto distribution between `low` and `high`.
 fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     let ratio = (low / high).ln();
     if shape.abs() < 1e-9 {
@@ -185,8 +183,8 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     low * (-(-u * tail).ln_1p() / shape).exp()
 }
 
-/// `n` values, ascending, with exactly this minimum and maximum, and this mean to half a
-/// nanosecond over all of them.
+/// Returns `n` values in ascending order with exactly this minimum and maximum. Their sum is off by
+/// at most half a nanosecond.
 fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;
@@ -204,7 +202,7 @@ fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
             .collect()
     };
     let sum = |values: &[u64]| values.iter().sum::<u64>() as i64;
-    // The larger the shape, the smaller the mean.
+    // A larger shape gives a smaller mean.
     let (mut low, mut high) = (-40.0, 40.0);
     let within = n >= 3 && sum(&of_shape(high)) <= total && total <= sum(&of_shape(low));
     if !within {
@@ -222,7 +220,7 @@ fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
         }
     }
     let mut values = of_shape(high);
-    // What rounding left over, a nanosecond each, in the middle.
+    // Distributes the remainder of rounding over the inner values, one nanosecond each.
     let mut left = total - sum(&values);
     while left != 0 {
         let before = left;
@@ -273,7 +271,7 @@ mod tests {
             let min = 1 + rng.below(10_000);
             let max = min + 1000 + rng.below(100_000_000);
             let n = 500 + rng.below(2000) as usize;
-            // Between a hundredth and a half of the way: what n values can have.
+            // Means between 1 % and 50 % of the way are possible with n values.
             let share = 0.01 + 0.49 * rng.below(1000) as f64 / 1000.0;
             let mean = min as f64 + share * (max - min) as f64;
             check(

@@ -1,4 +1,4 @@
-//! The peers that hand messages over: which there are, and what each needs to run.
+//! The peer programs of the transport experiments, and what each one needs to run.
 
 use crate::frame::children::{self, Guarded};
 use crate::frame::report::Report;
@@ -12,29 +12,23 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Priority of everything that is measured, so that other programs do not disturb it.
+/// The priority of all measured programs, so that other programs do not disturb them.
 const REAL_TIME_PRIORITY: i32 = 20;
 
 /// A program of `crates/tools/lab/peers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
-    /// Nothing but the system call.
+    /// A hand-over by the futex system call alone.
     Futex,
-    /// Cyclone DDS.
     Cyclone,
     /// The perception pipeline on Cyclone DDS.
     CyclonePipeline,
-    /// Fast DDS.
     Fast,
-    /// ROS 2 Kilted.
     Ros2,
-    /// iceoryx2.
     Iceoryx2,
-    /// This project's.
     Onbeat,
 }
 
-/// All of them.
 const ALL: [Program; 7] = [
     Program::Futex,
     Program::Cyclone,
@@ -59,22 +53,21 @@ impl Program {
     }
 }
 
-/// What a measured arm is.
+/// A measured combination of a program and its settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arm {
-    /// Its name in tables and plots.
+    /// The name in tables and plots.
     pub name: &'static str,
-    /// Its program.
     pub program: Program,
-    /// Receivers wait busily.
+    /// The receivers wait by polling instead of sleeping.
     pub spins: bool,
-    /// It needs iceoryx's daemon, and uses its memory.
+    /// The arm needs iceoryx's daemon and uses its memory.
     pub shares_memory: bool,
-    /// Its middleware copies the payload, so that large messages cannot be sent often.
+    /// The middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
-    /// Number of its colour in plots.
+    /// The number of the arm's colour in plots.
     pub colour: usize,
-    /// `role=` of its process where both sides are one thread.
+    /// The `role=` of a process in which both sides are one thread.
     pub thread_role: &'static str,
 }
 
@@ -101,26 +94,20 @@ const fn copying(arm: Arm) -> Arm {
     }
 }
 
-/// The floor.
+/// The hand-over by the system call alone, which no transport can beat.
 pub const FUTEX: Arm = arm("futex", Program::Futex, 0);
-/// Cyclone DDS over the loopback interface.
 pub const CYCLONE: Arm = copying(arm("Cyclone DDS, loopback", Program::Cyclone, 6));
-/// Cyclone DDS over iceoryx's shared memory.
 pub const CYCLONE_ICEORYX: Arm = Arm {
     shares_memory: true,
     ..arm("Cyclone DDS, iceoryx", Program::Cyclone, 5)
 };
-/// Fast DDS with data sharing.
 pub const FAST: Arm = arm("Fast DDS, data sharing", Program::Fast, 7);
-/// ROS 2 Kilted on rcl.
 pub const ROS2: Arm = copying(arm("ROS 2 Kilted", Program::Ros2, 8));
-/// iceoryx2, woken by an event.
 pub const ICEORYX2: Arm = arm("iceoryx2, event", Program::Iceoryx2, 3);
-/// iceoryx2, polling.
 pub const ICEORYX2_BUSY: Arm = busy(arm("iceoryx2, busy", Program::Iceoryx2, 4));
-/// A channel, its consumer sleeping.
+/// A channel whose consumer sleeps.
 pub const ONBEAT: Arm = arm("onbeat", Program::Onbeat, 1);
-/// A channel, its consumer polling.
+/// A channel whose consumer polls.
 pub const ONBEAT_BUSY: Arm = busy(arm("onbeat, busy", Program::Onbeat, 2));
 /// Two tasks of a chain.
 pub const ONBEAT_CHAIN: Arm = Arm {
@@ -128,7 +115,7 @@ pub const ONBEAT_CHAIN: Arm = Arm {
     ..busy(arm("onbeat, chain", Program::Onbeat, 2))
 };
 
-/// All that send from one process to another.
+/// The arms that send from one process to another.
 pub const BETWEEN_PROCESSES: [Arm; 9] = [
     FUTEX,
     ONBEAT,
@@ -141,7 +128,7 @@ pub const BETWEEN_PROCESSES: [Arm; 9] = [
     ROS2,
 ];
 
-/// The programs that could be built, and what they need.
+/// The programs that could be built, and the environment that they need.
 pub struct Peers {
     programs: BTreeMap<Program, PathBuf>,
     ros: Option<PathBuf>,
@@ -151,7 +138,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Builds what can be built, and says what cannot. iceoryx's daemon is started.
+    /// Builds the programs and starts iceoryx's daemon. The report lists those that failed as
+    /// skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {
@@ -164,7 +152,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Builds those of some programs that can be built, and says which cannot.
+    /// Builds some of the programs. The report lists those that failed as skipped.
     pub fn of_programs(
         context: &mut Context,
         report: &mut Report,
@@ -202,33 +190,33 @@ impl Peers {
         })
     }
 
-    /// Whether an arm can be measured.
+    /// Reports whether an arm can be measured.
     pub fn has(&self, arm: &Arm) -> bool {
         self.programs.contains_key(&arm.program) && (!arm.shares_memory || self.roudi.is_some())
     }
 
-    /// Those of the arms that can be measured.
+    /// Returns those arms that can be measured.
     pub fn of(&self, arms: &[Arm]) -> Vec<Arm> {
         arms.iter().copied().filter(|a| self.has(a)).collect()
     }
 
-    /// Whether this program is there.
     pub fn has_program(&self, program: Program) -> bool {
         self.programs.contains_key(&program)
     }
 
-    /// A name that no other session has.
+    /// Returns a name that no other session uses.
     pub fn name(&self) -> String {
         self.names.set(self.names.get() + 1);
         format!("onbeat_lab_{}_{}", std::process::id(), self.names.get())
     }
 
-    /// iceoryx's daemon, where it runs.
+    /// Returns the process id of iceoryx's daemon if it runs.
     pub fn roudi(&self) -> Option<u32> {
         self.roudi.as_ref().map(|r| r.child.pid())
     }
 
-    /// The command of a program with the environment that it needs, in real time where that is allowed.
+    /// Returns the command of a program with its environment. It runs under SCHED_FIFO where that
+    /// is allowed.
     pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let mut command = self.normal_command(program, shares_memory)?;
         if self.real_time {
@@ -237,7 +225,7 @@ impl Peers {
         Ok(command)
     }
 
-    /// The command of a program as a normal one.
+    /// Returns the command of a program with its environment and normal scheduling.
     pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self
             .programs
@@ -265,7 +253,8 @@ impl Peers {
     }
 }
 
-/// Domains of their own, so that arms do not find each other; the loopback interface alone.
+/// Returns Cyclone DDS's configuration: the loopback interface alone, and a domain for each kind of
+/// arm, so that arms do not find each other.
 fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     let domain = match (program, shares_memory) {
         (Program::CyclonePipeline, _) => 79,
@@ -285,7 +274,6 @@ fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     )
 }
 
-/// Builds a program from its folder.
 fn build(program: Program, sources: &Path, ros: &Result<PathBuf>) -> Result<PathBuf> {
     let of = |name, file: &str, included: &[&str]| {
         let always = ["protocol.h", "transport.h"];
@@ -314,7 +302,7 @@ fn build(program: Program, sources: &Path, ros: &Result<PathBuf>) -> Result<Path
     }
 }
 
-/// Those are built by `./dev bench`, since they have dependencies of their own.
+/// Finds a program in Rust. `./dev bench` builds it, because it has dependencies of its own.
 fn in_rust(name: &str) -> Result<PathBuf> {
     let path = cache_dir().join("peers/release").join(name);
     if path.is_file() {
@@ -327,12 +315,12 @@ fn in_rust(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// iceoryx's daemon: it owns the shared memory, and connects who uses it.
+/// iceoryx's daemon, which owns the shared memory and connects its users.
 struct Roudi {
     child: Guarded,
 }
 
-/// Pools for the messages' sizes, each with room for iceoryx's header.
+/// Memory pools (size, count) for the messages' sizes, each with room for iceoryx's header.
 const POOLS: [(u32, u32); 6] = [
     (1 << 10, 512),
     (4 << 10, 256),

@@ -1,5 +1,6 @@
-//! The smallest possible uprobe: a BPF program that returns at once, so that what a hit costs is
-//! the kernel's trap alone. And the kernel's accounting of BPF programs.
+//! The smallest possible uprobe, and the kernel's accounting of BPF programs.
+//!
+//! The uprobe's BPF program returns at once, so that a hit costs only the kernel's trap.
 
 use crate::frame::files;
 use crate::frame::{LabError, Result};
@@ -13,12 +14,11 @@ const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
-/// `_IOW('$', 8, u32)` and `_IO('$', 0)`.
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 pub(super) const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// Takes over a descriptor that a system call returned.
+/// Takes ownership of a descriptor that a system call returned.
 pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     if result < 0 {
         return Err(LabError::kernel(action));
@@ -27,38 +27,37 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// While it lives, the kernel accounts the run time of BPF programs; it stops when the last holder
-/// of such a descriptor closes it or dies, so nothing has to be put back.
+/// Keeps the kernel's accounting of BPF run time switched on. It stops when the last such
+/// descriptor is closed, even if its holder dies, so nothing must be restored.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
 impl RunStats {
-    /// Switches the accounting on.
     pub fn enable() -> Result<Self> {
         let kind: u32 = 0; // BPF_STATS_RUN_TIME
-                           // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for
-                           // this command.
+                           // SAFETY: for this command bpf(2) reads `size` bytes of the attribute,
+                           // which is a u32.
         let result =
             unsafe { libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, &kind, size_of::<u32>()) };
         owned(result, "switching on the accounting of BPF programs").map(RunStats)
     }
 }
 
-/// What the kernel accounted for one BPF program.
+/// The kernel's accounting of one BPF program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgramStats {
-    /// The kernel's id of the program.
     pub id: u32,
-    /// Time spent in it while accounting was on, ns.
+    /// The time spent in the program while accounting was on.
     pub run_time_ns: u64,
-    /// Runs while accounting was on.
+    /// The runs of the program while accounting was on.
     pub runs: u64,
 }
 
-/// Name of a loaded program (the kernel keeps its first 15 characters); `None` when it has gone.
+/// Returns the name of a loaded program, or `None` if it is no longer loaded. The kernel keeps the
+/// first 15 characters.
 pub fn program_name(id: u32) -> Option<String> {
     let by_id: [u32; 4] = [id, 0, 0, 0];
-    // SAFETY: bpf(2) reads the attribute, whose first word is the id for this command.
+    // SAFETY: for this command bpf(2) reads the id from the attribute's first word.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -68,7 +67,7 @@ pub fn program_name(id: u32) -> Option<String> {
         )
     };
     let program = owned(result, "opening a BPF program").ok()?;
-    // struct bpf_prog_info up to its name, which stands at byte 64.
+    // struct bpf_prog_info up to its name, which begins at byte 64.
     let mut info = [0u8; 80];
     #[repr(C)]
     struct Attr {
@@ -81,8 +80,8 @@ pub fn program_name(id: u32) -> Option<String> {
         length: 80,
         info: info.as_mut_ptr() as u64,
     };
-    // SAFETY: the attribute says how long the buffer is that it points to; all-zero pointers in it
-    // mean that nothing else is to be copied.
+    // SAFETY: the attribute states the length of the buffer that it points to. The all-zero
+    // pointers in the buffer request nothing else.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -96,7 +95,7 @@ pub fn program_name(id: u32) -> Option<String> {
     (result == 0).then(|| String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// The programs that a process holds, by its descriptors of programs.
+/// Returns the programs that a process holds open by descriptors.
 pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     let dir = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&dir).map_err(LabError::file("reading", &dir))?;
@@ -109,7 +108,8 @@ pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     Ok(programs)
 }
 
-/// Reads the kernel's description of a program's descriptor; `None` for any other descriptor.
+/// Reads the kernel's description of a program's descriptor. Returns `None` for any other
+/// descriptor.
 fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     let field = |key: &str| {
         fdinfo.lines().find_map(|l| {
@@ -127,16 +127,16 @@ fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     })
 }
 
-/// A probe on one instruction of a file, for every process that runs it.
+/// A probe on one instruction of a file, in every process that runs it.
 #[derive(Debug)]
 pub struct Uprobe {
-    /// Closing it detaches; it holds the program.
+    /// Closing the descriptor detaches the probe. It also holds the program.
     _event: OwnedFd,
 }
 
 impl Uprobe {
-    /// Attaches a program that returns at once to the instruction at `file_offset`; with
-    /// `at_return` to the function's return (a uretprobe).
+    /// Attaches a program that returns at once to the instruction at `file_offset`. With
+    /// `at_return` it runs when the function returns (uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(
@@ -150,14 +150,15 @@ impl Uprobe {
             .map_err(|e| LabError::in_file(pmu, e))?;
         let path = CString::new(file.as_os_str().as_encoded_bytes())
             .map_err(|e| LabError::in_file(file, e))?;
-        // struct perf_event_attr, as far as a uprobe needs it (PERF_ATTR_SIZE_VER5, 112 bytes).
+        // struct perf_event_attr as far as a uprobe needs it (PERF_ATTR_SIZE_VER5, 112 bytes).
         let mut attr = [0u64; 14];
         attr[0] = u64::from(pmu_type) | (112 << 32);
         attr[1] = u64::from(at_return);
         attr[7] = path.as_ptr() as u64;
         attr[8] = file_offset;
         // SAFETY: the attribute has the size that it states and points to a path that outlives the
-        // call. pid -1, cpu 0: every process; a uprobe's program runs on whichever CPU it hits.
+        // call. pid -1 and cpu 0 mean every process; a uprobe's program runs on whichever CPU hits
+        // it.
         let event = owned(
             unsafe {
                 libc::syscall(
@@ -171,7 +172,7 @@ impl Uprobe {
             },
             &what,
         )?;
-        // SAFETY: both ioctls take plain numbers; the event holds the program from here on.
+        // SAFETY: both ioctls take plain numbers. The event holds the program from here on.
         unsafe {
             if libc::ioctl(
                 event.as_raw_fd(),
@@ -187,7 +188,7 @@ impl Uprobe {
     }
 }
 
-/// Loads `return 0;`.
+/// Loads the program `return 0;`.
 fn load_empty_program() -> Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
@@ -197,7 +198,6 @@ fn load_empty_program() -> Result<OwnedFd> {
         license: u64,
         rest: [u64; 12],
     }
-    // r0 = 0; exit
     let instructions: [u64; 2] = [0xb7, 0x95];
     let license = c"GPL";
     let attr = Attr {
@@ -207,8 +207,8 @@ fn load_empty_program() -> Result<OwnedFd> {
         license: license.as_ptr() as u64,
         rest: [0; 12],
     };
-    // SAFETY: the attribute's layout is bpf(2)'s for BPF_PROG_LOAD; what it points to outlives the
-    // call, and the zeros at its end stand for "not given".
+    // SAFETY: the attribute has the layout of bpf(2) for BPF_PROG_LOAD. The memory that it points
+    // to outlives the call, and the zeros at its end mean "not given".
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &attr, size_of::<Attr>()) };
     owned(result, "loading a BPF program")
 }

@@ -4,7 +4,7 @@ use crate::frame::report::number;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
-/// A range that shows `values` with room above; from 0 unless `from_zero` is off.
+/// Returns a range that shows `values` with room above. It begins at 0 if `from_zero` is set.
 pub(super) fn span(values: impl Iterator<Item = f64>, from_zero: bool) -> Range<f64> {
     let (low, high) = values
         .filter(|v| v.is_finite())
@@ -13,7 +13,7 @@ pub(super) fn span(values: impl Iterator<Item = f64>, from_zero: bool) -> Range<
         return 0.0..1.0;
     }
     let low = if from_zero { low.min(0.0) } else { low };
-    // A quarter more than needed: the legend is there.
+    // A quarter more than needed leaves room for the legend.
     let room = ((high - low) * 0.25).max(high.abs() * 0.01).max(1e-9);
     (if low < 0.0 || !from_zero {
         low - room
@@ -22,7 +22,7 @@ pub(super) fn span(values: impl Iterator<Item = f64>, from_zero: bool) -> Range<
     })..(high + room)
 }
 
-/// Numbers at an axis: short.
+/// Formats a number at an axis in a short form.
 pub(super) fn label(v: &f64) -> String {
     let a = v.abs();
     if a >= 1e6 {
@@ -34,10 +34,9 @@ pub(super) fn label(v: &f64) -> String {
     }
 }
 
-/// An axis whose ticks are given, with their labels.
+/// An axis with given tick positions and labels.
 pub(super) struct Ticks {
     pub(super) range: Range<f64>,
-    /// Positions with their labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
@@ -66,13 +65,13 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-/// Where a share below 1 lies on the axis of percentiles: each step to the right is a nine more,
-/// as HdrHistogram draws them.
+/// Returns the position of a share below 1 on the axis of percentiles. Each unit to the right adds
+/// a nine, as HdrHistogram draws them.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// The axis of percentiles up to the last of `count` samples.
+/// Returns the axis of percentiles up to the last of `count` samples.
 pub(super) fn percentile_axis(count: f64) -> Ticks {
     let ticks = [
         (0.0, "0"),
@@ -94,8 +93,8 @@ pub(super) fn percentile_axis(count: f64) -> Ticks {
     }
 }
 
-/// Ticks at round numbers: 1, 2, 5 and their tens, each of them where the axis is logarithmic
-/// (`range` then holds exponents), about eight otherwise.
+/// Returns an axis with ticks at round numbers: 1, 2, 5 and their powers of ten. A logarithmic axis
+/// has all of them, and its `range` holds exponents. A linear axis has about eight.
 pub(super) fn number_axis(range: Range<f64>, log: bool) -> Ticks {
     let steps = [1.0, 2.0, 5.0];
     let ticks: Vec<f64> = if log {

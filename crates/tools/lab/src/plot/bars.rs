@@ -1,4 +1,4 @@
-//! Groups of bars.
+//! Bar charts.
 
 use super::axis::{label, span, Ticks};
 use super::{chart, colour, draw, legend, mesh, stroke, MARK};
@@ -7,8 +7,8 @@ use crate::frame::{Estimate, Result};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Groups of bars: one group per category, one bar in it per series, with the value above. An
-/// interval is drawn as a whisker.
+/// Draws one group of bars per category, with one bar per series and the value above it. An
+/// interval becomes a whisker.
 pub fn bars(
     title: &str,
     unit: &str,

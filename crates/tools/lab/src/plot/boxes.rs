@@ -1,4 +1,4 @@
-//! Box plots over categories, the values logarithmic.
+//! Box plots over categories with a logarithmic axis.
 
 use super::axis::{number_axis, Ticks};
 use super::{chart, colour, draw, entry, mesh, with_legend};
@@ -6,11 +6,12 @@ use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 
-/// How many times the box's height a whisker reaches at most (Tukey's).
+/// The longest whisker, in box heights (Tukey).
 const WHISKER: f64 = 1.5;
 
-/// A box for each category of each series, side by side: quartiles and median, whiskers to the last
-/// samples within 1.5 of the box's height, and all other samples as dots. Nothing is left out.
+/// Draws one box for each category of each series, side by side. A box shows the quartiles and the
+/// median. The whiskers end at the last samples within 1.5 box heights, and all other samples are
+/// dots.
 pub fn boxes(
     title: &str,
     (x, y): (&str, &str),
@@ -73,7 +74,7 @@ pub fn boxes(
     })
 }
 
-/// What a box shows.
+/// The numbers that a box shows.
 struct Five {
     whiskers: (f64, f64),
     quartiles: (f64, f64),

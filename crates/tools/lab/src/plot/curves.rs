@@ -1,4 +1,4 @@
-//! Lines with dots over a quantity, both axes logarithmic.
+//! Lines with dots over a quantity, with two logarithmic axes.
 
 use super::axis::{number_axis, Ticks};
 use super::{chart, colour, draw, entry, mesh, with_legend};
@@ -8,17 +8,16 @@ use plotters::prelude::*;
 /// A line of [`curves`].
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// Its name in the legend.
     pub name: String,
-    /// Number of its colour, so that it can be the same in every plot.
+    /// The number of its colour, so that a line has the same colour in every plot.
     pub colour: usize,
-    /// Drawn dashed: another kind of the same.
+    /// The line is dashed, which marks a variant of another line.
     pub dashed: bool,
-    /// Points, by ascending x.
+    /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines with dots over a quantity, both logarithmic, with the legend beside them. `ticks` are the
+/// Draws lines with dots on two logarithmic axes, with the legend beside the plot. `ticks` are
 /// values of x with their labels.
 pub fn curves(
     title: &str,

@@ -9,29 +9,29 @@ use std::ops::Range;
 /// A line of [`lines`].
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// As the legend shows it.
+    /// The name in the legend.
     pub name: String,
-    /// By ascending x.
+    /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Axes of [`lines`].
+/// The axes of [`lines`].
 #[derive(Debug, Clone, Copy)]
 pub struct Axes<'a> {
-    /// What x is, with its unit.
+    /// The label of the x axis, with its unit.
     pub x: &'a str,
-    /// What y is, with its unit.
+    /// The label of the y axis, with its unit.
     pub y: &'a str,
-    /// Logarithmic x.
+    /// The x axis is logarithmic.
     pub log_x: bool,
-    /// Begin y at zero.
+    /// The y axis begins at zero.
     pub from_zero: bool,
-    /// A dashed line across, with its name: a target or the paper's value.
+    /// A dashed horizontal line and its name: a target or the paper's value.
     pub mark: Option<(f64, &'a str)>,
 }
 
 impl<'a> Axes<'a> {
-    /// Linear axes from zero on, without a mark.
+    /// Creates linear axes that begin at zero, without a mark.
     pub fn new(x: &'a str, y: &'a str) -> Self {
         Axes {
             x,
@@ -42,7 +42,7 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Where a value of x lies on the axis.
+    /// Returns the position of `x` on the axis.
     fn place(&self, x: f64) -> f64 {
         if self.log_x {
             x.max(1e-12).log10()
@@ -51,7 +51,7 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// The range of places that shows these lines.
+    /// Returns the range of positions that shows these lines.
     fn x_range(&self, lines: &[Line]) -> Range<f64> {
         let places = lines.iter().flat_map(|l| &l.points);
         let mut range = span(places.map(|p| self.place(p.0)), false);
@@ -63,7 +63,7 @@ impl<'a> Axes<'a> {
         range
     }
 
-    /// The corner above the half in which the lines are lower.
+    /// Returns the upper corner of the half in which the lines are lower.
     fn free_corner(&self, lines: &[Line], middle: f64) -> SeriesLabelPosition {
         let highest = |right: bool| {
             let points = lines.iter().flat_map(|l| &l.points);
@@ -80,7 +80,7 @@ impl<'a> Axes<'a> {
     }
 }
 
-/// Lines with dots over a quantity.
+/// Draws lines with dots over a quantity.
 pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String> {
     let ys = lines.iter().flat_map(|l| &l.points).map(|p| p.1);
     let y_range = span(ys.chain(axes.mark.map(|m| m.0)), axes.from_zero);
@@ -88,7 +88,7 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String> {
     let middle = (x_range.start + x_range.end) / 2.0;
     let x_axis = number_axis(x_range.clone(), axes.log_x);
     draw(title, |area| {
-        // Within the plot the legend of many would cover some of them.
+        // A legend with many entries would cover lines of the plot.
         let many = lines.len() > 3;
         let names = lines.iter().map(|l| &*l.name);
         let (left, right) = if many {

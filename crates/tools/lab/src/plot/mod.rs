@@ -1,7 +1,7 @@
 //! Plots as SVG text: latency by percentile, lines over a quantity, bars per category.
 //!
-//! Here is what all plots share: size, colours, legends, the frame around a chart. Each kind of
-//! plot is a module of its own; axes are in [`axis`].
+//! This module holds what all plots share: size, colours, legends, and the frame around a chart.
+//! Each kind of plot has its own module. Axes are in [`axis`].
 mod axis;
 mod bars;
 mod boxes;
@@ -28,7 +28,7 @@ const SIZE: (u32, u32) = (860, 480);
 type Area<'b> = DrawingArea<SVGBackend<'b>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// Colours that people who see fewer of them can tell apart as well (Okabe and Ito's palette).
+/// Colours that colour-blind people can distinguish (Okabe and Ito's palette).
 const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -36,7 +36,7 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
-    // For more than those, darker than the palette's own.
+    // These three are not in that palette.
     RGBColor(60, 60, 60),
     RGBColor(136, 34, 85),
     RGBColor(153, 153, 51),
@@ -46,10 +46,10 @@ fn colour(i: usize) -> RGBColor {
     COLOURS[i % COLOURS.len()]
 }
 
-/// Colour of a mark across the plot: a target, or the paper's value.
+/// The colour of a line across the plot: a target, or the paper's value.
 const MARK: RGBColor = RGBColor(110, 110, 110);
 
-/// The legend within a plot. A macro, since a chart's type names its axes.
+/// Draws the legend within a plot. It is a macro because the type of a chart names its axes.
 macro_rules! legend {
     ($chart:expr, $position:expr) => {
         $chart
@@ -62,7 +62,7 @@ macro_rules! legend {
     };
 }
 
-/// The grid with the fonts of all plots; descriptions of the axes and the like are set by name.
+/// Draws the grid with the fonts of all plots. The arguments set more properties by name.
 macro_rules! mesh {
     ($chart:expr $(, $set:ident($($value:expr)?))*) => {
         $chart
@@ -76,7 +76,7 @@ macro_rules! mesh {
 }
 use {legend, mesh};
 
-/// A chart with a title and room for the labels of its axes.
+/// Returns a chart with a title and room for the labels of its axes.
 fn chart<'a, 'b>(area: &'a Area<'b>, title: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(area);
     builder
@@ -87,12 +87,12 @@ fn chart<'a, 'b>(area: &'a Area<'b>, title: &str) -> ChartBuilder<'a, 'b, SVGBac
     builder
 }
 
-/// A stroke before a name in the legend.
+/// Returns a function that draws the stroke before a name in the legend.
 fn stroke(style: ShapeStyle) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> {
     move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style)
 }
 
-/// The area of the plot and, right of it, that of a legend with these names.
+/// Splits an area into the plot and, on its right, a legend with these names.
 fn with_legend<'b, 'n>(
     area: &Area<'b>,
     names: impl Iterator<Item = &'n str>,
@@ -101,7 +101,7 @@ fn with_legend<'b, 'n>(
     area.split_horizontally(SIZE.0 - (longest * 7 + 50).clamp(150, SIZE.0 / 2))
 }
 
-/// An entry of a legend beside the plot.
+/// Draws an entry of a legend beside the plot.
 fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bool) -> Drawn {
     let y = 60 + 24 * number as i32;
     let style = paint.stroke_width(3);
@@ -118,7 +118,7 @@ fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bo
     Ok(())
 }
 
-/// Draws into a string.
+/// Draws a plot and returns its SVG text.
 fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     {
@@ -142,7 +142,7 @@ mod tests {
     use crate::frame::Estimate;
     use crate::measure::stats::Sorted;
 
-    /// Set ONBEAT_PLOTS to a directory to look at them.
+    /// Checks a plot. Set ONBEAT_PLOTS to a directory to keep the plots and look at them.
     fn keep(name: &str, svg: &str) {
         assert!(
             svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"),
@@ -239,7 +239,7 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         keep("curves.svg", &svg);
-        // The names of many stand beside the plot as well.
+        // With many series, the names also stand beside the plot.
         let many: Vec<(&str, Sorted)> = ["a", "b", "c", "d", "e", "f"]
             .map(|n| (n, Sorted::new((1..100).map(f64::from))))
             .to_vec();
@@ -285,7 +285,7 @@ mod tests {
         ];
         let states = ["runs", "ready, no CPU", "waits for a lock"];
         let svg = timeline("A lock", "ms", &states, &rows, (0.0, 10.0)).unwrap();
-        // Five bars that are seen, three of the key, and the ground.
+        // Five visible bars, three of the key, and the background.
         assert_eq!(svg.matches("<rect").count(), 5 + 3 + 1);
         for text in [
             "ping: main",

@@ -1,4 +1,4 @@
-//! The value at each percentile.
+//! Latency by percentile.
 
 use super::axis::{label, percentile_axis};
 use super::{chart, colour, draw, entry, legend, mesh, stroke, with_legend};
@@ -7,12 +7,12 @@ use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// A logarithmic axis has no place for less.
+/// A logarithmic axis cannot show smaller values.
 fn positive(v: f64) -> f64 {
     v.max(1e-3)
 }
 
-/// From below the least value to above the greatest.
+/// Returns a range from below the smallest value to above the largest one.
 fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
     let values = || series.iter().map(|s| s.1.values());
     let least = values().filter_map(|v| v.first().copied().map(positive));
@@ -28,7 +28,7 @@ fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
     }
 }
 
-/// Points of a line: 40 per nine are more than the picture can show.
+/// Returns the points of a line: 40 per decade, which is finer than the picture.
 fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
     let n = sorted.len();
     if n == 0 {
@@ -42,13 +42,13 @@ fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The value at each percentile, logarithmic, one line per series.
+/// Draws the value at each percentile on a logarithmic axis, one line per series.
 pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result<String> {
     let count = series.iter().map(|s| s.1.len()).max();
     let x_axis = percentile_axis(count.unwrap_or(0).max(10) as f64);
     let range = extent(series);
     draw(title, |area| {
-        // Within the plot the legend of many would cover their lines.
+        // A legend with many entries would cover lines of the plot.
         let many = series.len() > 2;
         let (left, right) = if many {
             with_legend(area, series.iter().map(|s| s.0))
@@ -72,7 +72,7 @@ pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result
             }
         }
         if !many {
-            // Lines rise to the right, so that the corner below them is free.
+            // Lines rise to the right, so the corner below them is free.
             legend!(chart, SeriesLabelPosition::LowerRight);
         }
         Ok(())

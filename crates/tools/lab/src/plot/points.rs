@@ -1,4 +1,4 @@
-//! Values one by one: points of several series, in one plot or side by side.
+//! Individual values as points: several series in one plot or side by side.
 
 use super::axis::label;
 use super::{chart, colour, draw, entry, mesh, with_legend};
@@ -10,12 +10,12 @@ use std::ops::Range;
 /// A series: its name and its points.
 pub type Points = (String, Vec<(f64, f64)>);
 
-/// The last x.
 fn last<'p>(points: impl IntoIterator<Item = &'p (f64, f64)>) -> f64 {
     points.into_iter().fold(1.0, |m: f64, p| m.max(p.0))
 }
 
-/// The last x of several series, and a range of y up to `high`, with room around by this part.
+/// Returns the last x of several series, and a range of y up to `high`. `room` is the share of the
+/// range that is added on each side.
 fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
     let points = || series.iter().flat_map(|s| &s.1);
     let last = last(points());
@@ -27,7 +27,7 @@ fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
     (last, (low - room).max(0.0)..high + room)
 }
 
-/// Points of several series over a common x, with the legend beside them: values one by one.
+/// Draws the points of several series over a common x axis, with the legend beside the plot.
 pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let high = series.iter().flat_map(|s| &s.1).map(|p| p.1);
     let (last, range) = extent(series, high.fold(f64::MIN, f64::max), 0.05);
@@ -44,9 +44,8 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> 
     })
 }
 
-/// Points of several series, each in a panel of its own, as wide as it needs and with the same y:
-/// values one by one, where panels show more than one plot would. The few values far above the
-/// others are counted in the panel's name, not drawn.
+/// Draws the points of each series in a panel of its own with a common y range. Values far above
+/// the others are not drawn: the name of the panel states their number.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());

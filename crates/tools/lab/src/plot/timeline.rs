@@ -1,19 +1,20 @@
-//! What several actors did over a stretch of time: a row for each, a bar for each stretch.
+//! Timelines: a row for each actor, with a bar for each of its states over time.
 
 use super::axis::{label, span};
 use super::{colour, draw, mesh, with_legend, Area, Drawn};
 use crate::frame::Result;
 use plotters::prelude::*;
 
-/// A row of [`timeline`]: its name, and its stretches: from, to, and the number of the state.
+/// A row of [`timeline`]: its name, and its bars as (from, to, state number).
 pub type Row = (String, Vec<(f64, f64, usize)>);
 
-/// Height of a bar, of the row's.
+/// The height of a bar as a share of its row.
 const BAR: f64 = 0.62;
-/// The shortest bar, of the whole range: what is shorter is drawn as long.
+/// The smallest width of a bar as a share of the range, so that short states stay visible.
 const SHORTEST: f64 = 0.0022;
 
-/// Rows from top to bottom. `states`: the names of the states, in the order of their numbers.
+/// Draws rows from top to bottom. `states` holds the names of the states, in the order of their
+/// numbers.
 pub fn timeline(
     title: &str,
     x: &str,
@@ -64,7 +65,7 @@ pub fn timeline(
                 ];
                 Rectangle::new(corners, colour(state).filled())
             };
-            // The shortest last: longer ones would cover them.
+            // Shorter bars are drawn last, because longer ones would cover them.
             let mut sorted: Vec<_> = shown.collect();
             sorted.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
             chart.draw_series(sorted.into_iter().map(bar))?;
@@ -73,7 +74,7 @@ pub fn timeline(
     })
 }
 
-/// The states beside the plot.
+/// Draws the colours and names of the states beside the plot.
 fn key(area: &Area<'_>, states: &[&str]) -> Drawn {
     for (i, state) in states.iter().enumerate() {
         let y = 60 + 24 * i as i32;

@@ -1,4 +1,4 @@
-//! Figures, tables and plots of what arrived.
+//! Figures, tables and plots of the lateness of packets.
 
 use super::{Arm, Run, ARMS};
 use crate::frame::report::{number, Figure, Report, Table};
@@ -7,12 +7,11 @@ use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 
-/// How much later than cyclictest's p99.9 ours may be.
+/// The limit of onbeat's p99.9 as a multiple of cyclictest's.
 const TIMES_FLOOR: f64 = 2.0;
-/// Ours against the best peer's p99 under load.
+/// The limit of onbeat's p99 under load as a share of the best peer's.
 const OF_BEST_PEER: f64 = 0.1;
 
-/// Puts everything into the report.
 pub(super) fn judge(
     context: &mut Context,
     report: &mut Report,
@@ -43,7 +42,7 @@ fn of(runs: &[Run], arm: Arm, busy: bool) -> impl Iterator<Item = &Run> {
     runs.iter().filter(move |r| r.arm == arm && r.busy == busy)
 }
 
-/// Lateness in all runs of an arm.
+/// Returns the lateness of all packets in all runs of an arm.
 fn all(runs: &[Run], arm: Arm, busy: bool) -> Sorted {
     let runs = of(runs, arm, busy);
     Sorted::new(runs.flat_map(|r| r.late_us.values().iter().copied()))

@@ -1,9 +1,11 @@
-//! `replay`: how late recorded packets arrive that are played again: `onbeat replay` beside
-//! tcpreplay, with streams of Table I of the HIL paper, idle and beside busy neighbours.
+//! The `replay` experiment: how late replayed packets arrive, with `onbeat replay` beside
+//! tcpreplay.
 //!
-//! Packets go from one network namespace to another. A packet's lateness is what the kernel's time
-//! stamp at the receiver says, less its recorded time, less the smallest such difference of the run:
-//! so no arm is asked for its own figures.
+//! The packets are streams of Table I of the HIL paper. They go from one network namespace to
+//! another, on an idle machine and beside busy programs.
+//!
+//! The lateness of a packet is the kernel's time stamp at the receiver minus its recorded time,
+//! minus the smallest such difference of the run. No arm's own figures are used.
 
 mod judge;
 mod rate;
@@ -12,7 +14,7 @@ mod recording;
 use crate::frame::children::real_time;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError, Result};
-use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::capture::{Capture, Packet, Direction};
 use crate::measure::floor::{Beside, Floor};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::stats::Sorted;
@@ -22,21 +24,21 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Numbers of streams (HIL paper, II.D).
+/// The numbers of streams (HIL paper, II.D).
 const COUNTS: &[usize] = &[1, 2, 4, 8, 10];
-/// Priority of what plays, where an arm has one: onbeat's default.
+/// The SCHED_FIFO priority of the players: onbeat's default.
 const PRIORITY: i32 = 80;
-/// Room for Table I's packets on the link.
+/// An MTU that is large enough for the packets of Table I.
 const MTU: &str = "2000";
 
-/// Who plays.
+/// The player of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// `onbeat replay` as it is.
+    /// `onbeat replay` with its defaults.
     Onbeat,
-    /// `tcpreplay` as it is.
+    /// `tcpreplay` with its defaults.
     Tcpreplay,
-    /// `tcpreplay` under the same policy as ours.
+    /// `tcpreplay` under the same scheduling policy as onbeat.
     TcpreplayFifo,
 }
 
@@ -75,21 +77,19 @@ impl Arm {
     }
 }
 
-/// What a run of an arm has shown.
 struct Run {
     arm: Arm,
     streams: usize,
     busy: bool,
-    /// Lateness of what arrived, us.
+    /// The lateness of the packets that arrived.
     late_us: Sorted,
     lost: usize,
-    /// Packets that arrived after one that was recorded later.
+    /// The number of packets that arrived after one that was recorded later.
     misplaced: usize,
-    /// CPU time of the arm for each second of the recording, %.
+    /// CPU time per second of the recording, %.
     cpu: f64,
 }
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "replay",
     about: "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)",
@@ -127,14 +127,14 @@ fn run(context: &mut Context) -> Result<Report> {
         }
         floors.push(floor);
     }
-    // The seed makes it again.
+    // The seed can generate the recording again.
     let _ = std::fs::remove_file(recording::path(context));
     judge::judge(context, &mut report, &runs, &floors)?;
     rate::measure(context, &mut report)?;
     Ok(report)
 }
 
-/// The arms that can run here.
+/// Returns the arms that this machine can run.
 fn available(report: &mut Report) -> Vec<Arm> {
     let there = Command::new("tcpreplay").arg("--version").output().is_ok();
     if there {
@@ -147,7 +147,7 @@ fn available(report: &mut Report) -> Vec<Arm> {
     vec![Arm::Onbeat]
 }
 
-/// One run of an arm: plays, and looks at what arrives.
+/// Plays a recording with one arm and captures the packets that arrive.
 fn play(
     context: &Context,
     hosts: &Hosts,
@@ -161,7 +161,7 @@ fn play(
     context.step(&what, 120);
     let _busy = if busy { context.busy_cpus()? } else { vec![] };
     let failed = |e: io::Error| LabError::unexpected("the capture", e);
-    let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Seen::Arriving));
+    let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Direction::Arriving));
     let capture = capture.map_err(failed)?;
     let beside = Beside::start(context);
     let mut player = context.spawn(&mut arm.command(hosts, context, recording))?;
@@ -187,7 +187,7 @@ fn play(
     })
 }
 
-/// Which packets arrived, how late and in which order.
+/// Computes which packets arrived, how late, and in which order.
 fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
     let mut seen = vec![false; recording.due_ns.len()];
     let (mut late, mut misplaced, mut last) = (Vec::new(), 0, None);
@@ -233,7 +233,7 @@ mod tests {
             bytes: 60,
             marks: vec![Mark { stream: 0, number }],
         };
-        // The offset of the clocks is 500; number 3 came before 2, and 1 never.
+        // The offset of the clocks is 500. Number 3 came before 2, and 1 never came.
         let packets = [
             packet(0, 500),
             packet(3, 3500),

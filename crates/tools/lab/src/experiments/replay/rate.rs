@@ -1,4 +1,4 @@
-//! How much goes through `onbeat replay` on one CPU, from a file to UDP, and in how much memory.
+//! The rate, bandwidth and memory of `onbeat replay` on one CPU, from a file to UDP.
 
 use super::recording::capture;
 use crate::frame::children::{pin, Ended};
@@ -14,14 +14,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes of the buffer in this part.
+/// The size of the player's buffer.
 const BUFFER: u64 = 16 << 20;
-/// What the process has beside its buffer: program, stacks, figures.
+/// The allowance for the process's other memory: program, stacks, figures.
 const BESIDE: u64 = 24 << 20;
-/// Much faster than it can: only the CPU sets the pace.
+/// A rate far above what onbeat can reach, so that only the CPU sets the pace.
 const RATE: &str = "1000000";
 
-/// What a report of `onbeat replay` says.
+/// The part of `onbeat replay`'s report that this experiment reads.
 #[derive(Deserialize)]
 struct Said {
     items: Items,
@@ -48,7 +48,8 @@ struct Machine {
 
 /// Plays small and large packets as fast as one CPU can.
 pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
-    // Nobody reads: what the socket has no room for is the receiver's loss, which is not looked at.
+    // Nobody reads this socket. The kernel drops packets when it is full, which does not matter
+    // here.
     let sink = UdpSocket::bind("127.0.0.1:0").map_err(|e| LabError::unexpected("a socket", e))?;
     let to = sink
         .local_addr()
@@ -93,7 +94,8 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// The same file from the disk: taken out of the page cache before, as far as the kernel does it.
+/// Plays the file from the disk. It is removed from the page cache first, as far as the kernel does
+/// that.
 fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> Result<()> {
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?
@@ -109,7 +111,7 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
     }
     let bandwidth = bytes as f64 / said.seconds() / 1e9;
     report.value("onbeat.bandwidth.disk", bandwidth, "GB/s");
-    // What the disk gives to one that only reads.
+    // The bandwidth of the disk for a program that only reads.
     forget(path).map_err(LabError::file("writing", path))?;
     let begun = Instant::now();
     let mut file = File::open(path).map_err(LabError::file("reading", path))?;
@@ -124,12 +126,12 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
     Ok(())
 }
 
-/// Takes a file out of the page cache.
+/// Removes a file from the page cache.
 fn forget(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
-    // Pages that are not on the disk yet stay.
+    // The kernel keeps pages that are not yet on the disk, so they are written first.
     file.sync_all()?;
-    // SAFETY: a call with numbers only, on a descriptor that is open.
+    // SAFETY: a call with plain numbers on an open descriptor.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -1,4 +1,4 @@
-//! The recording that all arms play: a capture of UDP packets with marks.
+//! Writes the recording that all arms play: a capture of UDP packets with marks.
 
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
@@ -6,23 +6,22 @@ use crate::measure::capture::MAGIC;
 use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
-/// Ethernet, IP and UDP before the payload.
+/// The length of the Ethernet, IP and UDP headers before the payload.
 const HEADS: usize = 14 + 20 + 8;
-/// When recordings begin, s since 1970.
+/// The begin of all recordings, seconds since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 
-/// A capture file, and when its packets are due.
+/// A capture file, and the due times of its packets.
 pub(super) struct Recording {
-    /// The file.
     pub path: PathBuf,
-    /// Streams in it.
+    /// The number of streams in the file.
     pub streams: usize,
-    /// When each packet is due after the first, ns.
+    /// The due time of each packet after the first.
     pub due_ns: Vec<u64>,
 }
 
 impl Recording {
-    /// Writes a capture of so many streams of a kind, each of so many messages.
+    /// Writes a capture with `streams` streams of `messages` messages each.
     pub fn write(
         context: &Context,
         kind: &Kind,
@@ -33,7 +32,7 @@ impl Recording {
         let mut due = Vec::new();
         for stream in 0..streams as u32 {
             let arrivals = Arrivals::generate(kind, messages, rng)?;
-            // A capture has microseconds.
+            // A capture file has a resolution of microseconds.
             due.extend(arrivals.due_ns.iter().map(|ns| (ns / 1000 * 1000, stream)));
         }
         due.sort_unstable();
@@ -47,25 +46,25 @@ impl Recording {
         })
     }
 
-    /// From the first packet to the last, ns.
+    /// Returns the time from the first packet to the last, ns.
     pub fn length_ns(&self) -> u64 {
         self.due_ns.last().copied().unwrap_or(0)
     }
 }
 
-/// Where recordings are, one after the other.
+/// Returns the path of the recording. Each one replaces the one before.
 pub(super) fn path(context: &Context) -> PathBuf {
     context.dir().join("recording.pcap")
 }
 
-/// Writes a capture: packets of `bytes` bytes at these times, of these streams.
+/// Writes a capture file with packets of `bytes` bytes, given by time (ns) and stream.
 pub(super) fn capture(
     path: &Path,
     packets: impl Iterator<Item = (u64, u32)>,
     bytes: usize,
 ) -> Result<()> {
     let mut out = Vec::new();
-    // Magic (microseconds), version 2.4, zone, accuracy, length limit, Ethernet.
+    // The file header: magic (microseconds), version 2.4, zone, accuracy, length limit, Ethernet.
     out.extend(0xa1b2_c3d4u32.to_le_bytes());
     out.extend([2, 0, 4, 0]);
     out.extend([0; 8]);
@@ -85,7 +84,7 @@ pub(super) fn capture(
     std::fs::write(path, out).map_err(LabError::file("writing", path))
 }
 
-/// A UDP packet whose payload is its mark, again and again.
+/// Appends a UDP packet whose payload repeats its mark.
 fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
     let payload = bytes.saturating_sub(HEADS);
     let end = out.len() + HEADS + payload;
@@ -107,7 +106,7 @@ fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
     out.extend(7400u16.to_be_bytes());
     out.extend(7400u16.to_be_bytes());
     out.extend(((8 + payload) as u16).to_be_bytes());
-    // No checksum.
+    // The packet has no UDP checksum.
     out.extend([0, 0]);
     while out.len() < end {
         out.extend(MAGIC);
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(bytes.len(), 1538);
         let found = marks(&bytes);
         assert_eq!((found[0].stream, found[0].number), (3, 77));
-        // The checksum of a right head is right.
+        // The sum over a correct IP header is 0xffff.
         let sum: u32 = bytes[14..34]
             .chunks(2)
             .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))

@@ -1,4 +1,5 @@
-//! The applications that are shaped: how they are started, and which of their chains is meant.
+//! The shaped applications: how to start, profile and plan them, and which of their chains is
+//! meant.
 
 use crate::frame::files;
 use crate::frame::programs::output;
@@ -10,32 +11,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// CPU of the chains; the other one has the middleware's threads and ourselves.
+/// The CPU of the chain. The other CPU runs the middleware's threads and the lab.
 pub(super) const CHAIN_CPU: &str = "1";
 
-/// An application.
 pub(super) struct App {
-    /// Name in figures and files.
+    /// The name in figures and files.
     pub name: String,
-    /// Words that start it.
+    /// The program that starts it, with its arguments.
     pub command: Vec<String>,
-    /// What stands in the id of the chain's first callback, and of its last.
+    /// The beginnings of the ids of the chain's first and last callbacks.
     pub ends: (&'static str, &'static str),
-    /// Words for `onbeat plan` that say where things run.
+    /// The options of `onbeat plan` that place servers on CPUs.
     pub place: Vec<String>,
-    /// Inputs that are let in once per cycle, and the nodes that publish them.
+    /// Topics whose inputs are throttled to one per cycle, and the nodes that publish them.
     pub inputs: &'static [(&'static str, &'static str)],
-    /// A cycle, in ms.
     pub cycle_ms: u64,
-    /// A subscriber outside, which nobody knows of: the compiled stage and the topic that it
-    /// listens to.
+    /// A subscriber outside of the application that no plan covers: its program and its topic.
     pub listener: Option<(PathBuf, &'static str)>,
 }
 
-/// Domain of applications that have a listener outside.
+/// The ROS domain of the applications and their listeners.
 pub(super) const DOMAIN: &str = "88";
 
-/// The compiled stage, built where it runs.
+/// Builds the compiled stage and returns its path.
 pub(super) fn stage(context: &Context) -> Result<PathBuf> {
     let env = context.ros_env("kilted")?;
     let build = context.source("demos/chain/build.sh")?;
@@ -50,7 +48,7 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// A chain or graph of compiled nodes.
+/// Creates a chain or a graph of compiled nodes.
 pub(super) fn synthetic(
     context: &Context,
     name: &str,
@@ -72,12 +70,12 @@ pub(super) fn synthetic(
         context.seed().to_string(),
     ];
     let dag = graph == "dag";
-    // Nodes that interfere are to meet the chain: where its servers will be.
+    // Interfering nodes run on the CPU of the chain's servers.
     command.extend(words(&["--cpu", if dag { "0" } else { CHAIN_CPU }]));
     command.extend(words(options));
     let mut place = words(&["--cpu", CHAIN_CPU]);
     if dag {
-        // As the graph's own table has it (demos/chain/run.py).
+        // The placement from the graph's own table (demos/chain/run.py).
         let cpus = [
             &[0, 2, 5, 7, 9, 11, 12, 15, 17],
             &[1, 3, 4, 6, 8, 10, 13, 14, 16],
@@ -102,7 +100,7 @@ pub(super) fn synthetic(
     })
 }
 
-/// The parking demo with a node on each CPU that interferes (thesis, section 4.5.1).
+/// Creates the parking demo with an interfering node on each CPU (thesis, section 4.5.1).
 pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let beside = context.source("demos/chain/run.py")?;
@@ -134,8 +132,8 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
             "/p2d_ndt_localizer_node:",
         ),
         place: words(&["--cpu", CHAIN_CPU]),
-        // As the thesis's throttler does it, whose callback for the rear lidar the chain begins
-        // with.
+        // The throttled inputs of the thesis. The chain begins with the callback for the rear
+        // lidar.
         inputs: &[
             ("/lidar_rear/points_raw", "/lidar_rear/lidar_rear"),
             ("/lidar_front/points_raw", "/lidar_front/lidar_front"),
@@ -145,22 +143,22 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     })
 }
 
-/// `onbeat` with a subcommand.
 pub(super) fn onbeat(context: &Context, subcommand: &str) -> Command {
     let mut command = Command::new(context.onbeat());
     command.arg(subcommand);
     command
 }
 
-/// Runs `onbeat` to its end, named `what` in messages, which is to have one of these exit codes;
-/// returns what it printed.
+/// Runs `onbeat` to its end and returns its standard output. It must end with one of the `accept`
+/// exit codes. Error messages call it `what`.
 pub(super) fn run(
     context: &Context,
     mut onbeat: Command,
     what: &str,
     (accept, limit_s): (&[i32], u64),
 ) -> Result<String> {
-    // Into files: a process that outlives the command would keep a pipe open.
+    // The output goes into files, because a process that outlives the command would keep a pipe
+    // open.
     let path = |what: &str| context.dir().join(format!("onbeat.{what}.new"));
     let (out, err) = (path("out"), path("err"));
     let create = |path: &Path| File::create(path).map_err(LabError::file("creating", path));
@@ -188,13 +186,12 @@ pub(super) fn run(
     Err(LabError::program(what, why))
 }
 
-/// Reads a model.
 pub(super) fn load(path: &Path) -> Result<Model> {
     files::json(path)
 }
 
 impl App {
-    /// Its chain: the one between its ends that was executed most.
+    /// Returns the application's chain: the most frequently executed one between its ends.
     pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
@@ -211,15 +208,15 @@ impl App {
             })
     }
 
-    /// How long it is recorded to find out what it is, s. Python nodes start slowly.
+    /// Returns how long the first recording takes. Python nodes start slowly.
     fn first_look_s(&self) -> u64 {
         let starts_s = if self.inputs.is_empty() { 10 } else { 15 };
         starts_s.max(8 * self.cycle_ms / 1000)
     }
 
-    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many
-    /// starts of the application, since what waits for what depends on how its timers lie: path of
-    /// the model.
+    /// Profiles the chain at a high SCHED_FIFO priority (thesis, section 4.4.2) and returns the
+    /// path of the model. It uses several starts of the application, because waiting times depend
+    /// on the phases of its timers.
     pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let limit = seconds + 120;
@@ -230,7 +227,7 @@ impl App {
         record.arg("-o").arg(&trace);
         record.args(["--duration", &format!("{}s", self.first_look_s()), "--"]);
         record.args(&self.command);
-        // It is stopped before its end, and may say so.
+        // The recording stops the application early, so the application may report an error.
         run(context, record, "onbeat record", (&[0, 1, 130], limit))?;
         let build = |traces: &[PathBuf], model: &Path| {
             let mut build = onbeat(context, "model");
@@ -262,7 +259,6 @@ impl App {
         Ok(profile)
     }
 
-    /// Makes a plan.
     pub fn plan(
         &self,
         context: &Context,
@@ -281,7 +277,7 @@ impl App {
         run(context, make, "onbeat plan", (&[0], 60)).map(drop)
     }
 
-    /// The same as a plan, with all servers' threads as normal ones.
+    /// Sets the priority of all servers in a plan to 0, so that their threads are normal ones.
     pub fn without_priorities(plan: &Path) -> Result<()> {
         let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;

@@ -1,4 +1,4 @@
-//! Arms: an application under a plan, run in turns with others.
+//! The arms: each is an application under a plan, and arms run in turns.
 
 use super::app::{self, load, onbeat, App};
 use super::listener::Listener;
@@ -12,32 +12,31 @@ use crate::measure::floor::{Beside, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Miss rates that are tried, one after the other, until the profile carries one: few starts whose
-/// executions depend on one another count as few independent executions.
+/// Miss rates to try in ascending order until the profile supports one. A few starts with dependent
+/// executions count as few independent executions.
 const RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
-/// An application under one plan.
 pub(super) struct Arm<'a> {
-    /// Name in tables and plots.
+    /// The name in tables and plots.
     pub name: String,
-    /// The application.
     pub app: &'a App,
-    /// Its plan.
     pub plan: PathBuf,
-    /// More words for `onbeat shape`.
+    /// Additional options of `onbeat shape`.
     pub options: &'static [&'static str],
-    /// Whether all outputs leave in one slot.
+    /// All outputs leave in one slot.
     pub is_one_band: bool,
-    /// Whether its bands were chosen for an average.
+    /// The bands of the plan were chosen for an average.
     pub keeps_average: bool,
-    /// The share of outputs that may be late, as its plan promises.
+    /// The share of late outputs that the plan allows.
     pub miss_rate: f64,
 }
 
 impl<'a> Arm<'a> {
-    /// Makes the plan of an arm from a profile. Where that does not carry the miss rate that is asked
-    /// for, the plan has the smallest of [`RATES`] that it carries; where it carries none, no rate, and
-    /// its last slot lies behind the longest execution. Either is noted.
+    /// Plans an arm from a profile.
+    ///
+    /// If the profile does not support the requested miss rate, the plan uses the smallest
+    /// supported one of [`RATES`]. If it supports none, the plan has no miss rate and its last slot
+    /// lies after the longest execution. The report notes either case.
     pub fn planned(
         app: &'a App,
         context: &Context,
@@ -69,19 +68,20 @@ impl<'a> Arm<'a> {
         Arm::of(app, profile, name, plan.to_path_buf())
     }
 
-    /// An arm under a plan that was made from a profile.
+    /// Creates an arm from a plan that was made from a profile.
     pub fn of(app: &'a App, profile: &Path, name: &str, plan: PathBuf) -> Result<Arm<'a>> {
         let executions = app.chain_of(&load(profile)?)?.figures.executions;
         Arm::new(name, app, plan, executions)
     }
 
-    /// An arm under a plan, with what that promises. Without a miss rate the longest of the profile's
-    /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
+    /// Creates an arm and reads the promises of its plan. Without a miss rate, the longest of
+    /// `profiled` executions is the limit. The next execution exceeds it with a probability of 1 in
+    /// `profiled` + 1.
     fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
-        // Where a shaper holds the output, the unshaped latency of each execution is known. With LET
-        // an output waits for the end of its period: that is no band behind the worst case.
+        // If a shaper holds the output, the unshaped latency of each execution is known. With LET,
+        // outputs wait for the end of their period, which is not a band after the worst case.
         let mut outputs = read.outputs.iter();
         let holds = read.strategy == "bands"
             && outputs.any(|o| o.hold == onbeat_plan::schema::Hold::Republish);
@@ -100,25 +100,25 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// Cycles of a run that are not counted: the first ones, and what is under way at its end.
+/// The cycles of a run that are not counted: the first ones, and those that the end interrupts.
 const UNCOUNTED: u64 = 8;
 
-/// How arms take turns.
+/// The schedule of the arms.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
-    /// Executions of each arm, over all rounds.
+    /// Executions of each arm over all rounds.
     pub executions: u64,
-    /// Rounds: starts of each arm.
+    /// The number of starts of each arm.
     pub rounds: usize,
-    /// The arm that the others are compared with: it runs before each of them, so that it has as
-    /// many starts as they have together.
+    /// The arm with which the others are compared. It runs before each of them, so that it has as
+    /// many starts as all others together.
     pub baseline: Option<usize>,
-    /// Whether arms that are held to no target run in the first round only.
+    /// Arms without a target run in the first round only.
     pub once: bool,
 }
 
 impl Turns {
-    /// Every arm once in each round.
+    /// Runs every arm once in each round.
     pub fn even((executions, rounds): (u64, usize)) -> Turns {
         Turns {
             executions,
@@ -128,7 +128,7 @@ impl Turns {
         }
     }
 
-    /// `(run, arm)` in order; runs of an arm are counted from 0.
+    /// Returns `(run, arm)` in order. The runs of each arm are numbered from 0.
     fn order(&self, arms: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
         let turns = schedule(arms, self.rounds, rng);
         let Some(baseline) = self.baseline.filter(|_| arms > 1) else {
@@ -142,19 +142,19 @@ impl Turns {
     }
 }
 
-/// One run of an arm, as the command and the listener report it.
+/// The results of one run, from `onbeat shape` and from the listener.
 struct Reported {
-    /// The JSON of `onbeat shape`.
+    /// The JSON output of `onbeat shape`.
     said: Value,
-    /// The CSV of its samples.
+    /// The CSV with one line per execution.
     samples: String,
-    /// Start of the first callback and arrival of each item outside, ns.
+    /// The start of the first callback and the arrival at the listener of each item, ns.
     heard: Vec<(u64, u64)>,
-    /// cyclictest beside it.
+    /// The cyclictest that ran beside the arm.
     floor: Floor,
 }
 
-/// Runs the arms in turns; writes all samples to `file`.
+/// Runs the arms in turns and writes all samples to `file`.
 pub(super) fn run(
     context: &mut Context,
     report: &mut Report,
@@ -180,7 +180,7 @@ pub(super) fn run(
                 let label = format!("{},{round}", arm.name);
                 results[index].add(&reported, &label, &mut raw)?;
             }
-            // One run that fails is a note; if all of an arm fail, that is an error below.
+            // One failed run is a note. If all runs of an arm fail, that is an error below.
             Err(why) => {
                 failed += 1;
                 report.note(format!("{file}: {}, run {}: {why}", arm.name, round + 1));
@@ -198,18 +198,18 @@ pub(super) fn run(
 }
 
 impl Arm<'_> {
-    /// Its name as a part of names of figures.
+    /// Returns the name in the form that figure names use.
     pub fn id(&self) -> String {
         self.name.replace([' ', '%', ',', ':'], "_").to_lowercase()
     }
 
-    /// Whether it is held to the targets.
+    /// Reports whether the arm has targets.
     pub fn is_judged(&self) -> bool {
         self.is_one_band || self.keeps_average
     }
 
-    /// Runs the application under its plan for so many executions; the inner error is why nothing
-    /// was measured in this run.
+    /// Runs the application under its plan for a number of executions. The inner error says why
+    /// this run gave no measurement.
     fn run(
         &self,
         context: &Context,
@@ -231,7 +231,8 @@ impl Arm<'_> {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
         };
-        // The application is stopped before its end, and a promise may be broken.
+        // Exit codes other than 0 are expected: the application is stopped early, and a promise may
+        // be broken.
         let said = app::run(context, shape, "onbeat shape", (&[0, 1, 5, 130], limit));
         let mut floor = Floor::default();
         if let Some(beside) = beside {
@@ -259,7 +260,7 @@ impl Arm<'_> {
 }
 
 impl ArmResults {
-    /// Adds a run; writes its executions behind a label.
+    /// Adds a run and writes its executions after `label`.
     fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<()> {
         let starts = self.add_samples(&reported.samples, label, raw)?;
         let first = starts.first().copied().unwrap_or(u64::MAX);
@@ -284,7 +285,7 @@ impl ArmResults {
         Ok(())
     }
 
-    /// Adds the executions of a run; returns the start of each, ns.
+    /// Adds the executions of a run and returns the start of each, ns.
     fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>> {
         let mut starts = Vec::new();
         for (number, line) in csv.lines().skip(1).enumerate() {
@@ -333,7 +334,7 @@ mod tests {
         let arms: Vec<usize> = order.iter().map(|t| t.1).collect();
         assert_eq!(arms.len(), 8);
         assert!(arms.chunks(2).all(|c| c[0] == 1 && c[1] != 1), "{arms:?}");
-        // Nobody else's share changes, and runs of each arm are counted from 0.
+        // The shares of other arms do not change, and the runs of each arm are numbered from 0.
         for (arm, runs) in [(0, 2), (1, 4), (2, 2)] {
             let counted: Vec<usize> = order.iter().filter(|t| t.1 == arm).map(|t| t.0).collect();
             assert_eq!(counted, (0..runs).collect::<Vec<_>>(), "arm {arm}");

@@ -1,4 +1,4 @@
-//! The figure of an experiment on shaping: latency over executions, by arm.
+//! The plot of the shaping experiment: latency over executions, by arm.
 
 use super::arm::Arm;
 use super::results::ArmResults;
@@ -6,13 +6,13 @@ use crate::frame::report::number;
 use crate::frame::{Context, Result};
 use crate::plot;
 
-/// Latencies of an arm, ms.
+/// Selects the latencies of an arm to plot, ms.
 pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 
-/// More arms than this cannot be distinguished in one plot.
+/// A reader cannot distinguish more arms than this in one plot.
 const OVERLAID: usize = 3;
 
-/// A value of the thesis; nothing where it has none.
+/// Formats a value of the thesis, or nothing if it has none.
 pub(super) fn or_blank(value: f64) -> String {
     if value.is_nan() {
         String::new()
@@ -21,7 +21,7 @@ pub(super) fn or_blank(value: f64) -> String {
     }
 }
 
-/// Latency over executions, an arm beside the other.
+/// Plots latency over executions: few arms in one plot, more in panels.
 pub(super) fn plot(
     context: &mut Context,
     (file, title): (&str, &str),

@@ -1,4 +1,4 @@
-//! A subscriber outside of the application.
+//! A subscriber outside of the shaped application.
 
 use super::app::DOMAIN;
 use crate::frame::children::Guarded;
@@ -7,7 +7,6 @@ use crate::frame::{Context, LabError, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A subscriber outside of the application.
 pub(super) struct Listener {
     child: Guarded,
     log: PathBuf,
@@ -27,7 +26,8 @@ impl Listener {
         })
     }
 
-    /// Ends it; start of the first callback and arrival of each item, CLOCK_MONOTONIC ns.
+    /// Stops the listener. Returns the start of the first callback and the arrival of each item, ns
+    /// of CLOCK_MONOTONIC.
     pub(super) fn heard(&mut self) -> Result<Vec<(u64, u64)>> {
         self.child
             .end(libc::SIGTERM)

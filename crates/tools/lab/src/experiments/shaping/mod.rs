@@ -1,9 +1,9 @@
-//! `shaping`: chapter 4 of the thesis with real ROS 2 processes: the latency of a chain under plain
-//! priorities, under reservation servers, and in one latency band or several.
+//! The `shaping` experiment: chapter 4 of the thesis with real ROS 2 processes.
 //!
-//! Each run starts the application again, under the arm's plan, with `onbeat shape`; arms take
-//! turns, so that drift of the machine affects all of them. Plans come from a profile of the same
-//! application at a high SCHED_FIFO priority, as the thesis has it.
+//! It measures the latency of a chain under plain priorities, under reservation servers, and in one
+//! or more latency bands. Each run starts the application again with `onbeat shape` and the plan of
+//! the arm. Arms take turns, so that a drift of the machine affects all of them. The plans come
+//! from a profile of the same application at a high SCHED_FIFO priority, as in the thesis.
 
 mod app;
 mod arm;
@@ -19,17 +19,16 @@ use crate::frame::{Context, Experiment, Extra, Result};
 use crate::measure::floor;
 use std::path::PathBuf;
 
-/// A part adds its tables and figures to the report.
+/// A part, which adds its tables and figures to the report.
 type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<()>;
 
-/// Profiles of this run that several parts plan from.
+/// Profiles of this run that several parts share.
 #[derive(Default)]
 struct Profiles {
-    /// The synthetic chain's.
+    /// The profile of the synthetic chain.
     chain: Option<PathBuf>,
 }
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "shaping",
     about:

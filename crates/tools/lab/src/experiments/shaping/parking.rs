@@ -1,5 +1,5 @@
-//! The parking demo's chain from the rear lidar's scan to the localiser's pose: Tables 4.2 to 4.4,
-//! Figure 4.9, and its row of Table 4.5.
+//! The parking demo's chain, from the rear lidar's scan to the localiser's pose: Tables 4.2 to 4.4,
+//! Figure 4.9, and the parking row of Table 4.5.
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
@@ -12,7 +12,7 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use std::path::Path;
 
-/// Table 4.2: callback and its measured worst case, ms.
+/// Table 4.2: callbacks and their measured worst cases, ms.
 const TABLE_4_2: [(&str, f64); 5] = [
     ("filter_transform_vlp16_rear", 19.9),
     ("filter_transform_vlp16_front", 30.7),
@@ -21,14 +21,15 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
-/// The arm without priorities, which the thesis does not have: the threads where the other arms
-/// have them, but as normal ones, as applications come.
+/// The arm without priorities, which the thesis does not have. Its threads have the placement of
+/// the other arms, but normal scheduling, as in an ordinary application.
 const NORMAL: &str = "normal threads";
 
-/// The arm that the others are compared with.
+/// The arm with which the others are compared.
 const BASELINE: &str = "SCHED_FIFO";
 
-/// Table 4.4: configuration, words for the plan, average, maximum, jitter, ms.
+/// Table 4.4: configuration, name in files, options of the plan, and the thesis's average, maximum
+/// and jitter, ms.
 const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
     (
         NORMAL,
@@ -88,7 +89,7 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
     ),
 ];
 
-/// Table 4.4 of the arms that were measured: file, name and results of each.
+/// The measured arms of Table 4.4: file name, title and results of each.
 struct Measured(Vec<(&'static str, String, ArmResults)>);
 
 impl Measured {
@@ -99,10 +100,11 @@ impl Measured {
 
 pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let (executions, rounds) = context.pick_of_three((500, 2), (300, 2), (40, 1));
-    // Arms and profile see the same part of the drive, because the amount of computation varies along it.
+    // The arms and the profile use the same part of the drive, because the amount of computation
+    // varies along it.
     let app = app::parking(context, 36)?;
-    // Starts differ, and executions of one start count the less the more they are: many short ones
-    // show more than few long ones.
+    // Starts differ, and the executions of one start depend on each other. Many short starts
+    // therefore show more than few long ones.
     let (seconds, starts) = context.pick_of_three((27, 6), (5, 12), (5, 1));
     let profile = app.profile(context, seconds, starts)?;
     let model = app::load(&profile)?;
@@ -146,7 +148,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profil
     Ok(())
 }
 
-/// The chain under logical execution time, beside one band: the second row of Table 4.5.
+/// Measures the chain under logical execution time, beside one band: the second row of Table 4.5.
 pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (40, 1)));
     let app = app::parking(context, 36)?;
@@ -160,7 +162,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profil
     let arms = synthetic::arms(context, report, &app, &profile, &list);
     let results = arm::run(context, report, "parking-let", &arms, turns)?;
     let title = "Logical execution time: the parking chain, ms (thesis, Table 4.5)";
-    // What is not in the thesis's table: jitter, and LET per callback, which failed there.
+    // The thesis has no jitter here, and no figures for LET per callback, which failed there.
     let paper: Vec<[f64; 2]> = arms
         .iter()
         .map(|arm| match arm.name.as_str() {
@@ -173,7 +175,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profil
     Ok(())
 }
 
-/// Makes the plan of each arm, and shows its slots.
+/// Plans each arm, and adds a table of the slots.
 fn plans<'a>(
     context: &Context,
     report: &mut Report,
@@ -186,7 +188,7 @@ fn plans<'a>(
         "config. | server | slots",
     );
     for (name, file, words, _) in TABLE_4_4 {
-        // What is held to a target, and the arm that it is compared with.
+        // The arms with a target, and the arm with which they are compared.
         let usual = ["fifo", "one_band", "six_percent"].contains(&file);
         if !context.pick_of_three(true, usual, usual) {
             continue;
@@ -254,7 +256,7 @@ max | jitter",
     report.tables.push(table);
 }
 
-/// One band compared with the arms that have none.
+/// Compares one band with the arms without bands.
 fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     let Some(one) = measured.find("one_band") else {
         return;
@@ -280,7 +282,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     report.figure(
         Figure::new("shaping.worst_added", worst * 100.0, "%").baseline(2.4, "thesis, Table 4.4"),
     );
-    // The profile ran at SCHED_FIFO too, and its worst case determines the slot.
+    // The profile also ran at SCHED_FIFO, and its worst case determines the slot.
     let added = (one_worst / profiled_ms - 1.0) * 100.0;
     report.value("shaping.worst_added_to_profile", added, "%");
     if let Some(three) = measured.find("three_bands") {
@@ -292,7 +294,8 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     }
 }
 
-/// The same executions before and after: what an output that is held back was when it was ready.
+/// Compares the same executions before and after shaping: when the output was ready, and when it
+/// left.
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The same executions, unshaped (output ready) and shaped (output left), ms",
@@ -301,7 +304,7 @@ fn same_executions(report: &mut Report, measured: &Measured) {
     for (file, name, result) in &measured.0 {
         let (jitter, average, worst) = result.unshaped_ms();
         let shaped = result.sorted();
-        // Nothing is held back without bands: the output leaves when it is ready.
+        // Without bands the output leaves when it is ready.
         if result.band.iter().all(Option::is_none) {
             continue;
         }

@@ -12,7 +12,8 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
 
-/// Table 4.1: interfering load, ms in 100 ms; maximum latency and jitter under SCHED_FIFO, ms.
+/// Table 4.1: the interfering load in ms per 100 ms, and the maximum latency and jitter under
+/// SCHED_FIFO, ms.
 const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("0", 57.35, 16.2),
     ("10", 58.1, 16.72),
@@ -20,10 +21,11 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("30", 59.8, 17.73),
     ("40", 62.8, 18.13),
 ];
-/// The same with a reservation server per callback, whatever the load.
+/// Table 4.1: the maximum latency and jitter with a reservation server per callback, which are the
+/// same for every load, ms.
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
-/// Names and slots of a plan's servers, as text.
+/// Returns the names of a plan's servers and their slots as text.
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
     let text = files::text(plan)?;
     let plan = onbeat_plan::file::read(text.as_bytes()).map_err(|e| LabError::in_file(plan, e))?;
@@ -38,7 +40,7 @@ pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
     Ok(plan.servers.iter().map(list).collect())
 }
 
-/// One band, with the share of outputs that may be late.
+/// Options for a plan with one band, which allows 5 % of the outputs to be late.
 pub(super) const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
 
 fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
@@ -48,7 +50,8 @@ fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// Plans for an application; those that are refused are skipped by name.
+/// Plans an application for several arms. The report lists an arm that cannot be planned as
+/// skipped.
 pub(super) fn arms<'a>(
     context: &Context,
     report: &mut Report,
@@ -67,7 +70,7 @@ pub(super) fn arms<'a>(
     arms
 }
 
-/// Adds the targets of the arms that have bands.
+/// Adds the figures with targets of the arms that have bands.
 fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResults]) {
     for (arm, result) in arms.iter().zip(results) {
         if arm.is_judged() {
@@ -77,8 +80,8 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
     }
 }
 
-/// The profile of a chain with a cycle of 100 ms. A short run has one for all of its parts: at a
-/// SCHED_FIFO priority nodes do not meet what interferes with them at a normal one.
+/// Returns the profile of a chain with a cycle of 100 ms. A short run shares one profile among its
+/// parts: at SCHED_FIFO priority, interfering nodes of normal priority do not disturb the chain.
 fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf> {
     let (seconds, starts) = context.pick_of_three((50, 5), (12, 5), (8, 1));
     if context.pick_of_three(true, false, false) {
@@ -92,7 +95,7 @@ fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<Path
     Ok(profiles.chain.insert(profile).clone())
 }
 
-/// Five nodes of 5 to 15 ms each, and what interferes (section 4.1.2).
+/// Measures five nodes of 5 to 15 ms each under interference (section 4.1.2).
 pub(super) fn motivation(
     context: &mut Context,
     report: &mut Report,
@@ -116,7 +119,7 @@ pub(super) fn motivation(
             ),
             ("1-band LS", ONE_BAND),
         ];
-        // What is held to a target, and the arm without servers.
+        // The arms with a target, and the arm without servers.
         let usual = |name: &str| name != "server per callback";
         let mut list = list.to_vec();
         list.retain(|arm| context.pick_of_three(true, usual(arm.0), true));
@@ -194,7 +197,7 @@ pub(super) fn beside(
     report.tables.push(table);
 }
 
-/// The middleware's publisher thread in a server of its own (section 4.5.2).
+/// Measures a chain whose publisher thread has a server of its own (section 4.5.2).
 pub(super) fn asynchronous(
     context: &mut Context,
     report: &mut Report,
@@ -265,7 +268,7 @@ pub(super) fn asynchronous(
     )
 }
 
-/// Logical execution time (section 4.5.3).
+/// Measures logical execution time (section 4.5.3).
 pub(super) fn logical(
     context: &mut Context,
     report: &mut Report,
@@ -279,7 +282,7 @@ pub(super) fn logical(
         ("LET per callback", &["--strategy", "let-per-callback"]),
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
-    // Other parts have one band of the same chain.
+    // Other parts already measure one band of the same chain.
     let first = context.pick_of_three(0, 1, 0);
     let arms = arms(context, report, &app, &profile, &list[first..]);
     let results = arm::run(context, report, "let", &arms, turns)?;
@@ -290,14 +293,14 @@ pub(super) fn logical(
     Ok(())
 }
 
-/// The graph of 18 callbacks on two CPUs (section 4.5.4).
+/// Measures the graph of 18 callbacks on two CPUs (section 4.5.4).
 pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let turns = Turns::even(context.pick_of_three((500, 2), (60, 1), (20, 1)));
     let app = app::synthetic(context, "dag", "dag", &[])?;
     let (seconds, starts) = context.pick_of_three((120, 4), (18, 5), (20, 1));
     let profile = app.profile(context, seconds, starts)?;
-    // What varies is the sum of nine callbacks: the worst of a few hundred executions is not the
-    // worst of the next ones. Few executions carry only a high rate.
+    // The latency is a sum of nine callbacks, so later executions may exceed the worst of a few
+    // hundred. Few executions support only a high miss rate.
     let miss = context.pick_of_three("0.01", "0.05", "0.2");
     let list: [(&str, &[&str]); 2] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
@@ -328,7 +331,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) 
     )
 }
 
-/// The cycles after one that overruns, under each policy.
+/// Measures the cycles after an overrun, under each policy.
 pub(super) fn overshoot(
     context: &mut Context,
     report: &mut Report,

@@ -1,26 +1,27 @@
-//! The promises of shaping, each beside its target (issue of the second step, section 3).
+//! The promises of shaping and their targets (issue of the second step, section 3).
 
 use super::arm::Arm;
 use super::results::ArmResults;
 use crate::frame::report::{Figure, Report};
 use crate::measure::floor;
 
-/// One band's jitter, of the same executions' unshaped one.
+/// The jitter of one band may be this fraction of the unshaped jitter of the same executions.
 const JITTER_PART: f64 = 250.0;
-/// Or so many times cyclictest's p99, where that is longer.
+/// If it is longer, this multiple of cyclictest's p99 is the limit of the jitter instead.
 const FLOORS: f64 = 2.0;
-/// The worst case over the same executions', %.
+/// The limit by which the worst case may exceed the unshaped one, %.
 const WORST_ADDED: f64 = 2.5;
-/// The average of bands that were chosen for it, over the same executions', %.
+/// The limit by which the average may exceed the unshaped one if the bands were chosen for an
+/// average, %.
 pub(super) const AVERAGE_ADDED: f64 = 6.0;
-/// How far threads run outside their slots, p99.9, ms.
+/// How long threads may run outside of their slots, p99.9.
 const OUTSIDE_MS: f64 = 0.3;
-/// All of onbeat, % of a core.
+/// The limit of onbeat's CPU time including the shaper, % of a core.
 const CPU: f64 = 0.5;
-/// Late outputs of an arm that are told; of arms that are to be late, one.
-const TOLD: usize = 50;
+/// The number of late outputs of an arm that the report lists.
+const LISTED: usize = 50;
 
-/// Adds the figures of an arm that is held to the targets, under a name.
+/// Adds the figures of an arm that has targets.
 pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &ArmResults) {
     let name = |what: &str| format!("target.{name}.{what}");
     let count = result.outputs();
@@ -63,10 +64,10 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
     report.figure(all.at_most(CPU));
     report.value(name("cpu_without_shaper"), most(|c| c.0), "%");
     floor::figures(report, &name("cyclictest"), &result.floor);
-    late(report, &arm.name, result, TOLD);
+    late(report, &arm.name, result, LISTED);
 }
 
-/// Tells late outputs, each with its cause.
+/// Adds a note for each late output with its cause, at most `most`.
 pub(super) fn late(report: &mut Report, arm: &str, result: &ArmResults, most: usize) {
     let late = result.notes.iter();
     let late: Vec<&String> = late

@@ -1,15 +1,16 @@
-//! Who may post the next chunk: the most urgent transfer, as far as the window has room.
+//! Decides which transfer may post the next chunk on a port: the most urgent one, as far as the
+//! window has room.
 //!
-//! No lock. What a transfer wants is published when its message is pushed, before its thread wakes
-//! up, and stands until the message's last chunk is posted: between two chunks too, and while one is
-//! written. So grants follow the order of pushes, and what is written follows the grants. A transfer
-//! takes shares of the window one by one; it posts when it has all that it needs *and* is still the
-//! most urgent one that was published. What is on its way ahead of it is in the window. Each share
-//! is lent until an instant: nobody needs to give it back. Who is the most urgent but does not take
-//! what is free is passed over after a time.
+//! No lock is taken. A transfer publishes what it wants when its message is pushed, before its
+//! thread wakes up. The want stands until the message's last chunk is posted: also between two
+//! chunks, and while one is written. So grants follow the order of pushes, and writes follow the
+//! grants. A transfer takes shares of the window one by one. It posts when it has all the shares
+//! that it needs *and* is still the most urgent one that was published. The chunks ahead of it are
+//! in the window. Each share is lent until an instant, so nobody needs to give it back. If the most
+//! urgent transfer leaves free shares unused, it is passed over after a time.
 //!
-//! Nothing allocates, waits or calls the kernel but [`Arbiter::sleep`] and a wake-up. Loops go over
-//! all seats and shares.
+//! Nothing allocates, waits or calls the kernel, except [`Arbiter::sleep`] and a wake-up. Loops go
+//! over all seats and shares.
 
 use super::meter::Load;
 use super::page::{Page, Seat, SEATS, SHARES};
@@ -19,16 +20,18 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The low bits of a want and of a share: an instant, ns of CLOCK_MONOTONIC (two years).
+/// The low bits of a want and of a share: an instant, ns of CLOCK_MONOTONIC. They last for two
+/// years.
 const INSTANT: u64 = (1 << 56) - 1;
 
-/// What a seat's thread sleeps on: nothing, its bell, or its connection. No other process has to wake
-/// it from the last, since it waits for its own bytes alone.
+/// States of a seat's thread: awake, asleep until its bell rings, or asleep until its connection
+/// reports. Other processes never wake a thread from the last state, since it waits for its own
+/// bytes only.
 const AWAKE: u32 = 0;
 const ON_BELL: u32 = 1;
 const ON_CONNECTION: u32 = 2;
 
-/// How long a share is still lent, ns; 0 if nobody has it any more.
+/// Returns how long a share is still lent, ns; 0 if the share is free.
 fn left_ns(share: u64, now_ns: u64) -> u64 {
     let left = share.wrapping_sub(now_ns) & INSTANT;
     // The upper half is the past.
@@ -38,65 +41,57 @@ fn left_ns(share: u64, now_ns: u64) -> u64 {
     left
 }
 
-/// How urgent a chunk is: by priority, and among equals by the instant since which its message
-/// waits.
+/// The urgency of a chunk: its priority, then the instant since which its message has waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency(u64);
 
 impl Urgency {
-    /// Larger priorities are more urgent.
     pub fn new(priority: u8, since_ns: u64) -> Urgency {
         // At least 1, since 0 is nothing.
         Urgency((u64::from(priority) << 56 | (INSTANT - (since_ns & INSTANT))).max(1))
     }
 }
 
-/// Shares of the window that a chunk has, and until when.
+/// The shares of the window that a chunk has, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lent {
-    /// Which ones, by bit.
     shares: [u64; SHARES / 64],
-    /// Until when, ns.
     pub until_ns: u64,
 }
 
-/// What a page's transfers have agreed on, checked.
+/// The rules that all transfers of a page have agreed on, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Shares of the window.
     pub shares: usize,
-    /// For how long a chunk has them, ns.
     pub lease_ns: u64,
-    /// How long the most urgent may leave free what it needs, ns.
+    /// How long the most urgent transfer may leave free shares unused, ns.
     pub patience_ns: u64,
 }
 
-/// The answer to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It may be posted, until the lease ends.
     Granted(Lent),
-    /// Not now; look again at this instant (ns) at the latest.
+    /// Not now: ask again at this instant (ns) at the latest.
     Wait {
-        /// The instant.
         until_ns: u64,
     },
 }
 
-/// What a waiting transfer has seen of the others.
+/// The state that a waiting transfer keeps about the others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// Since when the one ahead could go and does not.
+    /// Since when the transfer ahead could have gone, but has not.
     since_ns: Option<u64>,
     granted: u64,
-    /// Seats that are not waited for any more, by bit.
+    /// The seats that this transfer has passed over, by bit.
     passed: u64,
-    /// Chunks that had been granted, of all, once its want was published, and before its own was.
+    /// The number of chunks granted on the port when the want was published, and before its own
+    /// grant.
     counted: Option<(u64, u64)>,
 }
 
 impl Patience {
-    /// Of a want that was published when so many chunks had been granted, of all.
+    /// Begins with a want that was published after `granted` chunks had been granted on the port.
     pub fn since(granted: u64) -> Patience {
         let counted = Some((granted, 0));
         Patience {
@@ -105,19 +100,16 @@ impl Patience {
         }
     }
 
-    /// Chunks that were granted to others between its want and its grant.
     pub fn others(&self) -> u64 {
         self.counted
             .map_or(0, |(first, own)| own.wrapping_sub(first))
     }
 }
 
-/// A page with its rules.
 #[derive(Clone, Copy)]
 pub struct Arbiter<'p> {
     pub page: &'p Page,
     pub rules: Rules,
-    /// CLOCK_MONOTONIC, ns.
     pub clock: fn() -> u64,
 }
 
@@ -126,14 +118,14 @@ impl<'p> Arbiter<'p> {
         &self.page.seats[seat]
     }
 
-    /// The most urgent seat that waits, but those of `passed` and `but`.
+    /// Returns the most urgent waiting seat, without the seats of `passed` and without `but`.
     fn first(&self, passed: u64, but: Option<usize>) -> Option<(u64, usize)> {
         let waits = |seat: usize| {
             let want = self.seat(seat).want.load(SeqCst);
             let counts = want != 0 && passed & 1 << seat == 0 && but != Some(seat);
             counts.then_some((want, seat))
         };
-        // Among equals the lowest seat.
+        // Of equally urgent seats, the lowest one.
         (0..SEATS)
             .filter_map(waits)
             .max_by_key(|&(want, seat)| (want, SEATS - seat))
@@ -144,14 +136,15 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// For how long somebody has a share, ns; or what stands there if nobody has. What no transfer
-    /// can have written is cleared, so that it does not become a lease later.
+    /// Returns how long a share is still lent, ns, or the share's word if it is free. Clears a word
+    /// that no transfer can have written, so that it does not become a lease later.
     fn lent(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match left_ns(seen, now_ns) {
             0 => Err(seen),
             left if left <= self.rules.lease_ns => Ok(left),
-            // Lent since `now_ns`, or nonsense: a clock that is read after the share tells which.
+            // The share was lent after `now_ns`, or its word is nonsense: reading the clock after
+            // the share decides.
             _ => {
                 let left = left_ns(seen, (self.clock)());
                 if left > self.rules.lease_ns {
@@ -163,7 +156,7 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Free shares, and when the next one of the others is.
+    /// Returns the number of free shares, and when the next lent one becomes free.
     fn free(&self, now_ns: u64) -> (usize, u64) {
         let (mut free, mut next_ns) = (0, u64::MAX);
         for share in &self.page.shares[..self.rules.shares] {
@@ -175,7 +168,7 @@ impl<'p> Arbiter<'p> {
         (free, next_ns)
     }
 
-    /// Takes that many shares, or none.
+    /// Takes `need` shares, or none.
     fn take(&self, seat: usize, need: usize, now_ns: u64) -> Option<Lent> {
         let until_ns = now_ns + self.rules.lease_ns;
         let mine = (seat as u64 + 1) << 56 | (until_ns & INSTANT);
@@ -196,13 +189,13 @@ impl<'p> Arbiter<'p> {
             return Some(lent);
         }
         self.give_back(seat, &lent);
-        // Who is more urgent may have seen them taken.
+        // A more urgent transfer may have seen these shares taken.
         self.wake_first();
         None
     }
 
-    /// Gives shares back, but those that were lent to somebody else since. Returns how many these
-    /// are.
+    /// Gives shares back, except those that were lent to another transfer since. Returns the number
+    /// of these.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -215,8 +208,8 @@ impl<'p> Arbiter<'p> {
         lost
     }
 
-    /// Publishes what a seat wants next; `None` is nothing. Returns how many chunks had been granted
-    /// then, of all. Wakes nobody: if it wants less than before, call [`Arbiter::wake_next`].
+    /// Publishes what a seat wants next, or `None`. Returns how many chunks the port had granted by
+    /// then. Wakes no thread: if the seat wants less than before, call [`Arbiter::wake_next`].
     pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
         let own = self.seat(seat);
         if let Some((_, need)) = next {
@@ -227,10 +220,10 @@ impl<'p> Arbiter<'p> {
         self.page.granted.load(SeqCst)
     }
 
-    /// Asks for `need` shares for a chunk of this urgency. Call it again when the bell has rung, or
-    /// at the latest at the instant of the answer, or else [`Arbiter::withdraw`]. The want stands
-    /// also when it is granted: until the chunk is posted, so that nobody who is behind overtakes it
-    /// on the way. Then [`Arbiter::publish`] what is next.
+    /// Asks for `need` shares for a chunk of this urgency. Until it is granted, call this again
+    /// when the bell has rung, and at the latest at the answer's instant; or call
+    /// [`Arbiter::withdraw`]. After a grant the want stands until the chunk is posted, so that no
+    /// later chunk overtakes it. Then [`Arbiter::publish`] the next want.
     pub fn ask(
         &self,
         seat: usize,
@@ -240,7 +233,7 @@ impl<'p> Arbiter<'p> {
         now_ns: u64,
     ) -> Answer {
         let need = need.clamp(1, self.rules.shares);
-        // It may have been withdrawn.
+        // The want may have been withdrawn.
         let now_granted = self.publish(seat, Some((urgency, need)));
         let first_granted = patience.counted.get_or_insert((now_granted, 0)).0;
         if !self.is_first(seat, urgency.0, patience.passed) {
@@ -253,7 +246,7 @@ impl<'p> Arbiter<'p> {
             let until_ns = next_ns.min(now_ns + self.rules.patience_ns);
             return Answer::Wait { until_ns };
         };
-        // Something more urgent may have come meanwhile: that one goes first.
+        // A more urgent transfer may have come meanwhile, and goes first.
         if !self.is_first(seat, urgency.0, patience.passed) {
             self.give_back(seat, &lent);
             self.wake_first();
@@ -265,7 +258,8 @@ impl<'p> Arbiter<'p> {
         Answer::Granted(lent)
     }
 
-    /// Something more urgent waits. If it does not go although it could, it is passed over.
+    /// Answers a transfer while a more urgent one waits. Passes over the more urgent one if it
+    /// could go and does not.
     fn behind(&self, seat: usize, want: u64, patience: &mut Patience, now_ns: u64) -> Answer {
         let granted = self.page.granted.load(SeqCst);
         let first = self.first(patience.passed, Some(seat));
@@ -290,7 +284,7 @@ impl<'p> Arbiter<'p> {
         wait(now_ns)
     }
 
-    /// Withdraws the wants of all that are more urgent.
+    /// Withdraws the wants of all more urgent seats.
     fn pass_over(&self, seat: usize, want: u64, patience: &mut Patience) {
         for at in (0..SEATS).filter(|at| *at != seat) {
             let other = self.seat(at);
@@ -303,15 +297,14 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Wants nothing any more.
     pub fn withdraw(&self, seat: usize) {
         if self.seat(seat).want.swap(0, SeqCst) != 0 {
             self.wake_first();
         }
     }
 
-    /// Chunks that were granted to transfers of greater priority. A seat that was taken anew begins
-    /// at 0.
+    /// Returns how many chunks were granted to transfers of greater priority. A seat's count
+    /// restarts at 0 when another transfer takes the seat.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -320,14 +313,14 @@ impl<'p> Arbiter<'p> {
         })
     }
 
-    /// A chunk was posted, and what its seat wants next is published: another may fit too.
+    /// Wakes the most urgent seat if the window has room. Call it after posting a chunk and
+    /// publishing the next want.
     pub fn wake_next(&self, now_ns: u64) {
         if self.free(now_ns).0 > 0 {
             self.wake_first();
         }
     }
 
-    /// Whether anybody waits; else whether anything is on its way.
     pub fn load(&self, now_ns: u64) -> Load {
         if self.first(0, None).is_some() {
             Load::Waited
@@ -338,14 +331,14 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Lets the most urgent look again.
+    /// Wakes the most urgent waiting seat, so that it asks again.
     pub fn wake_first(&self) {
         if let Some((_, seat)) = self.first(0, None) {
             self.ring(seat);
         }
     }
 
-    /// Lets a seat's thread look again. A system call only while it sleeps.
+    /// Wakes a seat's thread, so that it asks again. Makes a system call only if the thread sleeps.
     pub fn ring(&self, seat: usize) {
         let seat = self.seat(seat);
         seat.bell.fetch_add(1, SeqCst);
@@ -354,12 +347,14 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// The bell, to be read before the questions whose answers let it sleep.
+    /// Reads the seat's bell. Read it before asking: [`Arbiter::sleep`] returns at once if the bell
+    /// has rung since.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }
 
-    /// Sleeps until the bell has rung since it was read, or that instant.
+    /// Sleeps until the bell rings or until `until_ns`. Returns at once if the bell has rung since
+    /// it read `bell`.
     pub fn sleep(&self, seat: usize, bell: u32, until_ns: u64) {
         let seat = self.seat(seat);
         seat.asleep.store(ON_BELL, SeqCst);
@@ -367,8 +362,9 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by `wait`, unless the bell has rung since it was read. [`Arbiter::ring`] does not wake
-    /// it; who may, looks at [`Arbiter::sleeps_on_connection`] after it has rung.
+    /// Sleeps by calling `wait`, unless the bell has rung since it read `bell`. [`Arbiter::ring`]
+    /// does not end this sleep: after ringing, check [`Arbiter::sleeps_on_connection`] and wake the
+    /// thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
         seat: usize,
@@ -382,7 +378,6 @@ impl<'p> Arbiter<'p> {
         slept
     }
 
-    /// Whether the seat's thread waits for its connection.
     pub fn sleeps_on_connection(&self, seat: usize) -> bool {
         self.seat(seat).asleep.load(SeqCst) == ON_CONNECTION
     }
@@ -404,13 +399,13 @@ mod tests {
     const NOW: u64 = 1_000_000;
 
     fn page() -> Box<Page> {
-        // SAFETY: all of it is atomic words, and zeros are a page.
+        // SAFETY: the page consists of atomic words, and all zeros are a valid page.
         unsafe { Box::new(std::mem::zeroed()) }
     }
 
     thread_local! {
         static CLOCK: Cell<u64> = const { Cell::new(NOW) };
-        /// What the next reader of the clock finds published meanwhile.
+        /// The want that appears in a page when the clock is read next.
         static COMES: Cell<Option<(&'static Page, usize, Urgency)>> = const { Cell::new(None) };
     }
 
@@ -427,7 +422,6 @@ mod tests {
         Arbiter { page, rules, clock }
     }
 
-    /// A message of that many chunks.
     #[derive(Debug, Clone, Copy)]
     struct Message {
         urgency: Urgency,
@@ -437,9 +431,9 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message comes at a seat; ignored while that one has another.
+        /// A message comes at a seat: seat, priority, shares per chunk, chunks. Ignored while the
+        /// seat has another message.
         Comes(usize, u8, usize, usize),
-        /// The oldest chunk is acknowledged.
         Acknowledged,
     }
 
@@ -453,8 +447,8 @@ mod tests {
         ]
     }
 
-    /// The whole decision, over all at once: the most urgent goes if the window has room, and else
-    /// nobody.
+    /// Decides for all seats at once: the most urgent one goes if the window has room, and
+    /// otherwise none.
     fn reference(waiting: &mut [Option<Message>; 8], free: &mut usize) -> Vec<(usize, usize)> {
         let mut went = Vec::new();
         loop {
@@ -470,7 +464,7 @@ mod tests {
         }
     }
 
-    /// The same by the seats, which ask one by one, from `start` on, until nobody goes.
+    /// Lets the seats ask one by one from `start` on, until none of them goes.
     fn asked(
         page: &Page,
         waiting: &mut [Option<Message>; 8],
@@ -504,8 +498,6 @@ mod tests {
     }
 
     proptest! {
-        /// Chunks go in the order that a scheduler decides which sees everything, and within the
-        /// window.
         #[test]
         fn the_order_is_the_references(steps in prop::collection::vec((step(), 0..8_usize), 1..60)) {
             let page = page();
@@ -534,7 +526,6 @@ mod tests {
             }
         }
 
-        /// Whatever stands in the page, nobody waits longer than a lease and a patience.
         #[test]
         fn nobody_waits_for_what_is_not_so(
             wants in prop::collection::vec((0..SEATS, any::<u64>(), any::<u32>()), 0..70),
@@ -563,12 +554,11 @@ mod tests {
         }
     }
 
-    /// Whoever asks at the same time, from whatever thread: what is granted fits into the window,
-    /// nobody is left asleep, and in the end all of it is free again.
     #[test]
     fn threads_keep_within_the_window() {
         let (page, used) = (page(), AtomicUsize::new(0));
-        // No lease ends here, and nobody is passed over: who sleeps too long is never woken.
+        // No lease ends here, and nobody is passed over: a thread that misses its wake-up would
+        // sleep for good.
         let (lease_ns, patience_ns) = (INSTANT / 4, INSTANT / 4);
         let rules = Rules {
             lease_ns,
@@ -611,7 +601,7 @@ mod tests {
     #[test]
     fn who_comes_while_shares_are_taken_goes_first() {
         let page: &'static Page = Box::leak(page());
-        // Nonsense, for which the clock is read once more.
+        // An impossible word, which makes the arbiter read the clock once more.
         page.shares[0].store(NOW + 10 * RULES.lease_ns, SeqCst);
         COMES.set(Some((page, 5, Urgency::new(9, NOW))));
         let mut patience = Patience::default();
@@ -622,8 +612,7 @@ mod tests {
         assert_eq!(page.granted.load(SeqCst), 0);
     }
 
-    /// A thread that was kept from the processor after it read the clock takes nothing from those
-    /// who came meanwhile.
+    /// The thread lost the processor after it had read the clock.
     #[test]
     fn what_was_lent_meanwhile_is_not_free() {
         let page = page();
@@ -639,7 +628,6 @@ mod tests {
         assert_eq!(arbiter(&page).give_back(0, &lent), 0);
     }
 
-    /// Its chunk counts as gone after the lease, and what it gives back then is nobody's loss.
     #[test]
     fn a_lease_ends() {
         let page = page();
@@ -661,8 +649,6 @@ mod tests {
         assert_eq!(arbiter(&page).give_back(1, &second), 0);
     }
 
-    /// What was pushed first goes first, although the thread of another comes earlier: before the
-    /// first chunk, while it is written, between two chunks. What is more urgent waits for none of it.
     #[test]
     fn a_message_has_its_place_until_its_last_chunk_is_posted() {
         let page = page();
@@ -683,8 +669,7 @@ mod tests {
         assert!(!goes(0, Urgency::new(1, NOW + 2)));
     }
 
-    /// The most urgent one that does not take what is free is passed over, and is the first again
-    /// when it comes back.
+    /// The transfer that was passed over is first again when it comes back.
     #[test]
     fn who_does_not_go_is_passed_over() {
         let page = page();

@@ -1,75 +1,71 @@
-//! The rate that a port has in fact: what peers acknowledge while transfers wait for the port.
+//! Measures a port's real rate: what peers acknowledge while transfers wait for the port.
 //!
-//! The rate in force is between a sixteenth of the given one and the given one. The window in force
-//! is its share of the given window, so that it takes as long on the wire as was promised, on a link
-//! that is slower than was said too. A rate counts only if two intervals in a row show it, and it is
-//! an eighth away from the one in force.
+//! The rate in force lies between a sixteenth of the given rate and the given rate. The window
+//! shrinks with the rate, so that it takes the promised time on a slower link too. A measured rate
+//! counts only if two intervals in a row show it, and if it differs from the rate in force by an
+//! eighth.
 //!
-//! A window can also come back slowly because the way there and back is long: less in the window
-//! would not come back sooner. So the rate in force goes down only if the window takes twice as long
-//! as the shortest way there and back that the kernel has seen.
+//! A window can also come back slowly because the round trip is long: a smaller window would not
+//! come back sooner. So the rate in force goes down only if the window takes twice as long as the
+//! shortest round trip that the kernel has seen.
 //!
-//! Real-time: some atomics for each acknowledgement, one system call in an interval. No lock: the
+//! Real-time: some atomics for each acknowledgement, and one system call per interval. No lock: the
 //! processes of the port count together, and one of them ends an interval.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// An interval takes at least this long.
+/// The shortest length of an interval.
 const INTERVAL_NS: u64 = 50_000_000;
-/// And as many windows.
+/// The fewest windows in an interval.
 const WINDOWS: u64 = 8;
-/// The least part of the given rate.
+/// The smallest measured rate is the given rate divided by this.
 const LEAST_PART: u64 = 16;
 
-/// What the port's processes count. Untrusted.
+/// The counts of all processes of the port. Untrusted.
 #[repr(C)]
 #[derive(Default)]
 pub struct Meter {
-    /// Bytes that were acknowledged.
     bytes: AtomicU64,
-    /// When the interval began, ns; 0 if there is none.
+    /// When the interval began, ns; 0 without an interval.
     begun_ns: AtomicU64,
-    /// Bytes at its beginning.
     begun_bytes: AtomicU64,
-    /// Bytes that were acknowledged while a transfer waited; and at the interval's beginning.
+    /// The bytes that were acknowledged while a transfer waited: in all, and when the interval
+    /// began.
     waited: AtomicU64,
     begun_waited: AtomicU64,
-    /// What the interval before has shown, bit/s; 0 if nothing.
+    /// The rate that the interval before has shown, bit/s; 0 if none.
     before: AtomicU64,
-    /// The rate in force, bit/s; 0 as it was given.
+    /// The rate in force, bit/s; 0 means the given rate.
     rate: AtomicU64,
 }
 
-/// How the port was when bytes were acknowledged.
+/// The port's load when bytes were acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// A transfer waited for room in the window.
     Waited,
-    /// Nobody waited just then, but more was on its way.
+    /// No transfer waited, but more bytes were on their way.
     Busy,
-    /// Nothing more was on its way.
+    /// No more bytes were on their way.
     Idle,
 }
 
-/// What an interval has shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub bits_per_second: u64,
     /// How long the window in force takes at that rate, ns.
     pub window_ns: u64,
-    /// The shortest way there and back, ns.
+    /// The shortest round trip, ns.
     pub way_ns: u64,
 }
 
 impl Sample {
-    /// Bit/s of so many bytes in that time.
     pub fn rate(bytes: u64, took_ns: u64) -> u64 {
         let rate = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(took_ns.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 }
 
-/// The rate that this sample asks for: up or down, if it asks for another one.
+/// Returns the sample's rate if it calls for a change of the rate in force.
 fn asks(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.way_ns;
@@ -78,13 +74,12 @@ fn asks(in_force: u64, sample: &Sample) -> Option<u64> {
     (up || down).then_some(rate)
 }
 
-/// The least rate that is measured, of a port that was given this one.
+/// Returns the smallest rate that is measured on a port with this given rate.
 pub fn least(given: u64) -> u64 {
     (given / LEAST_PART).max(1)
 }
 
 impl Meter {
-    /// The rate in force, of a port that was given this one.
     pub fn rate(&self, given: u64) -> u64 {
         match self.rate.load(Relaxed) {
             0 => given,
@@ -92,14 +87,15 @@ impl Meter {
         }
     }
 
-    /// The rate that was measured last; `None` before two intervals have shown another than given.
+    /// Returns the measured rate; `None` until two intervals have shown a rate other than the given
+    /// one.
     pub fn measured(&self, given: u64) -> Option<u64> {
         (self.rate.load(Relaxed) != 0).then(|| self.rate(given))
     }
 
-    /// So many bytes were acknowledged. An interval has ended if it returns its bytes and its length
-    /// in ns: the caller gives [`Meter::judge`] the sample. Intervals in which the port was idle, or
-    /// nobody waited for a quarter of the bytes, show nothing.
+    /// Counts acknowledged bytes. When an interval has ended, returns its bytes and its length in
+    /// ns: give these to [`Meter::judge`] as a sample. An interval counts only if the port was
+    /// never idle, and if transfers waited during three quarters of the bytes.
     pub fn acknowledged(
         &self,
         more: u64,
@@ -121,7 +117,7 @@ impl Meter {
         if begun_ns != 0 && !is_over {
             return None;
         }
-        // One of those who see the end begins the next.
+        // Of the threads that see the end of an interval, one begins the next.
         let begins = self
             .begun_ns
             .compare_exchange(begun_ns, now_ns.max(1), Relaxed, Relaxed);
@@ -132,14 +128,14 @@ impl Meter {
         (is_over && is_full).then_some((sent, took_ns))
     }
 
-    /// Judges what an interval has shown, of a port that was given this rate.
+    /// Changes the rate in force if this sample and the one before call for it.
     pub fn judge(&self, given: u64, sample: &Sample) {
         let in_force = self.rate(given);
         let before = self.before.swap(sample.bits_per_second.max(1), Relaxed);
         let Some(rate) = asks(in_force, sample).filter(|_| before != 0) else {
             return;
         };
-        // The one of the two that changes less.
+        // Of the two samples, the one that changes the rate less.
         let next = if rate > in_force {
             rate.min(before).max(in_force)
         } else {
@@ -157,10 +153,9 @@ mod tests {
     use super::*;
 
     const GIVEN: u64 = 1_000_000_000;
-    /// The window of the given rate: 1 ms.
     const WINDOW: u64 = GIVEN / 8 / 1000;
 
-    /// A link with this rate and way, on which transfers always wait: rates in force, by interval.
+    /// Simulates a link on which transfers always wait. Returns the rates in force, by interval.
     fn on_a_link(meter: &Meter, rate: u64, way_ns: u64, intervals: usize) -> Vec<u64> {
         let mut now_ns = 1 + meter.begun_ns.load(Relaxed);
         let mut rates = Vec::new();
@@ -169,7 +164,8 @@ mod tests {
             let window = WINDOW * in_force / GIVEN;
             let half = window / 2;
             let wire_ns = |bytes: u64| bytes * 8 * 1_000_000_000 / rate;
-            // A half comes back each half of the way with a half on the wire, or as the wire is free.
+            // Half a window comes back after half of a round trip with its own time on the wire, or
+            // when the wire is free.
             now_ns += wire_ns(half).max((way_ns + wire_ns(half)) / 2);
             let over = meter.acknowledged(half, Load::Waited, window, now_ns);
             if let Some((bytes, took_ns)) = over {
@@ -199,7 +195,7 @@ mod tests {
             assert_eq!(rates[0], GIVEN, "one interval shows nothing");
             assert!(rates[4..].iter().all(|r| is_near(*r, truth)), "{rates:?}");
             assert!(rates[5..].iter().all(|r| *r == rates[4]), "{rates:?}");
-            // A link that is as fast as given again.
+            // The link is as fast as given again.
             let rates = on_a_link(&meter, GIVEN, 100_000, 30);
             assert!(is_near(rates[29], GIVEN), "{rates:?}");
         }

@@ -1,10 +1,11 @@
-//! The egress of one network interface: who sends the next chunk (thesis, 5.4.2 and 5.4.3).
+//! The egress of one network interface: decides which connection sends the next chunk (thesis,
+//! 5.4.2 and 5.4.3).
 //!
 //! ```
 //! use onbeat_link::port::{Port, Settings};
 //! use onbeat_link::{Key, Tcp};
 //!
-//! // 1 Gbit/s: chunks such that nothing urgent waits more than 1 ms for what is less urgent.
+//! // 1 Gbit/s: urgent messages wait at most 1 ms for less urgent ones.
 //! let port = Port::alone(Settings::of_rate(1_000_000_000))?;
 //! let key = Key::from_bytes([7; 32]);
 //! let brakes = Tcp::connect("10.0.0.2:7400".parse()?, key.clone()).on_port(&port, 200);
@@ -16,37 +17,37 @@
 //! **Fixed-point preemption.** All messages and values are cut into chunks. Over all connections of
 //! the port, the bytes that are posted and not acknowledged stay within a window. Between chunks
 //! the most urgent transfer goes first: by static priority, and among equals the message that came
-//! first. A message has its place from its push until its last chunk is written: so what is pushed
-//! first leaves first, over all links of one priority, and what is more urgent holds back the rest
-//! before its thread wakes up. Written is what TCP has: it may keep a part back until the peer
-//! acknowledges (its congestion window), and the next link's chunk can overtake that part.
-//! *Acknowledged* is what the peer's kernel has, or over RDMA its device: so it has left this machine,
-//! whatever queues it has.
+//! first. A message has its place from its push until its last chunk is written. So among all links
+//! of one priority, messages leave in the order of their pushes. A more urgent message holds back
+//! the others before its thread wakes up. *Written* means handed to TCP. TCP may keep a part back
+//! until the peer acknowledges (its congestion window), and the next link's chunk can overtake that
+//! part. *Acknowledged* means received by the peer's kernel, or over RDMA by its device: the bytes
+//! have left this machine, whatever queues it has.
 //!
-//! **Not in the window:** counts (40 bytes each) and questions for values; handshakes; what a
+//! **Not in the window:** counts (40 bytes each) and requests for values; handshakes; bytes that a
 //! connection sends again.
 //!
 //! **Over processes.** [`Port::shared`] arbitrates all processes of this user that open the port by
-//! the same name, in memory that is found as channels are ([`crate::channel`]): it has no file, and
-//! is gone with the last process. Nobody has a lock. A process that dies, is stopped or stalls
-//! keeps the others for [`Settings::stall_ns`] at most: its chunks count as gone when their lease
-//! ends, and its wants are passed over. What it wrote just before it was stopped, and after it goes
-//! on, can come on top of the window: a chunk for each of its connections.
+//! the same name. Its memory is found as channels are ([`crate::channel`]): it has no file, and
+//! goes with the last process. No process holds a lock. A process that dies, is stopped or stalls
+//! keeps the others waiting for [`Settings::stall_ns`] at most. Its chunks count as gone when their
+//! lease ends, and its wants are passed over. Bytes that it wrote just before it was stopped, and
+//! after it goes on, can come on top of the window: a chunk for each of its connections.
 //!
-//! **Real time.** A chunk's way through the port allocates nothing and takes no lock but its own
-//! transfer's, for some dozen instructions and two system calls that do not wait.
+//! **Real time.** A chunk's way through the port allocates nothing and takes only its own
+//! transfer's lock, for some dozen instructions and two system calls that do not wait.
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
 //! | `sys` | the kernel's calls |
-//! | `meter` | the rate that it has in fact |
-//! | `page` | what transfers share |
-//! | `arbiter` | who goes |
+//! | `meter` | the port's measured rate |
+//! | `page` | the memory that transfers share |
+//! | `arbiter` | the choice of the next transfer |
 //! | `settings` | rate, chunk, window, limits |
 //! | `transfer` | the sending side of a connection |
-//! | `watch` | hearing of acknowledgements that no writer waits for |
+//! | `watch` | the thread that hears of acknowledgements |
 //! | `stats` | counts |
 
 mod arbiter;
@@ -74,32 +75,32 @@ pub use settings::{Settings, SettingsError};
 pub use stats::{PortStats, Sent, TransferStats};
 pub(crate) use transfer::{Go, Turn};
 
-/// Why there is no port, or no place on it.
+/// The reasons why a port, or a place on a port, is not available.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// There can be none with these settings.
+    /// The settings are impossible.
     #[error("port: {0}")]
     Settings(#[from] SettingsError),
-    /// Its memory cannot be made or found.
+    /// The port's memory cannot be made or found.
     #[error("port: {0}")]
     Memory(#[from] LinkError),
-    /// Other processes have it with other settings.
+    /// Other processes use the port with other settings.
     #[error("port '{name}' has {theirs}; this process wants {ours}: give all the same")]
     Differs {
-        /// Name of the port.
+        /// The port's name.
         name: String,
-        /// Settings that were given.
+        /// The settings that this process gave.
         ours: Box<Settings>,
-        /// Settings that it has.
+        /// The settings that the port has.
         theirs: Box<Settings>,
     },
-    /// Nobody has it.
+    /// No process has a port of this name.
     #[error("there is no port '{name}' of this user: is a process that uses it running?")]
     NotThere {
-        /// Name of the port.
+        /// The port's name.
         name: String,
     },
-    /// It has as many transfers as it can.
+    /// The port has as many transfers as it can hold.
     #[error(
         "the port has {} transfers already: more are not possible",
         page::SEATS
@@ -108,7 +109,7 @@ pub enum PortError {
     /// The kernel has refused a call.
     #[error("port: cannot {what}: {source}")]
     System {
-        /// What the call was for.
+        /// The purpose of the call.
         what: &'static str,
         /// The kernel's error.
         source: std::io::Error,
@@ -129,16 +130,16 @@ impl std::fmt::Debug for Port {
     }
 }
 
-/// The name of a port's memory among those of channels.
+/// Returns the name of a port's memory, beside the names of channels.
 fn memory_name(name: &str) -> String {
     format!(".port/{name}")
 }
 
 impl Port {
-    /// A port for the connections of this process alone.
+    /// Makes a port for the connections of this process only.
     ///
     /// # Errors
-    /// The settings are impossible, or there is no memory or thread.
+    /// The settings are impossible, or the kernel gives no memory or thread.
     pub fn alone(settings: Settings) -> Result<Port, PortError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let settings = settings.check()?;
@@ -147,12 +148,12 @@ impl Port {
         Port::of(Mapped::alone(&name, settings.terms())?, settings)
     }
 
-    /// The port of that name, which all processes of this user share that open it: name it by its
+    /// Opens the port of that name, which all processes of this user share: name it by its network
     /// interface. Waits up to 5 s for another process that is making it. Not real-time safe:
     /// searches all processes of the machine.
     ///
     /// # Errors
-    /// As [`Port::alone`], or others have it with other settings.
+    /// Those of [`Port::alone`]; other processes use the port with other settings.
     pub fn shared(name: &str, settings: Settings) -> Result<Port, PortError> {
         let settings = settings.check()?;
         let (mapped, terms) = Mapped::shared(&memory_name(name), settings.terms())?;
@@ -177,20 +178,21 @@ impl Port {
         })
     }
 
-    /// What it was made for.
+    /// Returns the settings with which the port was made.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// What its transfers have done, of all processes. Not real-time safe.
+    /// Reads the counts of all transfers, over all processes. Not real-time safe.
     pub fn stats(&self) -> PortStats {
         stats::of(&self.mapped, self.settings)
     }
 
-    /// What the transfers of the port of that name have done, for a tool beside it.
+    /// Reads the counts of all transfers of the port of that name. A monitoring tool needs no place
+    /// on the port.
     ///
     /// # Errors
-    /// There is no such port.
+    /// No process has a port of this name.
     pub fn look(name: &str) -> Result<PortStats, PortError> {
         let found = Mapped::find(&memory_name(name))?;
         let not_there = || PortError::NotThere { name: name.into() };
@@ -198,7 +200,7 @@ impl Port {
         Ok(stats::of(&mapped, Settings::of_terms(terms).check()?))
     }
 
-    /// A transfer of its own.
+    /// Takes a seat on the port for a new transfer.
     pub(crate) fn seat(&self, priority: u8, label: &str) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
         let mapped = Arc::clone(&self.mapped);
@@ -218,7 +220,7 @@ impl Port {
 pub(crate) struct Seated {
     transfer: Arc<Transfer>,
     watched: Arc<Watched>,
-    /// Its thread lives as long as there are connections.
+    /// Keeps the port's thread alive.
     _port: Port,
 }
 
@@ -231,25 +233,24 @@ impl std::ops::Deref for Seated {
 }
 
 impl Seated {
-    /// From now on it sends through this connection.
+    /// Sends through this connection from now on.
     pub(crate) fn begin(&self, stream: &TcpStream) -> std::io::Result<()> {
         self.watched.begin(&self.transfer, stream)
     }
 
-    /// The connection has ended.
     pub(crate) fn end(&self) {
         self.watched.end(&self.transfer);
     }
 
-    /// The posting thread waits for something else than what the peer acknowledges: the port's thread
-    /// hears that.
+    /// Lets the port's thread hear of acknowledgements, since the posting thread waits for
+    /// something else.
     pub(crate) fn hand_over(&self) {
         if self.transfer.hand_over() {
             self.watched.hear(&self.transfer);
         }
     }
 
-    /// Waits for the bell, until that instant (ns) at most.
+    /// Sleeps until the bell rings, but not longer than until `until_ns`.
     pub(crate) fn sleep(&self, bell: u32, until_ns: u64) {
         self.hand_over();
         self.transfer.sleep(bell, until_ns);
@@ -262,16 +263,16 @@ impl Drop for Seated {
     }
 }
 
-/// The receiver's kernel acknowledges at once: the sender's window may wait for it.
+/// Makes the receiver's kernel acknowledge at once, because the sender's window may wait for it.
 pub(crate) fn acknowledge_now(stream: &TcpStream) {
     sys::acknowledge_now(stream.as_fd());
 }
 
-/// A connection as its writer sees it: counted, if it is on a port.
+/// A connection that counts the written bytes if it is on a port.
 pub(crate) struct Counted<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) transfer: Option<&'a Seated>,
-    /// What is written is a chunk, of whose acknowledgement the port is to hear.
+    /// The written bytes are a chunk, and the port hears when the peer has acknowledged it.
     pub(crate) marked: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What the transfers of a port share between processes: atomic words only, none of them trusted.
+//! The memory that the transfers of a port share between processes: atomic words only, none of them
+//! trusted.
 
 use super::meter::Meter;
 use crate::error::LinkError;
@@ -8,28 +9,26 @@ use onbeat_flow::region::Region;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Transfers that a port can have at once, over all processes. Each has a bit of a word.
+/// The most transfers on a port at once, over all processes. Each has a bit of a word.
 pub const SEATS: usize = 64;
-/// Shares of the window, at most.
+/// The most shares of a window.
 pub const SHARES: usize = 256;
-/// Words of a seat's label.
 const LABEL_WORDS: usize = 6;
-/// Begins every page: its format, with its version in the last byte.
+/// The first word of every page: its format, with the version in the last byte.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x04");
-/// Words of the terms.
 pub const TERMS: usize = 6;
 
-/// A transfer's place. Its own process writes all of it, but `want` (which others withdraw when it
-/// stalls), `bell` and how often it was passed over.
+/// A transfer's place. Its own process writes all of it, except `want` (which others withdraw when
+/// it stalls), `bell`, and the count `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
-    /// How urgent what it waits with is; larger is more urgent, 0 is nothing.
+    /// The urgency of the waiting chunk; larger is more urgent, 0 if none waits.
     pub want: AtomicU64,
-    /// Shares that it needs for that.
+    /// The shares that the waiting chunk needs.
     pub need: AtomicU32,
-    /// Changes when its thread is to look again.
+    /// Changes when the seat's thread has to ask again.
     pub bell: AtomicU32,
-    /// Its thread sleeps, or is about to.
+    /// Not 0 while the seat's thread sleeps or is about to sleep.
     pub asleep: AtomicU32,
     pub priority: AtomicU32,
     pub pid: AtomicU32,
@@ -38,11 +37,10 @@ pub struct Seat {
     pub counts: Counts,
 }
 
-/// What a transfer has done, for whoever looks.
+/// The counts of a transfer, which monitoring tools read.
 #[repr(C)]
 #[derive(Default)]
 pub struct Counts {
-    /// Chunks that it was let go with.
     pub granted: AtomicU64,
     pub bytes: AtomicU64,
     pub chunks: AtomicU64,
@@ -56,21 +54,20 @@ pub struct Counts {
     pub credit_wait_ns: AtomicU64,
 }
 
-/// The whole.
+/// The shared memory of a port.
 #[repr(C)]
 pub struct Page {
     magic: AtomicU64,
     terms: [AtomicU64; TERMS],
-    /// Chunks that were granted, of all transfers.
+    /// The chunks that were granted to all transfers.
     pub granted: AtomicU64,
     pub meter: Meter,
     pub seats: [Seat; SEATS],
-    /// Shares of the window: 0 if free, or who has it and until when.
+    /// The shares of the window: 0 if free, or the holder's seat and the end of the lease.
     pub shares: [AtomicU64; SHARES],
 }
 
 impl Counts {
-    /// All back to 0, for the seat's next transfer.
     fn clear(&self) {
         let all = [
             &self.granted,
@@ -88,14 +85,14 @@ impl Counts {
         all.iter().for_each(|c| c.store(0, Ordering::Relaxed));
     }
 
-    /// Adds to a count: only the seat's owner does.
+    /// Adds to a count. Only the seat's owner may call it.
     pub fn add(count: &AtomicU64, more: u64) {
         count.fetch_add(more, Ordering::Relaxed);
     }
 }
 
 impl Seat {
-    /// Takes the seat for a transfer.
+    /// Prepares the seat for a new transfer.
     fn begin(&self, priority: u8, label: &str) {
         self.want.store(0, Ordering::SeqCst);
         self.asleep.store(0, Ordering::SeqCst);
@@ -112,7 +109,7 @@ impl Seat {
         self.label_bytes.store(length as u32, Ordering::Relaxed);
     }
 
-    /// The label, whatever stands there: control characters are escaped.
+    /// Returns the label with control characters escaped, since its bytes are untrusted.
     pub fn label(&self) -> String {
         let words = self.label.iter().map(|w| w.load(Ordering::Relaxed));
         let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -122,16 +119,13 @@ impl Seat {
     }
 }
 
-/// The page in memory of its own, and the right to seats.
+/// A page in mapped memory, and the right to take seats.
 pub struct Mapped {
     memory: SharedMemory,
 }
 
 impl Mapped {
-    /// A page that no other process looks for.
-    ///
-    /// # Errors
-    /// There is no memory.
+    /// Makes a page that no other process looks for.
     pub fn alone(name: &str, terms: [u64; TERMS]) -> Result<Mapped, LinkError> {
         let memory = SharedMemory::create(name, size_of::<Page>())?;
         let mapped = Mapped { memory };
@@ -139,10 +133,10 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// The page of that name; `None` if there is none, or it is no page of a port.
+    /// Finds the page of that name; `None` if it does not exist or is not a port's page.
     ///
     /// # Errors
-    /// It cannot be looked for, or mapped.
+    /// The page cannot be searched for or mapped.
     pub fn find(name: &str) -> Result<Option<(Mapped, [u64; TERMS])>, LinkError> {
         let Some(found) = name::find(name)? else {
             return Ok(None);
@@ -159,11 +153,11 @@ impl Mapped {
         Ok(is_page.then_some((mapped, terms)))
     }
 
-    /// The page of that name, made with these terms if there is none yet; with the terms that it
+    /// Finds the page of that name, or makes it with these terms. Returns it with the terms that it
     /// has.
     ///
     /// # Errors
-    /// As [`Mapped::find`], or another process is making it and does not finish.
+    /// Those of [`Mapped::find`]; another process is making the page and does not finish.
     pub fn shared(name: &str, terms: [u64; TERMS]) -> Result<(Mapped, [u64; TERMS]), LinkError> {
         let creation = name::Creation::begin(name)?;
         if let Some(found) = Mapped::find(name)? {
@@ -181,25 +175,24 @@ impl Mapped {
     }
 
     pub fn page(&self) -> &Page {
-        // SAFETY: page-aligned memory of at least this size, which lives as long as `self` and
-        // cannot shrink; every bit pattern is a `Page`, and all of it is atomic.
+        // SAFETY: the memory is page-aligned, has at least this size, lives as long as `self` and
+        // cannot shrink. Every bit pattern is a `Page`, and all of it is atomic.
         unsafe { self.memory.base().cast::<Page>().as_ref() }
     }
 
-    /// Takes a free seat; `None` if there is none.
+    /// Takes a free seat; `None` if all are taken.
     pub fn sit(&self, priority: u8, label: &str) -> Option<usize> {
         let seat = (0..SEATS).find(|&seat| self.memory.claim(seat))?;
         self.page().seats[seat].begin(priority, label);
         Some(seat)
     }
 
-    /// Gives a seat up.
     pub fn leave(&self, seat: usize) {
         self.page().seats[seat].want.store(0, Ordering::SeqCst);
         self.memory.release(seat);
     }
 
-    /// Whether a living process has this seat.
+    /// Reports whether a living process has this seat.
     pub fn is_taken(&self, seat: usize) -> bool {
         self.memory.is_claimed(seat)
     }

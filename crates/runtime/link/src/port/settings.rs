@@ -1,4 +1,4 @@
-//! What a port is made for: its rate, and what follows from it.
+//! The settings of a port: its rate, and the chunk and window that follow from it.
 
 use super::arbiter::Rules;
 use super::page::{SHARES, TERMS};
@@ -6,17 +6,17 @@ use crate::{bound, wire};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Shares of the window that a full chunk takes. A smaller one takes fewer.
+/// The shares of the window that a full chunk takes. A smaller chunk takes fewer.
 const CHUNK_SHARES: u64 = 16;
-/// Packets of the network are at least as large: with smaller ones, heads take more.
+/// The smallest size of the network's packets: smaller ones would need more heads.
 const MTU: usize = 1500;
-/// Chunks are between these.
 const LEAST_CHUNK: u64 = 1 << 10;
 const MOST_CHUNK: u64 = 1 << 20;
 const MOST_RATE: u64 = 10_000_000_000_000;
 const MOST_NS: u64 = 10_000_000_000;
 
-/// A port's rate, chunks, window and limits. All processes that share a port give the same.
+/// The rate, chunk size, window and limits of a port. All processes that share a port give the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     bits_per_second: u64,
@@ -27,16 +27,15 @@ pub struct Settings {
     is_measured: bool,
 }
 
-/// What is in force at a rate.
+/// The chunk and window in force at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InForce {
-    /// Bytes of a chunk's content.
+    /// The bytes of a chunk's content.
     pub(super) chunk: usize,
-    /// Shares of the window.
     pub(super) shares: usize,
 }
 
-/// Why there can be no port with these settings.
+/// The reasons why a port cannot have these settings.
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// A number is out of its range.
@@ -44,14 +43,14 @@ pub enum SettingsError {
     Number {
         /// The number's name.
         what: &'static str,
-        /// Its value.
+        /// The number's value.
         value: u64,
-        /// The smallest that is possible.
+        /// The smallest possible value.
         least: u64,
-        /// The largest that is possible.
+        /// The largest possible value.
         most: u64,
     },
-    /// The interface does not tell its rate.
+    /// The interface does not report its rate.
     #[error("interface '{}' does not tell its rate: give it (Settings::of_rate)", name.escape_debug())]
     NoRate {
         /// The interface's name; untrusted.
@@ -59,25 +58,25 @@ pub enum SettingsError {
     },
 }
 
-/// How long that many bytes take, ns, rounded up.
+/// Returns how long `bytes` take on the wire, ns, rounded up.
 pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(bits_per_second.max(1).into());
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Bytes on the wire of a chunk with that many bytes of content, at most: sealed, and with the
-/// heads of all layers.
+/// Returns the most bytes on the wire of a chunk with that content: encrypted, and with the heads
+/// of all layers.
 fn on_wire(chunk: u64) -> u64 {
-    // Settings are not checked yet when they are changed: none that is allowed is as large.
+    // Settings change before they are checked. No allowed chunk is as large as this.
     let content = chunk.min(1 << 40) as usize;
     chunk.saturating_add(wire::overhead_bytes(content, MTU, true) as u64)
 }
 
 impl Settings {
-    /// A port whose wire has this rate, or less: chunks so large that what is more urgent waits 1 ms at most
-    /// for what is less, a window of two chunks, 20 ms of slack and of patience. The rate is measured
-    /// while transfers wait for the port. Chunks and the window shrink with it, to a sixteenth at
-    /// most, so that on a slower wire the 1 ms holds too.
+    /// Makes the settings for a wire of this rate, or less. The chunk size lets an urgent message
+    /// wait at most 1 ms for less urgent ones. The window is two chunks; slack and patience are 20
+    /// ms each. The port measures its rate while transfers wait for it. Chunks and window shrink
+    /// with the measured rate, to a sixteenth at most, so that the 1 ms holds on a slower wire too.
     pub fn of_rate(bits_per_second: u64) -> Settings {
         let settings = Settings {
             bits_per_second,
@@ -90,11 +89,11 @@ impl Settings {
         settings.blocking(Duration::from_millis(1))
     }
 
-    /// A port with the rate that a network interface tells (its link's, whatever the path beyond it
-    /// has).
+    /// Makes the settings for the rate that a network interface reports. This is the rate of its
+    /// own wire; the path beyond it may be slower.
     ///
     /// # Errors
-    /// There is no such interface, or it tells none: it is down, or not a wire.
+    /// The interface does not exist or reports no rate: it is down, or is not a wire.
     pub fn of_interface(name: &str) -> Result<Settings, SettingsError> {
         let is_name = !name.is_empty() && name.len() < 16 && !name.contains('/') && name != "..";
         let read = || std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok();
@@ -106,8 +105,8 @@ impl Settings {
         }
     }
 
-    /// How long what is less urgent may delay what is more: the window's chunks are as large as
-    /// that allows, but between 1 KiB and 1 MiB. Call it after [`Settings::window_chunks`].
+    /// Sets how long less urgent messages may delay a more urgent one. Chooses the largest chunk
+    /// that allows it, between 1 KiB and 1 MiB. Call it after [`Settings::window_chunks`].
     pub fn blocking(mut self, most: Duration) -> Settings {
         let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let fits = |chunk: &u64| {
@@ -119,83 +118,83 @@ impl Settings {
         self
     }
 
-    /// Bytes of a chunk's content, whatever the rate is measured to be.
+    /// Sets the bytes of a chunk's content, independent of the measured rate.
     pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
         self.chunk_bytes = bytes as u64;
         self.is_measured = false;
         self
     }
 
-    /// Whether chunks and window follow the rate that is measured. They do, unless
-    /// [`Settings::chunk_bytes`] says how large they are.
+    /// Sets whether chunks and window follow the measured rate. They do by default, unless
+    /// [`Settings::chunk_bytes`] sets their size.
     pub fn follow_measured_rate(mut self, follow: bool) -> Settings {
         self.is_measured = follow;
         self
     }
 
-    /// Chunks that may be posted and not acknowledged, over all connections: 1 to 16; 2 by default,
-    /// so that the wire does not wait for the next one.
+    /// Sets how many chunks may be posted and not acknowledged, over all connections: 1 to 16. The
+    /// default is 2, so that the wire does not wait for the next chunk.
     pub fn window_chunks(mut self, chunks: usize) -> Settings {
         self.window_chunks = chunks as u64;
         self
     }
 
-    /// How much longer than twice the window's time on the wire a chunk counts as posted, if nobody
-    /// acknowledges it: more than the way there and back.
+    /// Sets the slack of the lease. A chunk that nobody acknowledges counts as posted for twice the
+    /// window's time on the wire plus this slack. Choose more than the round trip.
     pub fn slack(mut self, time: Duration) -> Settings {
         self.slack_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
-    /// How long others wait for the most urgent transfer when it could go and does not: its process
-    /// is stopped, dead, or kept from the processor.
+    /// Sets how long other transfers wait for the most urgent one when it could go and does not:
+    /// its process is stopped, dead, or kept from the processor.
     pub fn patience(mut self, time: Duration) -> Settings {
         self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
-    /// The rate.
+    /// Returns the given rate, bit/s.
     pub fn bits_per_second(&self) -> u64 {
         self.bits_per_second
     }
 
-    /// Bytes of a chunk's content. Both ends of a connection need the same
+    /// Returns the bytes of a chunk's content. Both ends of a connection need the same
     /// ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
     pub fn chunk(&self) -> usize {
         self.chunk_bytes as usize
     }
 
-    /// Bytes on the wire that a share of the window stands for.
+    /// Returns how many bytes on the wire a share of the window stands for.
     fn share_bytes(&self) -> u64 {
         on_wire(self.chunk_bytes).div_ceil(CHUNK_SHARES)
     }
 
-    /// Bytes on the wire that may be posted and not acknowledged, over all connections.
+    /// Returns how many bytes on the wire may be posted and not acknowledged, over all connections.
     pub fn window_bytes(&self) -> u64 {
         self.share_bytes() * CHUNK_SHARES * self.window_chunks
     }
 
-    /// For how long a chunk counts as posted if nobody acknowledges it, ns: twice the window's time
-    /// on the wire, and the slack.
+    /// Returns how long a chunk that nobody acknowledges counts as posted, ns: twice the window's
+    /// time on the wire, plus the slack.
     pub fn lease_ns(&self) -> u64 {
         let window_ns = wire_ns(self.window_bytes(), self.bits_per_second);
         (2 * window_ns).saturating_add(self.slack_ns)
     }
 
-    /// The longest time that dead, stopped or stalled transfers keep the others waiting, ns: until
-    /// their last lease ends, and until they are passed over.
+    /// Returns the longest time that dead, stopped or stalled transfers keep the others waiting,
+    /// ns: until their last lease ends and they are passed over.
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }
 
-    /// The port as the analysis of its latencies sees it, where packets have `mtu` bytes; `way_ns`
-    /// from the last byte's leaving until the message is handed out.
+    /// Builds the port's model for the latency analysis. Packets have `mtu` bytes; `way_ns` is the
+    /// time from the last byte's departure until the message is handed over.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }
 
-    /// The same on a wire that has only this rate: with the chunk and the window that are in force
-    /// once it is measured. Meanwhile those of the given rate are.
+    /// Builds the same model for a wire of this rate, with the chunk and window in force once the
+    /// rate is measured. Until then those of the given rate are in force.
     pub(super) fn model_at(
         &self,
         bits_per_second: u64,
@@ -213,19 +212,21 @@ impl Settings {
         }
     }
 
-    /// Bytes on the wire that this whole window can stand for, whatever the sizes of the chunks in it.
+    /// Returns the most bytes on the wire that the whole window can stand for, over all sizes of
+    /// the chunks in it.
     fn window_of(&self, in_force: InForce, mtu: usize, sealed: bool) -> usize {
         let window = |need: u64| {
             let most = self.most_content(need, in_force.chunk);
             let bytes = most + wire::overhead_bytes(most, mtu, sealed);
             (in_force.shares * bytes).div_ceil(need as usize)
         };
-        // Fewer shares than even an empty chunk needs are not given.
+        // No chunk gets fewer shares than an empty chunk needs.
         let needs = self.shares_of(0)..=self.shares_of(in_force.chunk as u64);
         needs.map(window).max().unwrap_or(0)
     }
 
-    /// The largest content of a chunk of at most this size that needs no more than so many shares.
+    /// Returns the largest content, up to `chunk` bytes, of a chunk that needs at most `need`
+    /// shares.
     fn most_content(&self, need: u64, chunk: usize) -> usize {
         let (mut fits, mut too_large) = (0, chunk as u64 + 1);
         while fits + 1 < too_large {
@@ -239,7 +240,8 @@ impl Settings {
         fits as usize
     }
 
-    /// These at another rate: at most its own one, and at least a sixteenth of it.
+    /// Returns the chunk and window at a measured rate, clamped between a sixteenth of the given
+    /// rate and the given rate.
     pub(super) fn at_rate(&self, bits_per_second: u64) -> InForce {
         if !self.is_measured || bits_per_second >= self.bits_per_second {
             return InForce {
@@ -258,19 +260,19 @@ impl Settings {
         }
     }
 
-    /// Bytes on the wire that so many shares stand for.
+    /// Returns how many bytes on the wire `shares` shares stand for.
     pub(super) fn bytes_of(&self, shares: usize) -> u64 {
         self.share_bytes() * shares as u64
     }
 
-    /// Bytes on the wire of so many bytes of a connection, in full chunks.
+    /// Returns the bytes on the wire of a connection's `bytes`, counted in full chunks.
     pub(super) fn carried(&self, bytes: u64) -> u64 {
         let whole = on_wire(self.chunk_bytes);
         let carried = u128::from(bytes) * u128::from(whole) / u128::from(self.chunk_bytes.max(1));
         u64::try_from(carried).unwrap_or(u64::MAX)
     }
 
-    /// Shares that a chunk with that many bytes of content needs.
+    /// Returns how many shares a chunk with that many bytes of content needs.
     pub(super) fn shares_of(&self, content: u64) -> u64 {
         on_wire(content).div_ceil(self.share_bytes()).max(1)
     }
@@ -305,7 +307,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// As they stand in the page.
+    /// Encodes the settings as words of the shared page.
     pub(super) fn terms(&self) -> [u64; TERMS] {
         [
             self.bits_per_second,
@@ -317,7 +319,7 @@ impl Settings {
         ]
     }
 
-    /// From the page; not checked yet.
+    /// Decodes settings from the shared page, without checking them.
     pub(super) fn of_terms(terms: [u64; TERMS]) -> Settings {
         let [bits_per_second, chunk_bytes, window_chunks, slack_ns, patience_ns, measured] = terms;
         Settings {

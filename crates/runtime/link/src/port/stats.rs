@@ -1,4 +1,4 @@
-//! What the transfers of a port have done, over all processes.
+//! The counts of a port's transfers, over all processes.
 
 use super::meter;
 use super::page::Mapped;
@@ -7,67 +7,68 @@ use super::settings::Settings;
 use crate::bound;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A port's transfers.
+/// A port and its transfers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStats {
-    /// What it was made for.
+    /// The settings with which the port was made.
     pub settings: Settings,
-    /// The rate that was measured, bit/s; `None` if it was never found to be another than given. At
-    /// least a sixteenth of the given one.
+    /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port never
+    /// had another rate than given.
     pub measured_bits_per_second: Option<u64>,
-    /// Bytes of a chunk's content that are in force now.
+    /// The bytes of a chunk's content at present.
     pub chunk_bytes: usize,
-    /// Chunks that it has let go, of all transfers that there ever were.
+    /// The chunks that the port has granted, to present and former transfers.
     pub granted: u64,
-    /// The transfers that there are now, by seat.
+    /// The present transfers, by seat.
     pub transfers: Vec<TransferStats>,
 }
 
-/// A transfer: the sending side of a connection. Its counts come from its own process.
+/// A transfer: the sending side of a connection. Its own process writes the counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
-    /// Its process.
+    /// The process that sends.
     pub pid: u32,
-    /// Its peer, escaped.
+    /// The name of the transfer's peer, escaped.
     pub label: String,
-    /// Larger is more urgent.
+    /// The transfer's priority; larger is more urgent.
     pub priority: u8,
-    /// It waits for the port now.
+    /// The transfer is waiting for the port.
     pub waits: bool,
-    /// What it has sent: bytes of content, chunks, complete messages.
+    /// The bytes of content, chunks and complete messages that the transfer has sent.
     pub sent: Sent,
-    /// How long its chunks have waited for the port, ns, in all.
+    /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
-    /// The longest of these, ns.
+    /// The longest time that one chunk has waited for the port, ns.
     pub longest_wait_ns: u64,
-    /// The most chunks of others that were let go while one of its own waited. Of the most urgent
-    /// transfer: one for each other transfer at most, unless it was passed over.
+    /// The most chunks of other transfers that were granted while one chunk of this transfer
+    /// waited. For the most urgent transfer this is at most one per other transfer, unless it was
+    /// passed over.
     pub most_before: u64,
-    /// How long its application has waited for credits, ns.
+    /// The time that the application has waited for credits, ns.
     pub credit_wait_ns: u64,
-    /// Chunks within a message that more urgent ones went before.
+    /// The chunks within a message that waited for more urgent chunks.
     pub preemptions: u64,
-    /// How often it could go and did not, so that others went.
+    /// The times that the transfer could go and did not, so that others went.
     pub passed_over: u64,
-    /// Shares of the window that were lent to others before its peer had acknowledged.
+    /// The shares of the window that were lent to others before the peer had acknowledged.
     pub expired: u64,
 }
 
-/// What a transfer has sent.
+/// The amount that a transfer has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// Bytes of content.
+    /// The bytes of content.
     pub bytes: u64,
-    /// Chunks.
+    /// The number of chunks.
     pub chunks: u64,
-    /// Messages and values, completely.
+    /// The number of complete messages and values.
     pub messages: u64,
 }
 
 impl PortStats {
-    /// A rate that the wire has at least, bit/s: the measured one and an eighth less, as much as
-    /// another rate must differ to count; or the given one, if none was measured. `None` if the
-    /// measured one is the least that is measured: the wire may be slower still.
+    /// Returns a rate that the wire has for certain, bit/s. This is the given rate, or the measured
+    /// rate less the eighth below which a change does not count. `None` if the measured rate is the
+    /// smallest possible one: the wire may be slower still.
     pub fn sure_bits_per_second(&self) -> Option<u64> {
         let given = self.settings.bits_per_second();
         match self.measured_bits_per_second {
@@ -77,9 +78,9 @@ impl PortStats {
         }
     }
 
-    /// The port as the analysis of its latencies sees it ([`Settings::model`]), at the rate that it is
-    /// sure to have now ([`PortStats::sure_bits_per_second`]), with the chunk and the window that are
-    /// in force. `None` if there is no such rate.
+    /// Builds the port's model for the latency analysis ([`Settings::model`]) with the present
+    /// chunk and window. Uses the certain rate ([`PortStats::sure_bits_per_second`]), and returns
+    /// `None` without one.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> Option<bound::Port> {
         let sure = self.sure_bits_per_second()?;
         let in_force = self.measured_bits_per_second;

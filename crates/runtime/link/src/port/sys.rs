@@ -1,4 +1,5 @@
-//! The kernel's calls that no library has: sleeping on a shared word, and what a peer acknowledged.
+//! System calls that no library offers: sleeping on a shared word, and hearing of a peer's
+//! acknowledgements.
 
 use nix::libc;
 use nix::poll::{ppoll, PollFd, PollFlags};
@@ -10,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// `linux/net_tstamp.h`: tell when everything of a write was acknowledged, without its content.
+/// Flags of `linux/net_tstamp.h`: report when everything of a write was acknowledged, without its
+/// content.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
 
-/// Sleeps while the word is `seen`, until `until_ns` (CLOCK_MONOTONIC) at most. Other processes may
-/// wake it.
+/// Sleeps while the word equals `seen`, but not longer than until `until_ns` (CLOCK_MONOTONIC).
+/// Other processes may wake the thread.
 pub fn wait(word: &AtomicU32, seen: u32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
@@ -35,7 +37,7 @@ pub fn wait(word: &AtomicU32, seen: u32, until_ns: u64) {
     }
 }
 
-/// Wakes whoever sleeps on the word.
+/// Wakes all threads that sleep on the word.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the word lives throughout the call.
     unsafe {
@@ -43,7 +45,7 @@ pub fn wake(word: &AtomicU32) {
     }
 }
 
-/// Bytes that were written into a TCP socket and that its peer has not acknowledged.
+/// Returns the bytes that were written into a TCP socket and that its peer has not acknowledged.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.
@@ -54,19 +56,20 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// The shortest way to the peer and back that the kernel has seen, ns; `None` if it has seen none.
+/// Returns the shortest round trip to the peer that the kernel has seen, ns, or `None`.
 pub fn shortest_way_ns(socket: BorrowedFd<'_>) -> Option<u64> {
-    /// `tcp_info` up to `tcpi_min_rtt` (us), its last word here; Linux 4.6 and newer.
+    /// The words of `tcp_info` up to `tcpi_min_rtt` (us), which is the last one here; Linux 4.6 or
+    /// later.
     const WORDS: usize = 38;
     let mut info = [0_u32; WORDS];
     let mut length = size_of_val(&info) as libc::socklen_t;
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
     let value = (&raw mut info).cast();
-    // SAFETY: writes as many bytes as `length` says, or fewer.
+    // SAFETY: the kernel writes at most `length` bytes.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value, &raw mut length) };
     let is_there = result == 0 && length as usize == size_of_val(&info);
-    // All bits set: none was seen.
+    // The kernel has seen no round trip if all bits are set.
     let us = is_there
         .then(|| info[WORDS - 1])
         .filter(|us| *us != u32::MAX)?;
@@ -79,29 +82,28 @@ pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
     let flags = REPORT;
     let value = &raw const flags;
     let length = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: reads one int.
+    // SAFETY: the kernel reads one int.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
     (result == 0).then_some(()).ok_or_else(Error::last_os_error)
 }
 
-/// The receiver's kernel acknowledges at once what it has.
+/// Makes the kernel acknowledge at once what it has received.
 pub fn acknowledge_now(socket: BorrowedFd<'_>) {
     let one: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_QUICKACK);
     let value = &raw const one;
-    // SAFETY: reads one int. Without it acknowledgements come later.
+    // SAFETY: the kernel reads one int. If the call fails, acknowledgements come later.
     unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
 }
 
-/// A control message with one word.
 #[repr(C, align(8))]
 struct Control {
     head: libc::cmsghdr,
     flags: u32,
 }
 
-/// Writes; once its last byte is acknowledged, the socket has an event.
+/// Writes into the socket, which reports an event once the last byte is acknowledged.
 pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize> {
     let head = libc::cmsghdr {
         cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u32>(),
@@ -112,7 +114,7 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
     let mut control = Control { head, flags };
     // SAFETY: all zeros are an empty message.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    // `IoSlice` is an `iovec` by its documentation; the kernel only reads them.
+    // `IoSlice` is an `iovec` by its documentation, and the kernel only reads it.
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len();
     message.msg_control = (&raw mut control).cast();
@@ -123,13 +125,14 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
     usize::try_from(sent).map_err(|_| Error::last_os_error())
 }
 
-/// Reports that one call takes.
+/// The reports that one call takes.
 const REPORTS: usize = 8;
 
-/// Takes the reports out of a socket's error queue: at most so many, so that nobody keeps it busy.
+/// Takes the reports out of a socket's error queue. Takes a limited number, so that a peer cannot
+/// keep the thread busy.
 pub fn take_reports(socket: BorrowedFd<'_>) {
     for _ in 0..128 {
-        // What they say is not looked at: all of it is one place.
+        // Nothing reads the reports, so all of them share one buffer.
         let mut control = [0_u64; 32];
         // SAFETY: all zeros are empty messages.
         let mut messages: [libc::mmsghdr; REPORTS] = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -148,27 +151,25 @@ pub fn take_reports(socket: BorrowedFd<'_>) {
     }
 }
 
-/// What a socket tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing.
     Nothing,
     /// A report, or an error.
     Report,
-    /// The connection has ended, and there is nothing more to wait for.
+    /// The connection has ended, and no further report will come.
     Ended,
 }
 
-/// Sleeps until the socket has something to tell, or `other` was written, or until `until_ns`
-/// (CLOCK_MONOTONIC).
+/// Sleeps until the socket has a report, `other` was written, or `until_ns` (CLOCK_MONOTONIC) has
+/// come.
 pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> Told {
     let mut watched = [
-        // Errors and reports are told without being asked for.
+        // The kernel reports errors and error-queue events without a request.
         PollFd::new(socket, PollFlags::empty()),
         PollFd::new(other.as_fd(), PollFlags::POLLIN),
     ];
     let left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
-    // Interrupted: the caller looks again.
+    // After an interruption the caller looks again.
     let _ = ppoll(&mut watched, Some(left.into()), None);
     let [socket, rung] = watched.map(|w| w.revents().unwrap_or(PollFlags::empty()));
     if !rung.is_empty() {

@@ -1,4 +1,5 @@
-//! The sending side of a connection on a port: what it has posted, and what is acknowledged of it.
+//! The sending side of a connection on a port: the posted chunks, and which of them the peer has
+//! acknowledged.
 
 use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
 use super::meter::Sample;
@@ -16,19 +17,19 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// A chunk is posted only while at least this part of its lease is left: its thread may have been
-/// kept from the processor since it got it.
+/// A chunk is posted only while at least this part of its lease is left, since its thread may have
+/// lost the processor after the grant.
 const LEAST_LEFT: u64 = 2;
 
-/// A chunk that may not have left yet.
+/// A chunk that may not have left this machine yet.
 struct Posted {
     lent: Lent,
     need: usize,
-    /// Bytes of the connection up to its end; none while it is being written.
+    /// The bytes of the connection up to the chunk's end; `None` while it is being written.
     end: Option<u64>,
 }
 
-/// Who hears what the peer acknowledges.
+/// The thread that hears of acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hears {
     /// The port's thread.
@@ -37,16 +38,15 @@ enum Hears {
     Poster,
 }
 
-/// The present connection.
 struct Way {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
-    /// Bytes of the connection that were acknowledged, and counted.
+    /// The acknowledged bytes of the connection that the meter has counted.
     counted: u64,
     hears: Hears,
 }
 
-/// The sending side of a connection on a port. One thread posts; others may ring.
+/// The sending side of a connection on a port. One thread posts; other threads may ring its bell.
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
@@ -54,37 +54,35 @@ pub struct Transfer {
     seat: usize,
     priority: u8,
     way: Lock<Way>,
-    /// Bytes written into the present connection.
     written: AtomicU64,
-    /// Chunks of all that had been granted once the present want was published.
+    /// The chunks that the port had granted when the present want was published.
     published: AtomicU64,
-    /// Chunks of more urgent transfers that had been granted at its own last grant.
+    /// The chunks of more urgent transfers that had been granted at this transfer's last grant.
     urgent: AtomicU64,
     /// Wakes the posting thread while it waits for its connection.
     wake: EventFd,
 }
 
-/// A chunk on its way to be posted.
+/// The state of a chunk until it is posted.
 #[derive(Default)]
 pub struct Turn {
     patience: Option<Patience>,
     since_ns: Option<u64>,
-    /// Something more urgent went between the chunk before and this one.
+    /// A more urgent chunk went between the chunk before and this one.
     preempted: bool,
-    /// What is acknowledged was just looked at.
+    /// The acknowledgements were just looked at.
     is_settled: bool,
-    /// The connection has ended.
     has_ended: bool,
 }
 
-/// Whether a chunk may go.
+/// The answer to the question whether a chunk may go.
 pub enum Go {
-    /// Write it, and call [`Transfer::wrote`].
+    /// Write the chunk, and call [`Transfer::wrote`].
     Now,
-    /// Look again when the bell rings, or at this instant (ns).
+    /// Ask again when the bell rings, or at this instant (ns).
     Later(u64),
-    /// Look again when the peer has acknowledged something, when the bell rings, or at this instant
-    /// (ns): its own connection has the window.
+    /// Ask again when the peer has acknowledged something, when the bell rings, or at this instant
+    /// (ns). The connection's own chunks fill the window.
     Full(u64),
 }
 
@@ -97,7 +95,7 @@ impl Transfer {
     ) -> std::io::Result<Transfer> {
         let way = Way {
             stream: None,
-            // Each has a share at least, so it never grows.
+            // Each chunk has at least one share, so the queue never grows.
             posted: VecDeque::with_capacity(SHARES + 1),
             counted: 0,
             hears: Hears::Port,
@@ -132,18 +130,19 @@ impl Transfer {
         self.settings.at_rate(self.mapped.page().meter.rate(given))
     }
 
-    /// The port's rate as it was given, and as it was measured, bit/s.
+    /// Returns the port's given rate and its measured rate, bit/s.
     pub fn rates(&self) -> (u64, Option<u64>) {
         let given = self.settings.bits_per_second();
         (given, self.mapped.page().meter.measured(given))
     }
 
-    /// Bytes of a chunk's content now: what was agreed, or less on a wire that is slower than given.
+    /// Returns the present bytes of a chunk's content: as agreed, or less on a wire that is slower
+    /// than given.
     pub fn chunk(&self) -> usize {
         self.in_force().chunk
     }
 
-    /// So many bytes more were acknowledged: what that says of the rate.
+    /// Measures the port's rate from newly acknowledged bytes.
     fn measure(&self, bytes: u64, stream: &TcpStream) {
         let (arbiter, settings) = (self.arbiter(), &self.settings);
         let window_bytes = settings.bytes_of(arbiter.rules.shares);
@@ -176,15 +175,14 @@ impl Transfer {
         self.way.lock()
     }
 
-    /// The seat, which names it among the port's.
     pub(super) fn seat(&self) -> usize {
         self.seat
     }
 
-    /// From now on it sends through this connection. What was posted through the one before counts
-    /// until its lease ends.
+    /// Sends through this connection from now on. Chunks of the connection before count until their
+    /// leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
-        // Without reports leases end, and the next chunk looks.
+        // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
         let mut way = self.way();
         way.posted.clear();
@@ -194,7 +192,7 @@ impl Transfer {
         self.written.store(0, Relaxed);
     }
 
-    /// The connection has ended; returns it.
+    /// Ends the present connection and returns it.
     pub(super) fn end(&self) -> Option<TcpStream> {
         self.arbiter().withdraw(self.seat);
         let mut way = self.way();
@@ -202,15 +200,15 @@ impl Transfer {
         way.stream.take()
     }
 
-    /// Shares of a chunk with that many bytes of content.
+    /// Returns how many shares a chunk with that many bytes of content needs.
     fn need(&self, bytes: usize) -> usize {
         let shares = self.settings.shares_of(bytes as u64);
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
-    /// Publishes which message is next: how many bytes its next chunk has, and since when it waits;
-    /// or that there is none. So it has its place before its thread wakes up. Real-time safe: some
-    /// stores. If it replaces a message that is more urgent, call [`Transfer::pass_on`].
+    /// Publishes the next message: the bytes of its next chunk, and since when it waits; or `None`.
+    /// So the message has its place before its thread wakes up. Real-time safe: some stores. If it
+    /// replaces a more urgent message, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.need(bytes)));
@@ -218,13 +216,13 @@ impl Transfer {
         self.published.store(granted, Relaxed);
     }
 
-    /// Lets whoever is next now look. Allocates nothing, and does not wait.
+    /// Wakes the transfer that is next now. Allocates nothing, and does not wait.
     pub fn pass_on(&self) {
         self.arbiter().wake_next(now_ns());
     }
 
-    /// Asks whether a chunk with that many bytes of content may go. It belongs to a message that
-    /// waits since `message_ns`. Allocates nothing, and does not wait.
+    /// Asks whether a chunk with that many bytes of content may go. Its message has waited since
+    /// `message_ns`. Allocates nothing, and does not wait.
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
         let now = now_ns();
         let first_ns = *turn.since_ns.get_or_insert(now);
@@ -267,9 +265,9 @@ impl Transfer {
         Go::Now
     }
 
-    /// Until when a chunk has to wait because its own connection has the window. It keeps its place
-    /// while the peer may still acknowledge; a peer that does not keeps its own transfer, even if
-    /// leases end.
+    /// Returns until when a chunk must wait because the connection's own chunks fill the window.
+    /// The chunk keeps its place as long as their leases last. After that, a peer that does not
+    /// acknowledge delays only its own transfer.
     fn own_window(
         &self,
         way: &Way,
@@ -294,7 +292,7 @@ impl Transfer {
         Some(now + self.rules.patience_ns)
     }
 
-    /// The last chunk was not written.
+    /// Gives back the shares of the last chunk, which was not written.
     fn take_back(&self) {
         let last = self.way().posted.pop_back();
         if let Some(posted) = last {
@@ -310,7 +308,7 @@ impl Transfer {
         counts.longest_wait_ns.fetch_max(wait_ns, Relaxed);
     }
 
-    /// A chunk of a message, which may go, was written. `offset`: where in its message it begins.
+    /// Counts a written chunk of a message. `offset` is the chunk's place in the message.
     pub fn wrote(&self, bytes: usize, offset: usize, is_last: bool, turn: &Turn) {
         let counts = &self.own().counts;
         Counts::add(&counts.bytes, bytes as u64);
@@ -325,13 +323,14 @@ impl Transfer {
         let hears = way.hears;
         drop(way);
         if hears == Hears::Port {
-            // It may be acknowledged already, and the port's thread may have heard of it.
+            // The peer may have acknowledged the chunk already, and the port's thread may have
+            // heard of it.
             self.settle(false);
         }
     }
 
-    /// The port's thread hears an event of the socket: gives back the shares of what the peer has
-    /// acknowledged. Whether it is to hear of the next one too.
+    /// Handles a socket event in the port's thread: gives back the shares of acknowledged chunks.
+    /// Returns whether the port's thread has to hear of the next event too.
     pub(super) fn heard(&self) -> bool {
         if self.settle(true) {
             self.ring();
@@ -340,21 +339,20 @@ impl Transfer {
         way.hears == Hears::Port && !way.posted.is_empty()
     }
 
-    /// From now on the port's thread hears what the peer acknowledges, as long as there is anything
-    /// to hear of, which this says.
+    /// Lets the port's thread hear of acknowledgements from now on. Returns whether any are still
+    /// expected.
     pub(super) fn hand_over(&self) -> bool {
         let mut way = self.way();
         way.hears = Hears::Port;
         way.stream.is_some() && !way.posted.is_empty()
     }
 
-    /// Calls `watch` with the present connection.
     pub(super) fn watch<T>(&self, watch: impl FnOnce(&TcpStream) -> T) -> Option<T> {
         self.way().stream.as_ref().map(watch)
     }
 
-    /// Gives back the shares of what the peer has acknowledged; whether there were any. `reported`:
-    /// by an event of the socket.
+    /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether there
+    /// were any. `reported`: an event of the socket led here.
     fn settle(&self, reported: bool) -> bool {
         let mut way = self.way();
         let way = &mut *way;
@@ -367,7 +365,7 @@ impl Transfer {
         if way.posted.is_empty() {
             return false;
         }
-        // Read before the count: so at most what is acknowledged counts as such.
+        // `written` is read before the count, so that no byte counts as acknowledged too early.
         let written = self.written.load(Relaxed);
         let Ok(left) = sys::unacknowledged(stream.as_fd()) else {
             return false;
@@ -383,7 +381,8 @@ impl Transfer {
         true
     }
 
-    /// Gives back the shares of what is posted up to there; whether there were any.
+    /// Gives back the shares of the chunks that end within the `acknowledged` bytes. Returns
+    /// whether there were any.
     fn free(&self, way: &mut Way, acknowledged: u64) -> bool {
         let mut is_freed = false;
         while let Some(first) = way.posted.front() {
@@ -402,26 +401,28 @@ impl Transfer {
         is_freed
     }
 
-    /// A chunk was posted by a way that counts chunks, and that tells by [`Transfer::acknowledged`].
+    /// Counts a chunk that was posted over RDMA, where [`Transfer::acknowledged`] reports the
+    /// acknowledgements.
     #[cfg(feature = "verbs")]
     pub fn posted_one(&self) {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// The peer has acknowledged so many chunks, of all that were posted. Real-time safe.
+    /// Gives back the shares of the first `chunks` chunks of the connection, which the peer has
+    /// acknowledged. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut way = self.way();
         self.free(&mut way, chunks);
     }
 
-    /// Waits for the bell, until that instant (ns) at most.
+    /// Sleeps until the bell rings, but not longer than until `until_ns`.
     pub(super) fn sleep(&self, bell: u32, until_ns: u64) {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Waits until the peer acknowledges something of this connection, for the bell, or until that
-    /// instant (ns). No other thread wakes up for it. Allocates nothing.
+    /// Sleeps until the peer acknowledges something of this connection, the bell rings, or
+    /// `until_ns` has come. No other thread wakes up for the acknowledgement. Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,
@@ -435,17 +436,17 @@ impl Transfer {
         if heard.is_some_and(|told| told != Told::Nothing) {
             self.settle(true);
             turn.is_settled = true;
-            // Or it would not sleep again before the reading thread has found out.
+            // Otherwise the thread could not sleep again before the reading thread has found out.
             turn.has_ended = heard == Some(Told::Ended);
         }
     }
 
-    /// The bell, to be read before the questions whose answers let it sleep.
+    /// Reads the bell. Read it before asking: a sleep returns at once if the bell has rung since.
     pub fn bell(&self) -> u32 {
         self.arbiter().bell(self.seat)
     }
 
-    /// Lets the posting thread look again.
+    /// Wakes the posting thread, so that it asks again.
     pub fn ring(&self) {
         let arbiter = self.arbiter();
         arbiter.ring(self.seat);
@@ -454,13 +455,13 @@ impl Transfer {
         }
     }
 
-    /// The application has waited for a credit.
+    /// Adds to the time that the application has waited for credits.
     pub fn waited_for_credit(&self, ns: u64) {
         Counts::add(&self.own().counts.credit_wait_ns, ns);
     }
 
-    /// Writes into the connection, and counts. With `marked` the port hears when it is
-    /// acknowledged.
+    /// Writes into the connection and counts the bytes. With `marked`, the port hears when the peer
+    /// has acknowledged them.
     pub fn write(
         &self,
         stream: &TcpStream,
@@ -491,7 +492,6 @@ mod tests {
     use std::io::Read;
     use std::net::TcpListener;
 
-    /// Later than any test takes.
     const FAR_NS: u64 = 60_000_000_000;
 
     fn transfer() -> Transfer {
@@ -502,7 +502,7 @@ mod tests {
         Transfer::new(Arc::new(mapped), settings, seat, 1).unwrap()
     }
 
-    /// A connection whose receiver takes little that nobody reads.
+    /// Opens a connection whose receiver buffers little.
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         SockRef::from(&listener).set_recv_buffer_size(1).unwrap();
@@ -513,7 +513,7 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Posts chunks until one may not go; the bell that was read before.
+    /// Posts chunks until one may not go. Returns the bell as read before the last question.
     fn fill(transfer: &Transfer, stream: &TcpStream, turn: &mut Turn) -> u32 {
         let chunk = vec![7; transfer.chunk()];
         loop {
@@ -540,7 +540,7 @@ mod tests {
             transfer.sleep_until_acknowledged(&sender, bell, far_ns, turn);
             assert!(now_ns() < far_ns, "it slept to the end");
         };
-        // The bell, once it sleeps.
+        // The bell rings during the sleep.
         let bell = fill(&transfer, &sender, &mut turn);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -551,11 +551,11 @@ mod tests {
             });
             wait(bell, &mut turn);
         });
-        // And before it sleeps.
+        // The bell rings before the sleep.
         let bell = transfer.bell();
         transfer.ring();
         wait(bell, &mut turn);
-        // What the peer takes: all of a chunk at least.
+        // The peer reads at least a whole chunk.
         let mut taken = vec![0; transfer.chunk()];
         std::thread::scope(|scope| {
             scope.spawn(|| receiver.read_exact(&mut taken).unwrap());
@@ -565,7 +565,7 @@ mod tests {
                 wait(bell, &mut turn);
             }
         });
-        // The end, with bytes that nobody has read. The next answer does not wait for the connection.
+        // The connection ends with unread bytes. The next answer does not wait for the connection.
         fill(&transfer, &sender, &mut turn);
         drop(receiver);
         while !turn.has_ended {

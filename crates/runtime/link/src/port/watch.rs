@@ -1,5 +1,5 @@
-//! The thread that hears what peers have acknowledged, for all connections of a process on a port. A
-//! writer that waits for its own bytes alone hears of them itself.
+//! The thread that hears of acknowledgements for all connections of a process on a port. A writer
+//! that waits for its own bytes only hears of them itself.
 
 use super::page::SEATS;
 use super::transfer::Transfer;
@@ -14,14 +14,13 @@ use std::thread::JoinHandle;
 /// The event that ends the thread.
 const STOP: u64 = u64::MAX;
 
-/// What the thread watches.
 pub struct Watched {
     epoll: Epoll,
     stop: EventFd,
     transfers: Mutex<[Weak<Transfer>; SEATS]>,
 }
 
-/// The thread; ends with this value.
+/// The watching thread, which ends when this value is dropped.
 pub struct Watch {
     watched: Arc<Watched>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +34,7 @@ impl Watched {
     fn run(&self) {
         let mut events = [EpollEvent::empty(); SEATS];
         loop {
-            // Interrupted: nothing is lost.
+            // An interrupted call loses no event.
             let count = self
                 .epoll
                 .wait(&mut events, EpollTimeout::NONE)
@@ -46,7 +45,7 @@ impl Watched {
                 }
                 let seat = event.data() as usize % SEATS;
                 let transfer = self.transfers()[seat].upgrade();
-                // A connection that has ended tells nothing else.
+                // A connection that has ended reports nothing else.
                 let goes_on = !event.events().contains(EpollFlags::EPOLLHUP);
                 if let Some(transfer) = transfer.filter(|t| t.heard() && goes_on) {
                     self.hear(&transfer);
@@ -55,33 +54,35 @@ impl Watched {
         }
     }
 
-    /// From now on the transfer's connection is this one.
+    /// Watches this connection of the transfer from now on.
     pub fn begin(&self, transfer: &Arc<Transfer>, stream: &TcpStream) -> Result<()> {
         self.end(transfer);
         self.transfers()[transfer.seat()] = Arc::downgrade(transfer);
-        // The same descriptor as later: the kernel knows what is watched by its number.
+        // Later calls use the same descriptor, because the kernel identifies a watched file by its
+        // number.
         let own = stream.try_clone()?;
         self.epoll.add(&own, Watched::next(transfer))?;
         transfer.begin(own);
         Ok(())
     }
 
-    /// The next error or report of a connection, which is told without being asked for, and no other.
+    /// Returns the request for one event: the connection's next error or report. The kernel reports
+    /// these without a flag.
     fn next(transfer: &Transfer) -> EpollEvent {
         EpollEvent::new(EpollFlags::EPOLLONESHOT, transfer.seat() as u64)
     }
 
-    /// Hears the transfer's next report; at once, if it is there already. Its posting thread waits
+    /// Hears the transfer's next report, at once if it is there already. The posting thread waits
     /// for something else now.
     pub fn hear(&self, transfer: &Transfer) {
-        // Not there any more: there is nothing to hear.
+        // If the connection has gone, there is nothing to hear.
         let _ = transfer.watch(|stream| self.epoll.modify(stream, &mut Watched::next(transfer)));
     }
 
-    /// The transfer has no connection any more.
+    /// Stops watching the transfer's connection.
     pub fn end(&self, transfer: &Transfer) {
         if let Some(stream) = transfer.end() {
-            // Not there if it could not be added.
+            // The connection is not registered if it could not be added.
             let _ = self.epoll.delete(stream);
         }
     }

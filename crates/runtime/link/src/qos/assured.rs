@@ -1,5 +1,6 @@
-//! The way with acknowledgement: a copy where a message may have to be sent again, and one where it
-//! arrives, since messages that come behind a lost one have to wait for it.
+//! The halves of a link with acknowledgement. A message is copied where it may have to be sent
+//! again. It is copied once more where it arrives, since messages behind a lost one have to wait
+//! for it.
 //!
 //! Real-time: no allocation. The locks inherit priority.
 
@@ -16,22 +17,18 @@ use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A closing end waits this long for a peer that takes nothing.
+/// A closing end waits this long for a peer that receives nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// Who waits looks at least this often.
+/// A waiting call looks at the state at least this often.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The thread; it ends with both halves.
+/// The link's thread, which ends when both halves are dropped.
 pub struct Thread {
     shared: Arc<Shared>,
     running: Option<JoinHandle<()>>,
 }
 
 impl Thread {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// The kernel gives no thread.
     pub fn start(shared: Arc<Shared>, rhythm: Rhythm) -> std::io::Result<Arc<Thread>> {
         let runs = Arc::clone(&shared);
         let running = Some(helper::start("link-qos", move || pump::run(&runs, rhythm))?);
@@ -40,7 +37,7 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Waits until the peer knows everything, as long as that goes on.
+    /// Waits until the peer has heard of everything, as long as there is progress.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -58,7 +55,7 @@ impl Drop for Thread {
             }
         }
         state.ends.stopping = true;
-        // An answer wakes the thread.
+        // The peer's answer wakes the thread.
         state.asks = true;
         drop(state);
         shared.bell.ring();
@@ -69,17 +66,15 @@ impl Drop for Thread {
     }
 }
 
-/// To the peer.
 pub struct AssuredOutgoing {
     pub shared: Arc<Shared>,
-    /// What a recorder sees of messages.
+    /// Shows messages to a recorder.
     pub events: EndEvents,
     pub fails_unacknowledged: bool,
     pub fails_silent: bool,
     pub _thread: Arc<Thread>,
 }
 
-/// From the peer.
 pub struct AssuredIncoming {
     pub shared: Arc<Shared>,
     pub on_corrupt: OnBreach,
@@ -88,7 +83,7 @@ pub struct AssuredIncoming {
 }
 
 impl AssuredOutgoing {
-    /// Why a call that waits for the peer is over.
+    /// Returns an error if a call has no reason to wait for the peer any longer.
     fn over(&self, state: &State) -> Result<(), SendError> {
         if let Some(end) = state.end_of_sending() {
             return Err(end.into());
@@ -99,7 +94,8 @@ impl AssuredOutgoing {
         Ok(())
     }
 
-    /// A number for the next message, as soon as there is a credit.
+    /// Returns the number of the next message and the oldest open number, as soon as there is a
+    /// credit.
     fn begin(&self, deadline_ns: Option<u64>) -> Result<(u64, u64), SendError> {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -119,7 +115,7 @@ impl AssuredOutgoing {
         }
     }
 
-    /// Writes the message into a slot of the backend, as soon as there is one, and keeps a copy.
+    /// Writes the message into a slot of the backend, as soon as one is free, and keeps a copy.
     fn write(
         &self,
         mut head: Head,
@@ -207,7 +203,7 @@ impl Drop for AssuredOutgoing {
 }
 
 impl State {
-    /// Consumes everything that has come.
+    /// Consumes all messages that have arrived.
     pub fn discard(&mut self) {
         while self.inbox.to_consume().1.is_some() {
             self.inbox.consume();
@@ -216,7 +212,7 @@ impl State {
 }
 
 impl AssuredIncoming {
-    /// The next message in its slot.
+    /// Waits for the next message. Returns the slot that holds it.
     fn next(&self, deadline_ns: Option<u64>) -> Result<Option<(usize, super::shared::Got)>, End> {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -244,7 +240,7 @@ impl AssuredIncoming {
         }
     }
 
-    /// Has the backend's receiving half for one reading, of a tenth of a second at most.
+    /// Borrows the backend's receiving half for one reading, for at most a tenth of a second.
     fn read_once(
         &self,
         deadline_ns: Option<u64>,
@@ -258,7 +254,7 @@ impl AssuredIncoming {
         state.hand = Hand::Wanted;
         state.asks = true;
         drop(state);
-        // The peer's answer wakes the thread, which has it.
+        // The peer's answer wakes the thread, which has the receiving half.
         shared.tell();
         let mut state = shared.lock();
         while state.hand != Hand::Application {

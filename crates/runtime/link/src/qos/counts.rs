@@ -1,4 +1,4 @@
-//! What was counted of a link with [`Qos`](super::Qos).
+//! The counts of a link with [`Qos`](super::Qos): messages, and broken promises.
 
 use super::pace::Pace;
 use crate::interface::Shown;
@@ -6,55 +6,55 @@ use onbeat_flow::clock::now_ns;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Of what an end has sent.
+/// The counts of the messages that an end has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentCounts {
-    /// Messages that have left.
+    /// The messages that have left.
     pub messages: u64,
-    /// Messages and values that were too old before they left.
+    /// The messages and values that were too old before they left.
     pub stale: u64,
-    /// Periods in which nothing was sent.
+    /// The periods in which nothing was sent.
     pub late: u64,
-    /// Times that a message was sent once more.
+    /// The number of times that a message was sent again.
     pub resent: u64,
-    /// Messages given up: not acknowledged, however often they were sent.
+    /// The messages that were given up, because the peer acknowledged none of their copies.
     pub unacknowledged: u64,
 }
 
-/// Of what an end has received.
+/// The counts of the messages that an end has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceivedCounts {
-    /// Messages that came intact.
+    /// The messages that arrived intact.
     pub messages: u64,
-    /// Messages and values that were too old when they were to be handed over.
+    /// The messages and values that were too old when they were to be handed over.
     pub stale: u64,
-    /// Messages and values that were not what was sent. These are never handed over.
+    /// The messages and values that arrived with changed bytes. They are never handed over.
     pub corrupt: u64,
-    /// Messages that came again. These are never handed over.
+    /// The messages that arrived again. They are never handed over.
     pub doubled: u64,
-    /// Messages that never came intact.
+    /// The messages that never arrived intact.
     pub lost: u64,
-    /// Periods in which nothing came.
+    /// The periods in which nothing arrived.
     pub late: u64,
 }
 
-/// What was counted of a link.
+/// The counts of one end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Of what this end has sent.
+    /// The counts of the messages that this end has sent.
     pub sent: SentCounts,
-    /// Of what it has received.
+    /// The counts of the messages that this end has received.
     pub received: ReceivedCounts,
-    /// Times that the peer fell silent.
+    /// The number of times that the peer fell silent.
     pub silences: u64,
-    /// Whether it is silent now.
+    /// The peer is silent at present.
     pub is_silent: bool,
-    /// The shortest round trip when the ends met, ns: ages are wrong by no more than that
+    /// The shortest round trip when the ends met, ns. The error of measured ages is at most this
     /// ([`super::fresh`]).
     pub round_trip_ns: Option<u64>,
 }
 
-/// The numbers of [`Counts`] that are added up.
+/// The counts of [`Counts`] that only grow.
 #[derive(Debug, Clone, Copy)]
 pub enum Count {
     Sent,
@@ -69,20 +69,19 @@ pub enum Count {
     Silences,
 }
 
-/// Where an end counts. Readable from any thread while it does. No lock.
+/// The counters of an end. Any thread may read them while the end counts. No lock.
 #[derive(Debug)]
 pub struct Counters {
     counts: [AtomicU64; 10],
     is_silent: AtomicU64,
     round_trip_ns: AtomicU64,
-    /// Where others see it too.
+    /// The status page that shows the counts to other processes.
     page: Option<Arc<dyn Shown>>,
-    /// Of sending, and of receiving.
+    /// The pace of sending, and of receiving.
     pub paces: [Pace; 2],
 }
 
 impl Counters {
-    /// Nothing was counted yet.
     pub fn new(periods_ns: [Option<u64>; 2], page: Option<Arc<dyn Shown>>) -> Counters {
         if let Some(page) = &page {
             page.has_promises();
@@ -96,7 +95,6 @@ impl Counters {
         }
     }
 
-    /// More of one of them.
     pub fn add(&self, count: Count, more: u64) {
         self.counts[count as usize].fetch_add(more, Ordering::Relaxed);
         if let Some(page) = &self.page {
@@ -104,7 +102,6 @@ impl Counters {
         }
     }
 
-    /// One more.
     pub fn one(&self, count: Count) {
         self.add(count, 1);
     }
@@ -113,7 +110,7 @@ impl Counters {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// The peer is silent, or is no longer.
+    /// Sets whether the peer is silent, and counts each new silence.
     pub fn set_silent(&self, is_silent: bool) {
         let before = self.is_silent.swap(is_silent.into(), Ordering::Relaxed);
         if is_silent && before == 0 {
@@ -121,17 +118,15 @@ impl Counters {
         }
     }
 
-    /// Whether the peer is silent.
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Relaxed) != 0
     }
 
-    /// A round trip when the ends met.
+    /// Records a round trip that was measured when the ends met.
     pub fn round_trip(&self, ns: u64) {
         self.round_trip_ns.fetch_min(ns, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
     pub fn read(&self) -> Counts {
         let now = now_ns();
         let round_trip_ns = self.round_trip_ns.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The way without acknowledgement: a head in each slot, no thread, no copy.
+//! The halves of a link without acknowledgement: a head in each slot, no thread, no copy.
 
 use super::counts::{Count, Counters};
 use super::fresh::Transit;
@@ -10,12 +10,10 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 
-/// To the peer.
 pub struct DirectOutgoing {
     pub inner: Box<dyn Outgoing>,
-    /// What a recorder sees of messages.
+    /// Shows messages to a recorder.
     pub events: EndEvents,
-    /// Number of the next message.
     pub next: u64,
 }
 
@@ -52,17 +50,15 @@ impl Sends for DirectOutgoing {
     }
 }
 
-/// From the peer.
 pub struct DirectIncoming {
     pub inner: Box<dyn Incoming>,
-    /// Number of the next message.
     pub next: u64,
     pub transit: Transit,
     pub counters: Arc<Counters>,
     pub on_corrupt: OnBreach,
 }
 
-/// What a slot of the peer turned out to be.
+/// The decision about a slot that the peer has filled.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Taken,
@@ -70,7 +66,7 @@ enum Verdict {
     Corrupt,
 }
 
-/// What the halves look up while they are borrowed by a backend's call.
+/// The parts of the incoming half that are needed while its backend is borrowed.
 struct Judge<'a> {
     next: &'a mut u64,
     transit: &'a mut Transit,

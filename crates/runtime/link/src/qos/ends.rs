@@ -1,6 +1,6 @@
-//! The two halves of a link with promises: freshness, deadlines and signs of life are looked at here.
+//! The two halves of a link with promises. They check freshness, deadlines and signs of life.
 //!
-//! Real-time: no allocation, no lock but the backend's.
+//! Real-time: no allocation, and no lock but the backend's.
 
 use super::counts::{Count, Counters};
 use super::head::{Head, Kind};
@@ -11,25 +11,25 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 
-/// The half that sends.
+/// The sending half of a link with promises.
 pub struct QosOutgoing {
     pub(super) way: Box<dyn Sends>,
     pub(super) qos: Qos,
     pub(super) sizes: Sizes,
     pub(super) counters: Arc<Counters>,
-    /// The last call has told that this end is late: this one goes on.
+    /// The last call has reported that this end is late, so this call goes on.
     pub(super) is_told: bool,
 }
 
-/// The half that receives.
+/// The receiving half of a link with promises.
 pub struct QosIncoming {
     pub(super) way: Box<dyn Receives>,
     pub(super) qos: Qos,
     pub(super) counters: Arc<Counters>,
-    /// What a recorder sees of messages.
+    /// Shows messages to a recorder.
     pub(super) events: EndEvents,
     pub(super) expires_ns: Option<u64>,
-    /// The last call has told that nothing came: this one takes what has come meanwhile.
+    /// The last call has reported that nothing came, so this call takes what has come meanwhile.
     pub(super) is_told: bool,
 }
 
@@ -46,9 +46,10 @@ fn fits(asked: usize, most: usize) -> Result<(), SendError> {
 }
 
 impl QosOutgoing {
-    /// As [`Outgoing::send`], for data that becomes stale at `expires_ns` of CLOCK_MONOTONIC: what a
-    /// hop that passes data on gives here is [`QosIncoming::expires_ns`], so that the time for which
-    /// it held the data is subtracted. The earlier of that and the link's own limit counts.
+    /// Sends like [`Outgoing::send`], but the data becomes stale at `expires_ns` of
+    /// CLOCK_MONOTONIC. A hop that passes data on gives [`QosIncoming::expires_ns`] here, so that
+    /// the time for which it held the data counts. The earlier of `expires_ns` and the link's own
+    /// limit applies.
     ///
     /// # Errors
     /// Those of [`Outgoing::send`]; [`Breach`] where the policy is to fail.
@@ -87,7 +88,7 @@ impl QosOutgoing {
         Ok(head.number)
     }
 
-    /// The request, unless it is too old already.
+    /// Builds the request for the backend. Fails if the data is already stale and must not leave.
     fn request(&self, bytes: usize, expires_ns: Option<u64>) -> Result<Request, SendError> {
         let now = now_ns();
         let limit = self.qos.fresh_for.map(|p| now.saturating_add(p.value));
@@ -136,8 +137,8 @@ impl Outgoing for QosOutgoing {
 }
 
 impl QosIncoming {
-    /// When the data that was handed over last becomes stale, ns of CLOCK_MONOTONIC; `None` if it
-    /// does not age.
+    /// Returns when the data that was handed over last becomes stale, ns of CLOCK_MONOTONIC; `None`
+    /// if it does not age.
     pub fn expires_ns(&self) -> Option<u64> {
         self.expires_ns
     }
@@ -151,7 +152,7 @@ impl QosIncoming {
         Ok(())
     }
 
-    /// Takes one message or value if it is fresh, or may be handed over nevertheless.
+    /// Takes one message or value if it is fresh, or if stale ones may be handed over.
     fn hand_over(
         &mut self,
         is_message: bool,
@@ -163,7 +164,7 @@ impl QosIncoming {
     ) -> Result<bool, End> {
         let fails_stale = self.qos.fails(self.qos.fresh_for);
         let (counters, expires_ns) = (&self.counters, &mut self.expires_ns);
-        // Values are seen below: by their own numbers.
+        // The backend shows values to the recorder, by their own numbers.
         let events = is_message.then_some(&self.events);
         let mut is_refused = false;
         let any = receive(&mut *self.way, &mut |arrived, content| {

@@ -1,15 +1,16 @@
-//! How long a message was on its way, between two clocks that have nothing in common.
+//! Measures how long a message was on its way, between two clocks that have nothing in common.
 //!
-//! The sender writes when a message left by its own clock. By the receiver's clock that is off by an
-//! unknown amount, always the same but for drift. So the least difference ever seen belongs to the
-//! fastest message, and what another one takes longer than that is time for which it was held: in
-//! queues, by a slow network, by a broken one. That is subtracted from its remaining age.
+//! The sender writes the time by its own clock into each message. The receiver's clock differs from
+//! it by an unknown amount, which is constant except for drift. So the least difference ever seen
+//! belongs to the fastest message. A message that takes longer than the fastest one was held for
+//! that time: in queues, by a slow network, by a broken one. That time is subtracted from the
+//! message's remaining age.
 //!
-//! **Error.** The age is never taken for higher than it is. It is taken for lower than it is by at
-//! most the time of the fastest message on its way, plus 2 ms for each second since one was as fast.
-//! (Linux corrects a clock by 500 ppm at most, so two of them drift apart by 1 ms per second; the
-//! least difference follows at that rate.) The ends exchange messages when they meet: the fastest
-//! one was not slower than the shortest round trip among these
+//! **Error.** The measured age is never higher than the true age. It is lower by at most the time
+//! of the fastest message on its way, plus 2 ms for each second since a message was as fast. (Linux
+//! corrects a clock by 500 ppm at most, so two clocks drift apart by 1 ms per second; the least
+//! difference follows at that rate.) The ends exchange messages when they meet. The fastest of
+//! these was not slower than the shortest round trip among them
 //! ([`Counts::round_trip_ns`](super::Counts)).
 //!
 //! Pure: no clock. No allocation.
@@ -17,16 +18,16 @@
 /// The least difference between the clocks moves by a thousandth of the time: 1000 ppm.
 const DRIFT: u64 = 1000;
 
-/// What is known of the way from the peer.
+/// An estimate of how long messages from the peer are on their way.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transit {
-    /// Least difference between the clocks, and when it was true, ns.
+    /// The least difference between the clocks, and when it was measured, ns.
     least: Option<(i128, u64)>,
 }
 
 impl Transit {
-    /// For how long something was held beyond what the fastest message took, ns. `sent_ns` is by
-    /// the sender's clock, `now_ns` by this one.
+    /// Returns how much longer than the fastest message a message was on its way, ns. `sent_ns` is
+    /// by the sender's clock, `now_ns` by the receiver's.
     pub fn held_ns(&mut self, sent_ns: u64, now_ns: u64) -> u64 {
         let seen = i128::from(now_ns) - i128::from(sent_ns);
         let least = self.least.map_or(seen, |(least, at_ns)| {
@@ -37,7 +38,8 @@ impl Transit {
         u64::try_from(seen - least).unwrap_or(u64::MAX)
     }
 
-    /// When something becomes stale, by this clock: it left at `sent_ns` with that much remaining.
+    /// Returns when a message becomes stale, by the receiver's clock. It left at `sent_ns` of the
+    /// sender's clock with `remaining_ns` left.
     pub fn expires_ns(
         &mut self,
         sent_ns: u64,
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn what_the_network_held_is_subtracted_and_the_fastest_way_is_not_known() {
         let mut way = Transit::default();
-        // This clock is 7 s behind; the way takes 1 ms at least.
+        // The receiver's clock is 7 s behind; a message takes 1 ms at least.
         let arrives = |sent_ms: u64, way_ms: u64| (sent_ms - 7000 + way_ms) * MS;
         assert_eq!(way.held_ns(10_000 * MS, arrives(10_000, 3)), 0, "the first");
         assert_eq!(
@@ -79,7 +81,6 @@ mod tests {
     }
 
     proptest! {
-        /// Any offset, any drift that clocks have, any delays: within the stated error.
         #[test]
         fn the_error_is_within_its_bound(
             offset in -1_000_000_000_000_000i128..1_000_000_000_000_000,
@@ -91,7 +92,8 @@ mod tests {
             for (pause, delay) in messages {
                 time += pause;
                 let arrival = time + delay;
-                // The receiver's clock is the true one; the sender's is off, and drifts.
+                // The receiver's clock is the true one. The sender's clock has an offset and a
+                // drift.
                 let sent = i128::from(time) + offset + i128::from(time) * drift_ppm / 1_000_000;
                 let held = way.held_ns(u64::try_from(sent).unwrap(), arrival);
                 prop_assert!(held <= delay + 1, "{held} of {delay}");

@@ -1,24 +1,23 @@
-//! What stands before each message and value: who it is, how old, and whether it is intact.
+//! The head before each message and value: its number, its age, and check sums that show whether it
+//! is intact.
 //!
 //! 48 bytes, little endian: kind (1), flags (1), two zeros, CRC32C of the content (4), number (8),
-//! when it left by the sender's clock (8), ns for which it stays fresh (8), oldest number that can
-//! still come (8), four zeros, CRC32C of these 44 bytes (4).
+//! time of leaving by the sender's clock (8), ns for which the content stays fresh (8), oldest
+//! number that can still come (8), four zeros, CRC32C of these 44 bytes (4).
 
-/// Bytes of a head: a multiple of 16, so that content is aligned as in the slot.
+/// The bytes of a head: a multiple of 16, so that the content keeps the slot's alignment.
 pub const HEAD_BYTES: usize = 48;
 
-/// What follows a head.
+/// The kind of content behind a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A message of the application.
     Message = 1,
-    /// Nothing: it was too old before it could leave.
+    /// No content: the message was too old before it could leave.
     Void = 2,
-    /// What an end asks of the other.
+    /// The promises that an end asks of the other.
     Terms = 3,
-    /// A value of the application.
     Value = 4,
-    /// How far an end is.
+    /// The progress of an end: what it has received and sent.
     Status = 5,
 }
 
@@ -32,20 +31,17 @@ const KINDS: [Kind; 5] = [
 const AGES: u8 = 1;
 const CHECKED: u8 = 2;
 
-/// A head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What follows it.
     pub kind: Kind,
-    /// The message's number.
     pub number: u64,
-    /// When it left, ns of the sender's clock: differences count only.
+    /// The time of leaving, ns of the sender's clock. Only differences are meaningful.
     pub sent_ns: u64,
-    /// For how long it stayed fresh when it left, ns; `None` if it does not age.
+    /// How long the content stayed fresh from its leaving on, ns; `None` if it does not age.
     pub remaining_ns: Option<u64>,
-    /// The oldest message that can still come.
+    /// The number of the oldest message that can still come.
     pub oldest: u64,
-    /// CRC32C of the content, if it is checked.
+    /// The CRC32C of the content, if it is checked.
     pub content: Option<u32>,
 }
 
@@ -58,7 +54,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Head {
-    /// A head of something that does not age and is not checked.
+    /// Makes a head for content that does not age and is not checked.
     pub fn new(kind: Kind, number: u64, sent_ns: u64) -> Head {
         Head {
             kind,
@@ -70,13 +66,12 @@ impl Head {
         }
     }
 
-    /// The head with the check sum of this content.
+    /// Adds the check sum of this content to the head.
     pub fn checking(mut self, content: &[u8]) -> Head {
         self.content = Some(crc32c::crc32c(content));
         self
     }
 
-    /// As it is sent.
     pub fn bytes(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[0] = self.kind as u8;
@@ -96,8 +91,8 @@ impl Head {
         bytes
     }
 
-    /// The head of these bytes and the content after it; `None` if it is none, or either is not as
-    /// it was sent.
+    /// Splits bytes into a head and its content. Returns `None` if they are not a head, or if a
+    /// check sum is wrong.
     pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
         let (head, content) = bytes.split_at_checked(HEAD_BYTES)?;
         let kind = *KINDS.iter().find(|kind| **kind as u8 == head[0])?;
@@ -128,7 +123,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// RFC 3720, B.4.
+    /// Vectors of RFC 3720, B.4.
     #[test]
     fn the_check_sum_is_crc32c() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);

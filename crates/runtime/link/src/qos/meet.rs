@@ -1,10 +1,10 @@
-//! What two ends tell each other before the first message: whether both keep the same promises, and
-//! how long a round trip takes ([`super::fresh`]).
+//! The exchange of terms before the first message: it checks that both ends keep the same promises,
+//! and measures the round trip ([`super::fresh`]).
 //!
-//! Four times each end sends its terms and takes the other's: head of 48 bytes, version (2), flags
-//! (1: acknowledges), five zeros, ns without a sign of life after which the other counts as silent
-//! (8; 0: never), when the last terms of the other had left by its clock (8), how long they were
-//! held here, ns (8).
+//! Each end sends its terms four times and receives the other's four times. Layout: head of 48
+//! bytes, version (2), flags (1: acknowledges), five zeros, ns without a sign of life after which
+//! the other counts as silent (8; 0: never), time at which the last terms of the other had left by
+//! its clock (8), how long they were held here, ns (8).
 
 use super::counts::Counters;
 use super::fresh::Transit;
@@ -12,37 +12,37 @@ use super::head::{Head, Kind, HEAD_BYTES};
 use crate::interface::{Halves, Refusal};
 use onbeat_flow::clock::now_ns;
 
-/// Bytes after the head.
+/// The bytes after the head.
 pub const TERMS_BYTES: usize = 32;
 const VERSION: u16 = 1;
 const ROUNDS: usize = 4;
 
-/// What an end asks of the other.
+/// The promises that an end asks of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// It acknowledges, and wants that.
+    /// This end acknowledges messages, and expects its peer to do the same.
     pub acknowledges: bool,
-    /// It wants a sign of life that often, ns; 0: never.
+    /// The time after which this end counts its peer as silent, ns; 0: never.
     pub silence_ns: u64,
 }
 
-/// How a meeting went, if there was one.
+/// The result of a meeting.
 pub struct Met {
-    /// What the peer asks for; `None` if the link ended before it could say so.
+    /// The peer's terms; `None` if the link ended before they came.
     pub theirs: Option<Terms>,
     /// The least difference of the clocks so far.
     pub transit: Transit,
 }
 
-/// Why there was none.
+/// The reasons why the ends did not meet.
 pub enum NotMet {
-    /// The peer said nothing until the deadline.
+    /// The peer sent nothing until the deadline.
     Late,
-    /// The peer does not fit.
+    /// The peer's terms do not fit.
     Refused(Refusal),
 }
 
-/// Terms of the peer, and what it says of ours.
+/// The terms of the peer, and its echo of this end's time stamp.
 struct Heard {
     terms: Terms,
     sent_ns: u64,
@@ -82,7 +82,8 @@ fn hear(bytes: &[u8]) -> Result<Heard, Refusal> {
     })
 }
 
-/// Meets the peer. An end of the link meanwhile is told by the first call after it.
+/// Exchanges terms with the peer. If the link ends meanwhile, the first call after this one reports
+/// it.
 pub fn meet(
     (outgoing, incoming): &mut Halves,
     ours: Terms,
@@ -93,13 +94,13 @@ pub fn meet(
         theirs: None,
         transit: Transit::default(),
     };
-    // When the peer's last terms left and came, and when ours left.
+    // The times at which the peer's last terms left and came, and at which this end's terms left.
     let (mut last, mut left) = ((0, now_ns()), 0);
     for round in 0..ROUNDS {
         let answered = std::mem::replace(&mut left, now_ns());
         let content = body(ours, last.0, left - last.1);
         let head = Head::new(Kind::Terms, round as u64, left).checking(&content);
-        // If the link has ended, what had come before is still received.
+        // After the end of the link, terms that came before it are still received.
         let _ = outgoing.send(HEAD_BYTES + TERMS_BYTES, deadline_ns, &mut |slot| {
             slot[..HEAD_BYTES].copy_from_slice(&head.bytes());
             slot[HEAD_BYTES..].copy_from_slice(&content);

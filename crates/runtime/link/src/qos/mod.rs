@@ -1,4 +1,5 @@
-//! Promises on messages over any backend, checked, counted, and failed on if wanted (thesis, 5.4.4).
+//! Promises about messages, over any backend: checked, counted, and reported as errors if wanted
+//! (thesis, 5.4.4).
 //!
 //! ```no_run
 //! use onbeat_link::interface::{Backend, Memory, Sizes};
@@ -19,42 +20,43 @@
 //!
 //! | promise | broken when | counted as |
 //! |---|---|---|
-//! | [`Qos::fresh_for`] | data is older than it may be, before it leaves or when it is handed over | `stale` |
-//! | [`Qos::checked`] | what came is not what was sent; it is never handed over | `corrupt` |
+//! | [`Qos::fresh_for`] | data is older than allowed, before it leaves or when it is handed over | `stale` |
+//! | [`Qos::checked`] | a message arrives with changed bytes; it is never handed over | `corrupt` |
 //! | [`Qos::send_every`] | nothing was sent for a period | `sent.late` |
 //! | [`Qos::receive_every`] | nothing came for a period | `received.late` |
 //! | [`Qos::acknowledged`] | the peer has not confirmed a message, however often it was sent | `unacknowledged` |
 //! | [`Qos::alive_within`] | the peer gives no sign of life | `silences` |
 //!
-//! With [`OnBreach::Warn`] it is counted, and the message is handed over (but a corrupt one). With
-//! [`OnBreach::Fail`] the call returns [`Breach`](crate::interface::Breach) instead; the link stands.
+//! With [`OnBreach::Warn`] a breach is counted, and the message is handed over unless it is
+//! corrupt. With [`OnBreach::Fail`] the call returns [`Breach`](crate::interface::Breach) instead;
+//! the link stays usable.
 //!
-//! **Freshness without a common clock.** What remains of a message's age travels with it: each hop
-//! subtracts for how long it held the message. `fresh` says how, and how wrong it can be.
+//! **Freshness without a common clock.** The rest of a message's age travels with it. Each hop
+//! subtracts the time for which it held the message. `fresh` explains the method and its error.
 //!
-//! **Acknowledgement.** The peer confirms what arrived intact; a message without that is sent again,
-//! and the peer takes it once. Then given up: the message may have arrived nevertheless, it is not
-//! known. With this, or signs of life, an end has a thread, messages are copied once where they
-//! arrive (and kept where they left, if they may be sent again), and the backend below needs twice
-//! the credits and four more.
+//! **Acknowledgement.** The peer confirms each message that arrived intact. A message without a
+//! confirmation is sent again, and the peer takes it once. After the last attempt the message is
+//! given up; it may have arrived nevertheless. With acknowledgement, or with signs of life, an end
+//! has a thread. Messages are copied once where they arrive, and kept where they left if they may
+//! be sent again. The backend below needs twice the credits and four more.
 //!
 //! Real-time: nothing is allocated after `initialize`.
 //!
 //! | module | job |
 //! |---|---|
-//! | `head` | what stands before each message |
+//! | `head` | the head before each message |
 //! | [`fresh`] | how long a message was on its way |
 //! | `pace` | deadlines |
-//! | `counts` | what is counted |
-//! | `path` | between the promises and a backend |
-//! | `direct` | the way without acknowledgement |
+//! | `counts` | counts of messages and breaches |
+//! | `path` | the interface between the promises and a backend |
+//! | `direct` | links without acknowledgement |
 //! | `ends` | the two halves |
-//! | `meet` | what both ends tell each other first |
-//! | [`window`] | what is sent again, and taken once |
-//! | `status` | how far an end is |
-//! | `shared` | what the halves and the thread share |
+//! | `meet` | the exchange of terms before the first message |
+//! | [`window`] | repetition of lost messages |
+//! | `status` | the progress of an end |
+//! | `shared` | the state that halves and thread share |
 //! | `pump` | the thread |
-//! | `assured` | the way with acknowledgement |
+//! | `assured` | links with acknowledgement |
 
 mod assured;
 mod counts;
@@ -87,29 +89,28 @@ pub use counts::{Counts, ReceivedCounts, SentCounts};
 pub use ends::{QosIncoming, QosOutgoing};
 use window::{Outbox, Retry, MOST_CREDITS};
 
-/// To the peer, and from it.
 type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
-/// Bytes of a slot beside the message: each head, and terms where messages are small.
+/// The bytes of a slot beside the message: its head, and room for terms where messages are small.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 
-/// What happens when a promise is broken.
+/// The reaction to a broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnBreach {
-    /// It is counted.
+    /// The breach is counted.
     Warn,
-    /// It is counted, and the call returns it.
+    /// The breach is counted, and the call returns it as an error.
     Fail,
 }
 
-/// A promise: a time in ns, and what happens when it is broken.
+/// A time in ns, and the reaction when it is exceeded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promise {
     value: u64,
     on_breach: OnBreach,
 }
 
-/// The promises of a link. Both ends state their own.
+/// The promises of a link. Each end states its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Qos {
     fresh_for: Option<Promise>,
@@ -126,59 +127,60 @@ fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
 }
 
 impl Qos {
-    /// No promise.
+    /// Starts without any promise.
     pub fn new() -> Qos {
         Qos::default()
     }
 
-    /// Messages and values that this end sends are fresh for this long after the call that sends
-    /// them. What happens here when one is too old, sent or received. Stale values are looked at
-    /// when they are read.
+    /// Promises that messages and values of this end are fresh for this long after the call that
+    /// sends them. `on_breach` is the reaction of this end to stale data, sent or received. Values
+    /// are checked when they are read.
     pub fn fresh_for(mut self, time: Duration, on_breach: OnBreach) -> Qos {
         self.fresh_for = promise(time, on_breach);
         self
     }
 
-    /// Messages and values carry a check sum (CRC32C). What comes corrupt is never handed over.
+    /// Adds a check sum (CRC32C) to messages and values. Corrupt ones are never handed over.
     pub fn checked(mut self, on_breach: OnBreach) -> Qos {
         self.checked = Some(on_breach);
         self
     }
 
-    /// This end sends a message at least once in every period of that length.
+    /// Promises that this end sends a message at least once in every period of that length.
     pub fn send_every(mut self, period: Duration, on_breach: OnBreach) -> Qos {
         self.send_every = promise(period, on_breach);
         self
     }
 
-    /// A message comes at least once in every period of that length.
+    /// Promises that a message arrives at least once in every period of that length.
     pub fn receive_every(mut self, period: Duration, on_breach: OnBreach) -> Qos {
         self.receive_every = promise(period, on_breach);
         self
     }
 
-    /// The peer acknowledges each message within this time, or it is sent again (at the latest after
-    /// half as much more), that many times. With [`OnBreach::Fail`] the send after the one that was
-    /// given up returns it. Both ends must acknowledge; 64 credits at most.
+    /// Promises that the peer acknowledges each message within this time. A message without an
+    /// acknowledgement is sent again up to `retries` times, each time after this time or at most
+    /// one and a half times as long. With [`OnBreach::Fail`] the send after the one that was given
+    /// up returns the breach. Both ends must acknowledge; 64 credits at most.
     pub fn acknowledged(mut self, within: Duration, retries: u32, on_breach: OnBreach) -> Qos {
         self.acknowledged = promise(within, on_breach).map(|p| (p, retries));
         self
     }
 
-    /// The peer gives a sign of life within this time. With [`OnBreach::Fail`] sends fail as long as
-    /// it is silent, and one receive says so each time that it falls silent. Both ends must ask for
-    /// signs of life or acknowledge; 64 credits at most.
+    /// Promises that the peer gives a sign of life within this time. With [`OnBreach::Fail`] sends
+    /// fail while the peer is silent, and one receive fails each time that it falls silent. Both
+    /// ends must ask for signs of life or acknowledge; 64 credits at most.
     pub fn alive_within(mut self, time: Duration, on_breach: OnBreach) -> Qos {
         self.alive_within = promise(time, on_breach);
         self
     }
 
-    /// Whether the ends answer each other.
+    /// Reports whether the ends answer each other, which needs a thread.
     fn answers(&self) -> bool {
         self.acknowledged.is_some() || self.alive_within.is_some()
     }
 
-    /// These promises over a backend. The other end needs [`Qos`] too.
+    /// Adds these promises to a backend. The other end needs [`Qos`] too.
     pub fn around<B: Backend>(self, backend: B) -> QosLink<B> {
         QosLink {
             backend,
@@ -209,14 +211,15 @@ pub struct QosLink<B> {
 }
 
 impl<B: Backend> QosLink<B> {
-    /// What was counted since the ends met last.
+    /// Returns the counts since the ends last met.
     pub fn counts(&self) -> Counts {
         let counters = self.counters.lock();
         let counters = counters.unwrap_or_else(PoisonError::into_inner);
         counters.as_ref().map(|c| c.read()).unwrap_or_default()
     }
 
-    /// As [`Backend::initialize`], with halves that know when data becomes stale.
+    /// Connects like [`Backend::initialize`], but returns halves that report when data becomes
+    /// stale.
     ///
     /// # Errors
     /// Those of [`Backend::initialize`].
@@ -260,8 +263,8 @@ impl<B: Backend> QosLink<B> {
         Ok((outgoing, incoming))
     }
 
-    /// What a recorder sees of messages: those that the application passes, where it passes them. What
-    /// the ends tell each other, or send again, is none of it.
+    /// Moves the recorder's view from the backend to the application's messages. Terms, status and
+    /// repetitions of the ends are then not recorded.
     fn events(&self, halves: &mut Halves, sizes: Sizes) -> (EndEvents, EndEvents) {
         let (out, incoming) = (halves.0.unseen(), halves.1.unseen());
         let sending = out.map(|link| EndEvents::sending(&link, sizes.credits));
@@ -336,7 +339,7 @@ impl<B: Backend> QosLink<B> {
         Ok((Box::new(outgoing), Box::new(incoming)))
     }
 
-    /// Sizes of the link below.
+    /// Returns the sizes that the backend below needs.
     fn inner_sizes(&self, sizes: Sizes) -> Result<Sizes, SetupError> {
         sizes.memory_bytes()?;
         let most = (1 << 30) - MORE_BYTES;
@@ -365,7 +368,7 @@ impl<B: Backend> QosLink<B> {
         })
     }
 
-    /// And back; `None` if no link has these sizes below.
+    /// Converts sizes of the backend back; `None` if no link with promises has these sizes below.
     fn outer_sizes(&self, sizes: Sizes) -> Option<Sizes> {
         let outer = Sizes {
             credits: match self.qos.answers() {
@@ -379,12 +382,12 @@ impl<B: Backend> QosLink<B> {
         is_one.then_some(outer)
     }
 
-    /// The backend's error with the sizes that the user gave.
+    /// Converts the sizes in a backend's error to those that the user gave.
     fn as_the_user_knows_it(&self, error: SetupError) -> SetupError {
         let told = |reason| match reason {
             Refusal::Sizes { ours, theirs } => {
                 match (self.outer_sizes(ours), self.outer_sizes(theirs)) {
-                    // The same sizes, but without the heads: the other end has no promises.
+                    // The sizes differ only by the heads, so the other end has no promises.
                     (Some(same), _) if same == theirs => Refusal::Quality,
                     (Some(ours), Some(theirs)) => Refusal::Sizes { ours, theirs },
                     _ => Refusal::Quality,

@@ -1,10 +1,10 @@
-//! Deadlines: a message at least once in every period. Periods without one are counted.
+//! Deadlines: expects a message at least once in every period, and counts periods without one.
 //!
-//! One thread reports messages, any may read. Pure: no clock. No allocation, no lock.
+//! One thread reports messages; any thread may read. Pure: no clock. No allocation, no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Messages of a direction, and the end of the present period.
+/// The pace of messages in one direction, and the end of the present period.
 #[derive(Debug)]
 pub struct Pace {
     period_ns: Option<u64>,
@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From now on; without a period nothing is ever due.
+    /// Starts the first period now. Without a period no message is ever due.
     pub fn new(period_ns: Option<u64>, now_ns: u64) -> Pace {
         let period_ns = period_ns.map(|p| p.max(1));
         Pace {
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// When the next message is due at the latest.
+    /// Returns when the next message is due at the latest.
     pub fn due_ns(&self) -> Option<u64> {
         self.period_ns.map(|_| self.due_ns.load(Ordering::Relaxed))
     }
@@ -34,7 +34,7 @@ impl Pace {
         late.map_or(0, |period| 1 + (now_ns - due_ns) / period)
     }
 
-    /// Counts the periods that have ended without a message; how many there are anew.
+    /// Counts the periods that have ended without a message, and returns how many are new.
     pub fn pass(&self, now_ns: u64) -> u64 {
         let late = self.overdue(now_ns);
         if let Some(period) = self.period_ns.filter(|_| late > 0) {
@@ -44,7 +44,8 @@ impl Pace {
         late
     }
 
-    /// A message: the next period begins. How many have ended without one.
+    /// Reports a message, which begins a new period. Returns how many periods have ended without
+    /// one.
     pub fn happens(&self, now_ns: u64) -> u64 {
         let late = self.pass(now_ns);
         if let Some(period) = self.period_ns {
@@ -54,7 +55,6 @@ impl Pace {
         late
     }
 
-    /// Periods that have ended without a message.
     pub fn missed(&self, now_ns: u64) -> u64 {
         self.missed.load(Ordering::Relaxed) + self.overdue(now_ns)
     }

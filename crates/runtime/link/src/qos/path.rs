@@ -1,23 +1,22 @@
-//! Between the promises and a backend: how messages with heads get to the peer and back.
+//! The interface between the promises and a backend: sends and receives messages with heads.
 
 use super::head::{Head, Kind, HEAD_BYTES};
 use crate::interface::{End, SendError};
 use onbeat_flow::clock::now_ns;
 
-/// What the application wants to send.
+/// A message or value that the application wants to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub bytes: usize,
     pub deadline_ns: Option<u64>,
-    /// When it becomes stale.
     pub expires_ns: Option<u64>,
     pub is_checked: bool,
     pub stale_may_leave: bool,
 }
 
 impl Request {
-    /// Lets `fill` write the content behind the place of the head, and then the head: what it took
-    /// until now is subtracted from what remains. Returns the head.
+    /// Lets `fill` write the content behind the head's place, then writes the head. Subtracts the
+    /// time that passed until now from the remaining age. Returns the head.
     pub fn write(&self, slot: &mut [u8], mut head: Head, fill: &mut dyn FnMut(&mut [u8])) -> Head {
         let (place, content) = slot.split_at_mut(HEAD_BYTES);
         fill(content);
@@ -33,24 +32,23 @@ impl Request {
     }
 }
 
-/// A message or value that came intact.
+/// A message or value that arrived intact.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     pub number: u64,
-    /// When it becomes stale.
     pub expires_ns: Option<u64>,
 }
 
-/// The way of messages to the peer.
+/// Sends messages and values with heads.
 pub trait Sends: Send {
-    /// Sends one; its head. One of kind [`Kind::Void`] says that it became too old.
+    /// Sends a message and returns its head. The kind [`Kind::Void`] says that the message became
+    /// too old.
     fn send(
         &mut self,
         request: Request,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Head, SendError>;
 
-    /// Publishes a value.
     fn publish(
         &mut self,
         request: Request,
@@ -58,16 +56,16 @@ pub trait Sends: Send {
     ) -> Result<Head, SendError>;
 }
 
-/// The way of messages from the peer.
+/// Receives messages and values with heads.
 pub trait Receives: Send {
-    /// The next one that came intact. `false` if none came until the deadline.
+    /// Receives the next intact message. Returns `false` if none came until the deadline.
     fn receive(
         &mut self,
         deadline_ns: Option<u64>,
         take: &mut dyn FnMut(Arrived, &[u8]),
     ) -> Result<bool, End>;
 
-    /// The newest value.
+    /// Reads the latest value.
     fn read(
         &mut self,
         deadline_ns: Option<u64>,

@@ -1,5 +1,5 @@
-//! The thread of a link with acknowledgement: it receives, sends again what was not acknowledged,
-//! gives signs of life and looks for the peer's.
+//! The thread of a link with acknowledgement: it receives, repeats messages that were not
+//! acknowledged, sends signs of life and watches for the peer's.
 
 use super::counts::Count;
 use super::head::{Head, Kind, HEAD_BYTES};
@@ -11,22 +11,22 @@ use crate::interface::End;
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
 
-/// It looks after time-outs at least this often.
+/// The thread checks time-outs at least this often.
 const MOST_WAIT_NS: u64 = 100_000_000;
 
-/// How often it does what.
+/// The time limits that the thread keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Rhythm {
-    /// Time for an acknowledgement.
+    /// The time that an acknowledgement may take.
     pub timeout_ns: Option<u64>,
-    /// The peer wants a sign of life that often.
+    /// The longest time between two signs of life, as the peer asks.
     pub beat_ns: Option<u64>,
-    /// The peer counts as silent after this.
+    /// The peer counts as silent after this time.
     pub silence_ns: Option<u64>,
 }
 
 impl Rhythm {
-    /// How long it may wait for the peer: half of what it is to keep.
+    /// Returns how long the thread may wait for the peer: half of its shortest limit.
     fn wait_ns(&self) -> u64 {
         let all = [self.timeout_ns, self.beat_ns, self.silence_ns];
         let least = all.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -34,7 +34,6 @@ impl Rhythm {
     }
 }
 
-/// Runs until the link ends, or this end stops.
 pub fn run(shared: &Shared, rhythm: Rhythm) {
     let mut heard_ns = now_ns();
     while stand_back(shared) {
@@ -55,7 +54,7 @@ pub fn run(shared: &Shared, rhythm: Rhythm) {
                 heard_ns = now;
                 shared.counters.set_silent(false);
             }
-            // Only who has read all that came can tell that nothing did.
+            // Only after reading everything that came is it certain that nothing else did.
             (Ok(false), None) => look(shared, rhythm, now.saturating_sub(heard_ns)),
         }
         while let Some(due) = next_due(shared) {
@@ -73,7 +72,8 @@ pub fn run(shared: &Shared, rhythm: Rhythm) {
     }
 }
 
-/// Lets the application read if it wants to. `false` once this end stops.
+/// Lends the receiving half to the application if it wants to read. Returns `false` once this end
+/// stops.
 fn stand_back(shared: &Shared) -> bool {
     let mut state = shared.lock();
     while state.hand != Hand::Thread && !state.ends.stopping {
@@ -89,7 +89,7 @@ fn stand_back(shared: &Shared) -> bool {
     !state.ends.stopping
 }
 
-/// Whether the peer has been silent for too long.
+/// Reports the peer as silent if nothing has come from it for too long.
 fn look(shared: &Shared, rhythm: Rhythm, for_ns: u64) {
     let is_silent = rhythm.silence_ns.is_some_and(|s| for_ns > s);
     if is_silent && !shared.counters.is_silent() {
@@ -104,14 +104,14 @@ fn next_due(shared: &Shared) -> Option<Due> {
     let due = state.outbox.due(now_ns())?;
     if let Due::GivenUp(number) = due {
         state.news.unacknowledged.get_or_insert(number);
-        // The receiver is to skip it.
+        // The receiver has to skip this message.
         state.status_due = true;
         shared.counters.one(Count::Unacknowledged);
     }
     Some(due)
 }
 
-/// Sends a message again. Without a slot of the backend the next time-out does.
+/// Sends a message again. If the backend has no free slot, it leaves after the next time-out.
 fn again(shared: &Shared, due: Due) {
     let Due::Again(number) = due else {
         return shared.bell.ring();
@@ -150,7 +150,7 @@ fn text(violation: Violation) -> &'static str {
     }
 }
 
-/// Takes what came.
+/// Handles a frame that came from the peer.
 fn frame(shared: &Shared, bytes: &[u8]) -> Result<(), &'static str> {
     let Some((head, content)) = Head::parse(bytes) else {
         shared.counters.one(Count::Corrupt);

@@ -1,8 +1,8 @@
-//! What the halves and the thread of a link with acknowledgement share.
+//! The state that the two halves and the thread of a link with acknowledgement share.
 //!
 //! The halves take the lock for some dozen instructions; it inherits priority. `out` is held while
-//! something is written into a slot, for a millisecond at most while there is none. Order of locks:
-//! `out`, a slot, the state.
+//! a slot is written, and for at most a millisecond while no slot is free. Order of locks: `out`, a
+//! slot, the state.
 
 use super::counts::Counters;
 use super::fresh::Transit;
@@ -15,17 +15,18 @@ use crate::pi::{Bell, Lock};
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// Who waits for a slot of the backend tries for this long at a time, and lets others meanwhile.
+/// The longest attempt to get a slot of the backend. Between attempts, other threads can take
+/// `out`.
 pub const SLICE_NS: u64 = 1_000_000;
 
-/// A message that came, in its slot.
+/// A received message in its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Got {
     pub bytes: usize,
     pub arrived: Arrived,
 }
 
-/// A message that left, in its slot.
+/// A sent message in its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
     pub bytes: usize,
@@ -33,30 +34,28 @@ pub struct Kept {
     pub expires_ns: Option<u64>,
 }
 
-/// Who has the receiving half of the backend.
+/// The present user of the backend's receiving half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hand {
-    /// The thread.
     Thread,
-    /// The thread, and the application waits for it.
+    /// The thread has it, and the application waits for it.
     Wanted,
-    /// The application.
     Application,
 }
 
-/// What was told and is to be told of the ends.
+/// The state of both ends: open, closed by their applications, or ended.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// This end sends, or receives, no more.
+    /// This end's application has dropped its sending half, or its receiving half.
     pub ours: (bool, bool),
-    /// Messages that the peer has sent, if it sends no more.
+    /// The number of messages that the peer has sent, once it sends no more.
     pub last: Option<u64>,
     pub peer_receives_no_more: bool,
     pub end: Option<End>,
     pub stopping: bool,
 }
 
-/// What an end tells its application once.
+/// The breaches that an end reports to its application once.
 #[derive(Debug, Default)]
 pub struct News {
     pub unacknowledged: Option<u64>,
@@ -64,7 +63,6 @@ pub struct News {
     pub silent: bool,
 }
 
-/// Under the lock.
 #[derive(Debug)]
 pub struct State {
     pub outbox: Outbox,
@@ -77,11 +75,11 @@ pub struct State {
     pub hand: Hand,
     pub status_due: bool,
     pub asks: bool,
-    /// When a status has left last.
+    /// The time at which the last status left.
     pub told_ns: u64,
 }
 
-/// An end.
+/// The shared state of an end.
 pub struct Shared {
     pub sizes: Sizes,
     pub counters: Arc<Counters>,
@@ -89,9 +87,10 @@ pub struct Shared {
     pub bell: Bell,
     pub out: Lock<Box<dyn Outgoing>>,
     pub incoming: Lock<Box<dyn Incoming>>,
-    /// Messages that came, by number.
+    /// The received messages, by number modulo credits.
     pub got: Vec<Lock<Box<[u8]>>>,
-    /// Messages that left and may have to leave again; empty if none does.
+    /// The sent messages that may have to leave again, by number modulo credits; empty without
+    /// repetition.
     pub kept: Vec<Lock<Box<[u8]>>>,
 }
 
@@ -143,7 +142,8 @@ impl Shared {
         (number % self.sizes.credits as u64) as usize
     }
 
-    /// Tells the peer how far this end is. Without a slot of the backend the thread does it later.
+    /// Sends the peer a status of this end. If the backend has no free slot, the thread sends it
+    /// later.
     pub fn tell(&self) {
         let mut out = self.out.lock();
         let mut state = self.lock();
@@ -180,7 +180,6 @@ impl Shared {
         }
     }
 
-    /// The link has ended.
     pub fn ended(&self, end: End) {
         self.lock().ends.end.get_or_insert(end);
         self.bell.ring();
@@ -188,19 +187,20 @@ impl Shared {
 }
 
 impl State {
-    /// How the link has ended for whoever sends.
+    /// Returns how the link has ended for the sending half.
     pub fn end_of_sending(&self) -> Option<End> {
         let closed = self.ends.peer_receives_no_more.then_some(End::Closed);
         self.ends.end.clone().or(closed)
     }
 
-    /// How it has ended for whoever receives, and has everything that came.
+    /// Returns how the link has ended for the receiving half, once it has consumed everything that
+    /// came.
     pub fn end_of_receiving(&self) -> Option<End> {
         let is_over = self.ends.last == Some(self.inbox.progress().0);
         is_over.then_some(End::Closed).or(self.ends.end.clone())
     }
 
-    /// Whether the peer knows everything that it is to know.
+    /// Reports whether the peer has heard of everything, or the link has ended.
     pub fn is_settled(&self) -> bool {
         let is_done = self.outbox.is_done() || self.ends.peer_receives_no_more;
         self.ends.end.is_some() || is_done && !self.status_due

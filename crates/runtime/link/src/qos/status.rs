@@ -1,31 +1,29 @@
-//! How far an end is, as it tells the other: 32 bytes after a head.
+//! The status that an end sends to the other: its progress, in 32 bytes after a head.
 //!
-//! Little endian: consumed (8), which ones beyond these have arrived (8), messages that this end has
-//! sent when it sends no more, or 2^64 - 1 (8), flags (1: receives no more, 2: an answer is wanted),
-//! seven zeros.
+//! Little endian: number of consumed messages (8), a bit for each later message that has arrived
+//! (8), number of messages that this end has sent if it sends no more, else 2^64 - 1 (8), flags (1:
+//! receives no more, 2: asks for an answer), seven zeros.
 
 use super::meet::TERMS_BYTES;
 
-/// Bytes after the head: those of terms.
+/// The bytes after the head: as many as terms have.
 pub const STATUS_BYTES: usize = TERMS_BYTES;
 
-/// How far an end is.
+/// The progress of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// Messages that its application has consumed.
+    /// The messages that the end's application has consumed.
     pub consumed: u64,
-    /// Bit by bit, which ones beyond these have arrived.
+    /// Messages beyond the consumed ones that have arrived, one per bit.
     pub arrived: u64,
-    /// Messages that it has sent, if it sends no more.
+    /// The number of messages that the end has sent, if it sends no more.
     pub last: Option<u64>,
-    /// It receives no more.
     pub receives_no_more: bool,
-    /// It wants an answer at once.
+    /// The sender wants an answer at once.
     pub asks: bool,
 }
 
 impl Status {
-    /// As it is sent.
     pub fn bytes(&self) -> [u8; STATUS_BYTES] {
         let mut bytes = [0; STATUS_BYTES];
         bytes[..8].copy_from_slice(&self.consumed.to_le_bytes());
@@ -35,7 +33,6 @@ impl Status {
         bytes
     }
 
-    /// The status of these bytes; `None` if they are none.
     pub fn parse(bytes: &[u8]) -> Option<Status> {
         let bytes: &[u8; STATUS_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]));

@@ -1,59 +1,60 @@
-//! Acknowledgement: what was sent and not confirmed is sent again, a bounded number of times, and
-//! the receiver takes every message once.
+//! Acknowledgement: the sender repeats unconfirmed messages a bounded number of times, and the
+//! receiver takes every message once.
 //!
-//! Messages are numbered from 0. The receiver tells how many its application has *consumed* (a
-//! credit comes back with each), and which ones beyond these have *arrived*. The sender tells the
-//! *oldest* message that can still come: the receiver skips what was given up. Counts only grow, so
-//! that any of these may be lost, doubled or late.
+//! Messages are numbered from 0. The receiver reports how many its application has *consumed* (a
+//! credit comes back with each), and which later ones have *arrived*. The sender reports the
+//! *oldest* message that can still come, and the receiver skips older ones that were given up. All
+//! counts only grow, so a report may be lost, doubled or late.
 //!
-//! Pure: no clock, no thread. No allocation after `new`; loops are bounded by the credits, 64 at most.
+//! Pure: no clock, no thread. No allocation after `new`. Loops are bounded by the credits, 64 at
+//! most.
 
 use crate::resume::Violation;
 
-/// Most messages on their way: a bit for each.
+/// The most messages on their way: each has a bit.
 pub const MOST_CREDITS: usize = 64;
 
-/// When a message is sent again.
+/// The rule for sending a message again.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// Time for the acknowledgement, ns; `None`: for good.
+    /// The time that an acknowledgement may take, ns; `None`: without a limit.
     pub timeout_ns: Option<u64>,
-    /// How often it is sent again.
+    /// The most times that a message is sent again.
     pub times: u32,
 }
 
-/// A message on its way.
+/// The state of a message on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// It arrived, or was given up.
+    /// The message arrived, or was given up.
     Done,
-    /// It is being written.
+    /// The message is being written.
     Writing,
-    /// It was sent: how often it may be sent again, and when that is due.
+    /// The message was sent: how often it may still be sent again, and when the next time is due.
     Sent { more: u32, due_ns: u64 },
 }
 
-/// What is due.
+/// An action that is due for the message of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Send it again.
+    /// The message has to be sent again.
     Again(u64),
-    /// It was given up.
+    /// The message was given up.
     GivenUp(u64),
 }
 
-/// The sending side.
+/// The sender's record of messages on their way.
 #[derive(Debug)]
 pub struct Outbox {
     retry: Retry,
     next: u64,
     consumed: u64,
-    /// By number modulo credits.
+    /// The messages' states, by number modulo credits.
     open: Vec<Open>,
 }
 
 impl Outbox {
-    /// Nothing was sent yet.
+    /// Starts with no message sent.
     pub fn new(credits: usize, retry: Retry) -> Outbox {
         Outbox {
             retry,
@@ -68,7 +69,7 @@ impl Outbox {
         &mut self.open[place as usize]
     }
 
-    /// Numbers that have a place.
+    /// Returns the numbers that occupy a place.
     fn numbers(&self) -> std::ops::Range<u64> {
         self.consumed..self.next
     }
@@ -77,7 +78,7 @@ impl Outbox {
         self.open[(number % self.open.len() as u64) as usize] != Open::Done
     }
 
-    /// Begins the next message; `None` without a credit.
+    /// Begins the next message and returns its number; `None` without a credit.
     pub fn begin(&mut self) -> Option<u64> {
         let number = self.next;
         if number - self.consumed >= self.open.len() as u64 {
@@ -88,13 +89,13 @@ impl Outbox {
         Some(number)
     }
 
-    /// The message that was begun last did not leave: its number is free again.
+    /// Frees the number of the message that was begun last and did not leave.
     pub fn undo(&mut self, number: u64) {
         self.next = number;
         *self.at(number) = Open::Done;
     }
 
-    /// The message that was begun last has left.
+    /// Records that the message that was begun last has left.
     pub fn sent(&mut self, number: u64, now_ns: u64) {
         let (more, timeout) = (self.retry.times, self.retry.timeout_ns);
         let due_ns = timeout.map_or(u64::MAX, |t| now_ns.saturating_add(t));
@@ -103,27 +104,27 @@ impl Outbox {
         }
     }
 
-    /// Numbers of messages sent or begun.
+    /// Returns the number of the next message, which is how many were begun.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The oldest message that can still come.
+    /// Returns the number of the oldest message that can still come.
     pub fn oldest(&self) -> u64 {
         self.numbers()
             .find(|n| self.is_open(*n))
             .unwrap_or(self.next)
     }
 
-    /// Whether each message has arrived, or was given up.
+    /// Reports whether each message has arrived or was given up.
     pub fn is_done(&self) -> bool {
         self.oldest() == self.next
     }
 
-    /// The receiver tells how far it is. Old news changes nothing.
+    /// Takes in a status of the receiver. An outdated status changes nothing.
     ///
     /// # Errors
-    /// It cannot be there.
+    /// The receiver claims messages that were never sent.
     pub fn on_status(&mut self, consumed: u64, arrived: u64) -> Result<(), Violation> {
         let highest = u64::from(64 - arrived.leading_zeros());
         let end = consumed.checked_add(highest);
@@ -141,7 +142,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// What is due now, one at a time.
+    /// Returns one action that is due now, and `None` if there is none.
     pub fn due(&mut self, now_ns: u64) -> Option<Due> {
         let again_ns = now_ns.saturating_add(self.retry.timeout_ns.unwrap_or(u64::MAX));
         for number in self.numbers() {
@@ -163,28 +164,28 @@ impl Outbox {
     }
 }
 
-/// What a message that came is.
+/// The novelty of a message that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// New: it has a place.
+    /// The message is new and has a place.
     New,
-    /// It came before.
+    /// The message came before.
     Again,
 }
 
-/// The receiving side.
+/// The receiver's record of messages that arrived.
 #[derive(Debug)]
 pub struct Inbox {
     credits: u64,
     consumed: u64,
-    /// Which ones beyond `consumed` have arrived.
+    /// The messages beyond `consumed` that have arrived, one per bit.
     arrived: u64,
-    /// The oldest one that can still come.
+    /// The number of the oldest message that can still come.
     oldest: u64,
 }
 
 impl Inbox {
-    /// Nothing has come yet.
+    /// Starts with no message received.
     pub fn new(credits: usize) -> Inbox {
         Inbox {
             credits: credits as u64,
@@ -194,10 +195,10 @@ impl Inbox {
         }
     }
 
-    /// What the message of that number is.
+    /// Reports whether the message of that number is new.
     ///
     /// # Errors
-    /// There is no place for it: the peer has no credit.
+    /// The message has no place, because the peer had no credit for it.
     pub fn judge(&self, number: u64) -> Result<Came, Violation> {
         match number.checked_sub(self.consumed) {
             None => Ok(Came::Again),
@@ -207,20 +208,20 @@ impl Inbox {
         }
     }
 
-    /// It is in its place.
+    /// Records that a message is in its place.
     pub fn came(&mut self, number: u64) {
         if self.judge(number) == Ok(Came::New) {
             self.arrived |= 1 << (number - self.consumed);
         }
     }
 
-    /// The sender tells the oldest message that can still come.
+    /// Takes in the sender's report of the oldest message that can still come.
     pub fn on_oldest(&mut self, oldest: u64) {
         self.oldest = self.oldest.max(oldest);
     }
 
-    /// Skips what never comes. Returns how many that are, and the message that the application
-    /// consumes next, if it is there.
+    /// Skips messages that never come. Returns how many were skipped, and the number of the message
+    /// that the application consumes next, if it is there.
     pub fn to_consume(&mut self) -> (u64, Option<u64>) {
         let mut lost = 0;
         while self.arrived & 1 == 0 && self.consumed < self.oldest && lost < self.credits {
@@ -230,7 +231,7 @@ impl Inbox {
         (lost, (self.arrived & 1 != 0).then_some(self.consumed))
     }
 
-    /// The application has consumed the message of [`Inbox::to_consume`].
+    /// Consumes the message that [`Inbox::to_consume`] returned.
     pub fn consume(&mut self) {
         debug_assert!(self.arrived & 1 != 0);
         self.advance();
@@ -241,7 +242,8 @@ impl Inbox {
         self.arrived >>= 1;
     }
 
-    /// What to tell the sender: how many are consumed, and which ones beyond have arrived.
+    /// Returns the report for the sender: how many messages are consumed, and which later ones have
+    /// arrived, one per bit.
     pub fn progress(&self) -> (u64, u64) {
         (self.consumed, self.arrived)
     }
@@ -304,7 +306,6 @@ mod tests {
         assert_eq!(inbox.judge(u64::MAX), Err(Violation::Credits));
     }
 
-    /// What runs between two ends.
     #[derive(Debug, Clone, Copy)]
     enum Frame {
         Message { number: u64, oldest: u64 },
@@ -312,8 +313,7 @@ mod tests {
     }
 
     proptest! {
-        /// A network that loses, doubles, delays and reorders: each message is consumed once, in
-        /// order, or was given up; and in the end everything is settled.
+        /// The network loses, doubles, delays and reorders frames.
         #[test]
         fn nothing_is_doubled_and_what_is_lost_was_given_up(
             credits in 1usize..6,
@@ -373,7 +373,7 @@ mod tests {
                         }
                         wires[1].push_back(status(&inbox));
                     }
-                    // What is told of itself now and then.
+                    // The sender reports its oldest message now and then.
                     5 => inbox.on_oldest(out.oldest()),
                     6 | 7 if !wires[usize::from(step - 6)].is_empty() => {
                         let wire = usize::from(step - 6);

@@ -1,6 +1,8 @@
-//! Halves that count what passes, and show it to a recorder, whatever the backend.
+//! Wrappers around a link's halves that count messages and show them to a recorder, for every
+//! backend.
 //!
-//! Real-time: some relaxed atomics and a look at the clock per message. No lock, no allocation.
+//! Real-time: some relaxed atomics and one reading of the clock per message. No lock, no
+//! allocation.
 
 use super::layout::{State, Word};
 use super::page::Page;
@@ -9,14 +11,14 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::{EndEvents, LinkId};
 use std::sync::Arc;
 
-/// What a recorder knows the two directions of a link by, at one of its ends.
+/// The ids under which a recorder sees the two directions of a link, at one of its ends.
 #[derive(Debug)]
 pub(crate) struct Directions {
     out: Way,
     incoming: Way,
 }
 
-/// One of them: its messages, and its values.
+/// The ids of one direction: of its messages and its values.
 #[derive(Debug)]
 struct Way {
     messages: LinkId,
@@ -24,8 +26,8 @@ struct Way {
 }
 
 impl Directions {
-    /// Of a link between machines: `session` names it at both ends, `place` is where one of them
-    /// listens.
+    /// Makes the ids for a link between machines. `session` names the link at both ends; `place` is
+    /// the listening end's address.
     pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
         let way = |number, name| Way {
             messages: LinkId::new(spread(session, number), &format!("{place}/{name}")),
@@ -44,8 +46,8 @@ impl Directions {
     }
 }
 
-/// A number that stands for a session in recordings. None of the session's own bytes, which nobody
-/// without the key may know: FNV-1a, and the last step of splitmix64.
+/// Returns a number that stands for a session in recordings. It reveals none of the session's
+/// bytes, which only holders of the key may know. Uses FNV-1a and the last step of splitmix64.
 fn spread(session: &[u8; 32], direction: u8) -> u64 {
     let bytes = session.iter().chain([&direction]);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
@@ -56,8 +58,8 @@ fn spread(session: &[u8; 32], direction: u8) -> u64 {
     hash ^ hash >> 31
 }
 
-/// The same halves, counted in this page. The peer is there. Without `links` they show their messages
-/// to a recorder themselves.
+/// Wraps halves that have a peer, and counts in `page`. Without `links`, the halves show their
+/// messages to a recorder themselves.
 pub(crate) fn counted(
     page: Option<Arc<Page>>,
     links: Option<Directions>,
@@ -109,9 +111,8 @@ struct CountedOutgoing {
     page: Arc<Page>,
     events: EndEvents,
     link: Option<LinkId>,
-    /// Number of the next message.
     next: u64,
-    /// Of values, and how many were published.
+    /// Events of values, and the number of published values.
     published: EndEvents,
     next_value: u64,
 }
@@ -136,7 +137,8 @@ impl Outgoing for CountedOutgoing {
         let (events, next) = (&self.events, self.next);
         let sent = self.half.send(bytes, deadline_ns, &mut |slot| {
             fill(slot);
-            // It has its credit, and leaves now: later the peer could have received it already.
+            // The message has its credit and leaves now. After `send` the peer could have received
+            // it already.
             events.sent(next);
         });
         match &sent {
@@ -155,7 +157,7 @@ impl Outgoing for CountedOutgoing {
         let (events, next) = (&self.published, self.next_value);
         let published = self.half.publish(bytes, &mut |slot| {
             fill(slot);
-            // Later the peer could have read it already.
+            // After `publish` the peer could have read the value already.
             events.sent(next);
         });
         match &published {
@@ -183,7 +185,7 @@ struct CountedIncoming {
     page: Arc<Page>,
     events: EndEvents,
     link: Option<LinkId>,
-    /// Of values, and the number of the one that was read last.
+    /// Events of values, and the number of the last value read.
     read: EndEvents,
     last_read: Option<u64>,
 }
@@ -217,7 +219,7 @@ impl Incoming for CountedIncoming {
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
         let (page, events, last) = (&self.page, &self.read, &mut self.last_read);
         let came = self.half.read_numbered(deadline_ns, &mut |number, value| {
-            // One that is read again is no new input.
+            // A value that is read again is not a new input.
             if let Some(number) = number.filter(|n| Some(*n) > *last) {
                 *last = Some(number);
                 events.received(number);

@@ -1,17 +1,15 @@
-//! Where what stands in a page: words of 64 bits, then two texts.
+//! The layout of a status page: words of 64 bits, then two texts.
 
 use crate::interface::Sizes;
 
-/// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Words before the texts.
+/// The words before the texts.
 pub(crate) const WORDS: usize = 64;
-/// Bytes of a text, its length in two bytes before it.
+/// The bytes of a text. Its length stands in the two bytes before it.
 pub(crate) const TEXT_BYTES: usize = 254;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeatLS");
 const VERSION: u64 = 1;
 
-/// A word of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Word {
@@ -20,7 +18,7 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// CLOCK_MONOTONIC, ns: when the end was made, and when its state changed last.
+    /// CLOCK_MONOTONIC, ns: when the end was made, and when its state last changed.
     BegunNs,
     ChangedNs,
     Credits,
@@ -34,39 +32,40 @@ pub(crate) enum Word {
     ReceivedNs,
     Published,
     Read,
-    /// Sends that found no credit until their deadline.
+    /// Counts sends that found no credit until their deadline.
     NoCredit,
-    /// Messages that the peer has not consumed, plus 1; 0 where the backend does not know.
+    /// Messages that the peer has not consumed, plus 1; 0 if the backend cannot report it.
     InFlight,
     Resumed,
     Refused,
-    /// Not 0 if the numbers of `qos` count.
+    /// Not 0 if the counts of `qos` are valid.
     HasQos,
-    /// Items of a channel that newer ones replaced before they left, plus 1; 0 if it is no channel's.
+    /// Items of a channel that newer ones replaced before they left, plus 1; 0 if the link carries
+    /// no channel.
     Lost,
-    /// Of a port: the rate that it was given, that which was measured (0: none but that), bit/s; and
-    /// bytes of a chunk. 0 if the end is on no port.
+    /// Of the end's port: the given rate and the measured rate (0 if none differs), bit/s, and the
+    /// bytes of a chunk. All are 0 if the end is not on a port.
     PortGiven,
     PortMeasured,
     PortChunk,
-    /// The first of the numbers of `qos`.
+    /// The first count of `qos`.
     Qos = 32,
 }
 
-/// The first word of a page, and what says how to read the others.
+/// The two words that identify a page, and the values that a reader expects in them.
 pub(crate) const HEAD: [(Word, u64); 2] = [(Word::Magic, MAGIC), (Word::Version, VERSION)];
 
-/// Numbers of `qos` in a page.
+/// The number of counts of `qos` in a page.
 pub(crate) const QOS_WORDS: usize = 12;
 
-/// Where a text begins.
+/// The offset of a text in a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Text {
     Name = WORDS as isize * 8,
     Peer = WORDS as isize * 8 + 256,
 }
 
-/// What connects the ends.
+/// The transport that connects the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// Shared memory.
@@ -80,7 +79,7 @@ pub enum Backend {
 impl Backend {
     const ALL: [Backend; 3] = [Backend::Shm, Backend::Tcp, Backend::Verbs];
 
-    /// Its name in tables and JSON.
+    /// Returns the backend's name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Shm => "shm",
@@ -90,14 +89,14 @@ impl Backend {
     }
 }
 
-/// How a link is.
+/// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// No peer yet.
+    /// The peer has not connected yet.
     Waiting,
-    /// The peer is there.
+    /// The peer is connected.
     Connected,
-    /// The connection is broken, and is to be resumed.
+    /// The connection is broken, and the ends will resume it.
     Broken,
     /// One of the ends has closed, or is gone.
     Ended,
@@ -111,7 +110,7 @@ impl State {
         State::Ended,
     ];
 
-    /// Its name in tables and JSON.
+    /// Returns the state's name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -122,28 +121,28 @@ impl State {
     }
 }
 
-/// What has passed in one direction.
+/// The traffic in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// Messages.
+    /// The number of messages.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// The bytes of these messages.
     pub bytes: u64,
-    /// When the last one passed, ns of CLOCK_MONOTONIC; `None` before the first.
+    /// The time of the last message, ns of CLOCK_MONOTONIC; `None` before the first.
     pub last_ns: Option<u64>,
-    /// Values: published, or read.
+    /// The number of values that were published or read.
     pub values: u64,
 }
 
-/// What was counted of the link's promises ([`crate::qos`]).
+/// The counts of a link's promises ([`crate::qos`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QosStatus {
-    /// In the order of `qos`'s own counts.
+    /// In the order of the counts in `qos`.
     counts: [u64; QOS_WORDS],
 }
 
 impl QosStatus {
-    /// Each number with its name.
+    /// Returns each count with its name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         const NAMES: [&str; QOS_WORDS] = [
             "sent",
@@ -164,50 +163,52 @@ impl QosStatus {
     }
 }
 
-/// What was in force on an end's port when its last message left.
+/// The settings in force on an end's port when its last message left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortStatus {
     /// The rate that the port was given, bit/s.
     pub given_bits_per_second: u64,
-    /// The rate that was measured, bit/s, if it was found to be another one.
+    /// The measured rate, bit/s; `None` if it does not differ from the given one.
     pub measured_bits_per_second: Option<u64>,
-    /// Bytes of a chunk's content.
+    /// The bytes of a chunk's content.
     pub chunk_bytes: u64,
 }
 
-/// What a page says. Everything in it is what another process has written.
+/// The content of an end's status page. Another process has written all of it: untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// What connects the ends.
+    /// The transport that connects the ends.
     pub backend: Backend,
-    /// Whether the peer connects to this end.
+    /// The peer connects to this end; otherwise this end connects to the peer.
     pub listens: bool,
-    /// Name or address of the link.
+    /// The name or address of the link.
     pub name: String,
-    /// Name or address of the peer; empty before there is one.
+    /// The name or address of the peer; empty before the peer has connected.
     pub peer: String,
-    /// How the link is.
+    /// The state of the link.
     pub state: State,
-    /// Since when, ns of CLOCK_MONOTONIC: the end, and its state.
+    /// The times at which the end was made and its state last changed, ns of CLOCK_MONOTONIC.
     pub since_ns: [u64; 2],
-    /// What the ends have agreed on.
+    /// The sizes on which the ends have agreed.
     pub sizes: Sizes,
-    /// To the peer, and from it.
+    /// The traffic to the peer, and from the peer.
     pub passed: [Passed; 2],
-    /// Credits: messages that the peer has not consumed, where the backend knows, and sends that
-    /// found no credit until their deadline.
+    /// The messages that the peer has not consumed (`None` if the backend cannot report it), and
+    /// the sends that found no credit until their deadline.
     pub credit: (Option<u64>, u64),
-    /// Connections after the first, and handshakes that were refused.
+    /// The number of connections after the first, and of refused handshakes.
     pub resumed_refused: [u64; 2],
-    /// Of a channel between hosts: items that newer ones replaced before they left the sending host.
+    /// The items of a channel between hosts that newer ones replaced before they left the sending
+    /// host; `None` if the link carries no channel.
     pub lost: Option<u64>,
-    /// Of the end's port, if it is on one and has sent.
+    /// The end's port; `None` if the end is not on a port or has not sent.
     pub port: Option<PortStatus>,
-    /// Of the link's promises, if there are any.
+    /// The counts of the link's promises; `None` without promises.
     pub qos: Option<QosStatus>,
 }
 
-/// What these bytes say; `None` if they are no page of this version. For any bytes.
+/// Decodes the bytes of a page; `None` if they are not a page of this version. Accepts arbitrary
+/// bytes without a panic.
 pub fn parse(bytes: &[u8]) -> Option<LinkStatus> {
     let page: &[u8; PAGE_BYTES] = bytes.try_into().ok()?;
     let at = |index: usize| {

@@ -1,18 +1,19 @@
-//! What links are doing, for `onbeat link status`: each end keeps a page that others read.
+//! The state of all links of this machine, for `onbeat link status`: each end keeps a page that
+//! other processes read.
 //!
-//! **What it leaves behind.** Nothing: as channels, a page is memory without a file, found through
-//! its process's descriptors, and gone with the process however that ends.
+//! **What it leaves behind.** Nothing. Like a channel, a page is memory without a file. Readers
+//! find it through its process's descriptors, and it goes with the process, however that ends.
 //!
 //! **Who may read.** Processes of the same user with as many capabilities, and root.
 //!
-//! **Trust.** A reader copies a page before it looks at it, and takes every byte for a stranger's:
-//! no number in it is an index or a length that is not checked.
+//! **Trust.** A reader copies a page before it looks at it, and trusts none of its bytes: it checks
+//! every number before it uses one as an index or a length.
 //!
 //! | module | job |
 //! |---|---|
-//! | `layout` | where what stands in a page |
+//! | `layout` | the layout of a page |
 //! | `page` | the page of an end |
-//! | `counted` | halves that count what passes |
+//! | `counted` | wrappers that count messages |
 //! | `read` | the pages of this machine |
 
 mod counted;

@@ -1,4 +1,4 @@
-//! The page of an end: memory that it counts in.
+//! The status page of an end: shared memory that holds its counts.
 
 use super::layout::{Backend, State, Text, Word, HEAD, PAGE_BYTES, TEXT_BYTES};
 use crate::interface::{Shown, Sizes};
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// What the name of a page's memory is.
+/// The name of a page's memory.
 pub(super) const NAME: &str = "onbeat-link-status";
 const SIZE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES).unwrap();
 
@@ -23,14 +23,14 @@ pub(crate) struct Page {
     _file: OwnedFd,
 }
 
-// SAFETY: the mapping is owned, and used through atomics alone.
+// SAFETY: this value owns the mapping, and uses it only through atomics.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A page of an end that waits for its peer. `None` where the kernel gives no memory or
-    /// descriptor: then the end works on, unseen. Not real-time safe.
+    /// Makes a page for an end that waits for its peer. Returns `None` if the kernel gives no
+    /// memory or descriptor: the end then works without a page. Not real-time safe.
     pub(crate) fn new(
         backend: Backend,
         listens: bool,
@@ -50,7 +50,7 @@ impl Page {
             (Word::ValueBytes, sizes.value_bytes as u64),
         ];
         page.write(Text::Name, name);
-        // The head comes last: whoever reads it reads the rest.
+        // The head is written last, so that a reader who sees it sees the rest.
         for (word, value) in numbers.into_iter().chain(HEAD.into_iter().rev()) {
             page.word(word as usize).store(value, Ordering::Release);
         }
@@ -61,12 +61,12 @@ impl Page {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(NAME, flags).ok()?;
         nix::unistd::ftruncate(&file, PAGE_BYTES as nix::libc::off_t).ok()?;
-        // So that nobody can shorten it under us.
+        // Nobody can shorten the memory while it is mapped.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl::fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).ok()?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: a new mapping, at an address that the kernel chooses; the file cannot shrink.
+        // SAFETY: a new mapping at an address that the kernel chooses; the file cannot shrink.
         let base = unsafe { mmap(None, SIZE, access, flags, &file, 0) }.ok()?;
         Some(Page {
             base: base.cast(),
@@ -76,7 +76,8 @@ impl Page {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < PAGE_BYTES / 8);
-        // SAFETY: within the mapping, aligned, and lives as long as it; only used as an atomic.
+        // SAFETY: the word is aligned, lies within the mapping, lives as long as it, and is only
+        // used as an atomic.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
     }
 
@@ -87,7 +88,7 @@ impl Page {
     }
 
     fn write(&self, place: Text, text: &str) {
-        // Readers replace half a character.
+        // A cut may fall within a character; readers replace the broken part.
         let bytes = &text.as_bytes()[..text.len().min(TEXT_BYTES)];
         let length = bytes.len() as u16;
         for (n, byte) in bytes.iter().chain([&0]).take(TEXT_BYTES).enumerate() {
@@ -99,12 +100,11 @@ impl Page {
         }
     }
 
-    /// Who the peer is.
     pub(crate) fn set_peer(&self, name: &str) {
         self.write(Text::Peer, name);
     }
 
-    /// How the link is from now on. What has ended stays so.
+    /// Sets the link's state. An ended link stays ended.
     pub(crate) fn set_state(&self, state: State) {
         let word = self.word(Word::State as usize);
         let before = word.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Page {
         }
     }
 
-    /// Real-time safe, as those that follow: one instruction.
+    /// Stores a value in a word of the page. Real-time safe: one instruction.
     pub(crate) fn set(&self, word: Word, value: u64) {
         self.word(word as usize).store(value, Ordering::Relaxed);
     }

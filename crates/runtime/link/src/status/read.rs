@@ -1,4 +1,4 @@
-//! The pages of this machine's processes, found through their descriptors.
+//! Finds and reads the status pages of all processes of this machine, through their descriptors.
 
 use super::layout::{parse, LinkStatus, PAGE_BYTES};
 use super::page::NAME;
@@ -8,34 +8,34 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Descriptors of one process that are looked at, at most: a process may have a million.
+/// The most descriptors of one process that are examined: a process may have a million.
 const MOST_DESCRIPTORS: usize = 65_536;
 
-/// A link's end, and whose it is.
+/// A link's end, and its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its process.
+    /// The process that has the end.
     pub pid: u32,
-    /// User id of the page's owner.
+    /// The user id of the page's owner.
     pub uid: u32,
     /// The process's name; untrusted.
     pub program: String,
-    /// What its page says; untrusted.
+    /// The content of the end's page; untrusted.
     pub status: LinkStatus,
 }
 
-/// What was found.
+/// The links of a machine.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Ends, by process.
+    /// The ends, ordered by process.
     pub links: Vec<Found>,
-    /// Processes that this one may not look into: of other users, or with more rights.
+    /// The processes that this one may not examine: they belong to other users or have more rights.
     pub hidden: usize,
-    /// Pages that are none of this version.
+    /// The pages of another version of onbeat.
     pub foreign: usize,
 }
 
-/// Looks through all processes that this one may look into. Not real-time safe.
+/// Searches all processes that this one may examine. Not real-time safe.
 pub fn survey() -> Survey {
     let mut found = Survey::default();
     let mut seen = Vec::new();
@@ -57,7 +57,7 @@ fn look_into(pid: u32, found: &mut Survey, seen: &mut Vec<(u64, u64)>) {
             found.hidden += 1;
             return;
         }
-        // It has ended.
+        // The process has ended.
         Err(_) => return,
     };
     for link in links.flatten().take(MOST_DESCRIPTORS) {
@@ -84,14 +84,14 @@ fn look_into(pid: u32, found: &mut Survey, seen: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Opens a descriptor whose target has the name of our pages. It may be another's memory of that
-/// name: what it says is read, never mapped, and changes nothing here.
+/// Opens a descriptor if its target has the name of a status page. Another program may use the same
+/// name. So the content is read and never mapped, and it changes nothing here.
 fn open(path: &Path) -> Option<File> {
     let target = format!("/memfd:{NAME} (deleted)");
     if fs::read_link(path).ok()?.as_os_str() != target.as_str() {
         return None;
     }
-    // What it links to may be another by now: a pipe or a terminal.
+    // The descriptor may have changed meanwhile, to a pipe or a terminal.
     let mut options = File::options();
     options
         .read(true)
@@ -99,7 +99,7 @@ fn open(path: &Path) -> Option<File> {
     options.open(path).ok()
 }
 
-/// The page, copied: its owner may write on.
+/// Copies the page, because its owner may go on writing.
 fn content(file: &File) -> Option<Vec<u8>> {
     let mut bytes = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut bytes, 0).ok()?;

@@ -1,4 +1,4 @@
-//! Why a plan cannot be run.
+//! The errors that stop a session.
 
 use crate::launch::LaunchError;
 use crate::shaper::ShaperError;
@@ -7,25 +7,26 @@ use onbeat_record::RecordError;
 use onbeat_reserve::{AssignError, StartError};
 use thiserror::Error;
 
-/// Why a plan could not be run.
+/// The reason why a plan could not be run.
 #[derive(Debug, Error)]
 pub enum ShapeError {
-    /// What is noted to put threads back would belong to the caller, and be believed.
+    /// The program has file capabilities. The calling user could then forge the notes by which
+    /// onbeat puts threads back.
     #[error("onbeat shape does not run with capabilities of its file (setcap): call it with sudo")]
     Elevated,
-    /// The recording through which the application is observed.
+    /// The recording that observes the application failed.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The reservation servers.
+    /// The reservation servers could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// There is no room for the recording through which the application is observed.
+    /// The recording that observes the application has no space on the disk.
     #[error("cannot make a temporary directory: {0}: free space, or set TMPDIR, or name a directory with --trace")]
     Temporary(std::io::Error),
-    /// A shaper.
+    /// A shaper failed.
     #[error(transparent)]
     Shaper(#[from] ShaperError),
-    /// The application's command.
+    /// The topics on the application's command line could not be remapped.
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// The plan's bands cannot follow the load.
@@ -34,81 +35,83 @@ pub enum ShapeError {
     /// The application's ROS 2 cannot publish diagnostics.
     #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs: install it there (ros-DISTRO-diagnostic-msgs), or shape without --diagnostics")]
     NoDiagnostics,
-    /// The process that publishes diagnostics.
+    /// The process that publishes diagnostics ended.
     #[error("--diagnostics: the process that publishes them ended: {0}")]
     Diagnostics(String),
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
     Assign {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// A callback that it runs.
+        /// A callback that the thread runs.
         callback: String,
-        /// The server that it belongs to.
+        /// The server of the callback.
         server: String,
-        /// The reservation's error.
+        /// The error of the reservation.
         reason: AssignError,
     },
-    /// Two processes run a callback of the plan.
+    /// Two processes run the same callback of the plan.
     #[error("process {pid} runs {callback} too, which process {of} has: end one of them, give its nodes another namespace, or name the application with --pid (without --strict the second one is left alone)")]
     SecondInstance {
-        /// The callback.
+        /// The callback that runs twice.
         callback: String,
-        /// The process that ran it later.
+        /// The process that ran the callback later.
         pid: u32,
-        /// The process that has it.
+        /// The process that ran the callback first.
         of: u32,
     },
-    /// Callbacks of the plan did not run.
+    /// Callbacks of the plan did not run in time.
     #[error("{} did not run within {within_s} s: is the application running, with the nodes of the plan and under the same names?", .callbacks.join(", "))]
     NotSeen {
-        /// The callbacks.
+        /// The callbacks that did not run.
         callbacks: Vec<String>,
-        /// How long they were looked for, s.
+        /// The time for which onbeat looked for the callbacks, s.
         within_s: u64,
     },
     /// The first callback is not periodic.
     #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms; plan a throttler for it (onbeat plan --throttle), or check the cycle")]
     NoGrid {
-        /// The first callback.
+        /// The first callback of the chain.
         callback: String,
-        /// The plan's cycle.
+        /// The cycle of the plan, ms.
         cycle_ms: f64,
-        /// Range of the starts within the cycle.
+        /// The range of the starts within the cycle, ms.
         spread_ms: f64,
     },
     /// One thread runs callbacks of two servers.
     #[error("thread {tid} runs {first} and {second}, which belong to different servers: run their nodes in processes of their own, or put both into one server")]
     TwoServers {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
         /// A callback of one server.
         first: String,
         /// A callback of the other server.
         second: String,
     },
-    /// The callback publishes on the output's own topic, so that no shaper can hold it back.
+    /// The callback publishes on the output's own topic, so a shaper cannot hold the output back.
     #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap} (where a rule of its own already moves a topic there, move it to the held one instead)")]
     NotHeld {
-        /// The callback.
+        /// The callback that publishes.
         callback: String,
-        /// The topic.
+        /// The topic of the output.
         topic: String,
-        /// The arguments that remap the topic.
+        /// The command-line arguments that remap the topic.
         remap: String,
     },
-    /// The middleware publishes in the callback's own thread.
+    /// The middleware publishes in the callback's own thread, so it has no publisher thread to
+    /// assign.
     #[error("the process of {callback} has no publisher thread to put into {server}: start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread {
-        /// The callback.
+        /// The callback that publishes.
         callback: String,
-        /// The server.
+        /// The server that needs the publisher thread.
         server: String,
     },
 }
 
 impl ShapeError {
-    /// Whether this is about one thread alone, and others can be shaped without it.
+    /// Reports whether the error concerns a single thread, so that the others can be shaped without
+    /// it.
     pub(crate) fn is_of_one_thread(&self) -> bool {
         match self {
             ShapeError::Assign { reason, .. } => !matches!(
@@ -120,7 +123,7 @@ impl ShapeError {
         }
     }
 
-    /// Whether this machine or user cannot shape at all, whatever the plan is.
+    /// Reports whether this machine or user cannot shape at all, whatever the plan is.
     pub fn is_refusal(&self) -> bool {
         match self {
             ShapeError::Elevated => true,

@@ -1,6 +1,6 @@
-//! Bands that follow the load, in a session: what completed goes to the controller
-//! ([`onbeat_plan::adapt`]), its changes go to the shaper at the beginning of a cycle, and every
-//! execution is judged by the slots of its own cycle. Pure.
+//! Lets bands follow the load in a session. Completed executions go to the controller
+//! ([`onbeat_plan::adapt`]). Changes of the slots go to the shaper at the beginning of a cycle.
+//! Every execution is judged by the slots of its own cycle. Pure.
 
 use crate::history::{PlanHistory, Swap};
 use crate::judge::Behind;
@@ -12,55 +12,54 @@ use onbeat_plan::Plan;
 use onbeat_time::Cycle;
 use std::sync::Arc;
 
-/// New slots apply from the first cycle that begins so long after they are written: no execution
-/// that has them was released when the shaper sees them.
+/// New slots apply from the first cycle that begins at least this long after they are written. The
+/// shaper therefore sees them before the first execution that has them is released.
 const AHEAD_NS: u64 = 10_000_000;
 
-/// Most changes that are kept for the summary: the first ones.
+/// Maximum number of changes kept for the summary. The first ones are kept.
 const MOST: usize = 10_000;
 
-/// How bands may follow the load.
+/// Options for bands that follow the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdaptOptions {
-    /// No output leaves later than this after the start of its cycle, ns. `None`: the plan decides.
+    /// The deadline of every output, in ns after the start of its cycle. `None` takes the deadline
+    /// from the plan.
     pub deadline_ns: Option<u64>,
 }
 
-/// Slots of the outputs since an instant.
+/// The slots of the outputs from a point in time on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BandsSet {
-    /// They apply to executions that are released from then on, CLOCK_MONOTONIC.
+    /// The first release to which the slots apply, CLOCK_MONOTONIC.
     pub from_ns: u64,
-    /// Why, in one word.
+    /// The reason for the change, in one word.
     pub reason: &'static str,
-    /// The change in a sentence.
+    /// The change as a sentence for the user.
     pub sentence: String,
-    /// The slots.
+    /// The slots in which outputs can leave, from the start of the cycle.
     pub slots: Vec<Slot>,
 }
 
-/// The bands of a session that followed the load.
+/// The bands of a session in which they followed the load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adapted {
-    /// The first ones are the plan's; then each change.
+    /// The bands of the plan, followed by those of each change.
     pub bands: Vec<BandsSet>,
     /// Number of changes.
     pub moves: u64,
-    /// Changes that are not kept.
+    /// Number of changes that are missing in `bands` because its limit was reached.
     pub forgotten: u64,
 }
 
-/// Bands that follow the load.
 pub(crate) struct Following {
     adapt: Adapt,
     plans: PlanHistory,
     adapted: Adapted,
-    /// How long after the begin of their slot outputs left that waited for it.
+    /// Delays between the begin of a slot and the departure of an output that waited for it, ns.
     behind: Dist,
 }
 
 impl Following {
-    /// Begins with the plan's bands.
     pub(crate) fn new(plan: &Plan, options: AdaptOptions) -> Result<Following, AdaptError> {
         let adapt = Adapt::new(plan, options.deadline_ns)?;
         let set = BandsSet {
@@ -80,25 +79,27 @@ impl Following {
         })
     }
 
-    /// The plan of an execution that began then: with the slots that it had.
+    /// Returns the plan, with its slots, that applied to an execution that began at `start_ns`.
     pub(crate) fn plan_of(&self, start_ns: u64) -> &Plan {
         self.plans.of(start_ns)
     }
 
-    /// The plan of the executions that are released next.
+    /// Returns the plan of the executions that are released next.
     pub(crate) fn plan(&self) -> &Plan {
         self.adapt.plan()
     }
 
-    /// What is promised while bands follow: nothing leaves later than the last slot may.
+    /// Returns the plan with the promise that holds while bands follow: every output leaves before
+    /// the end of the latest allowed slot.
     pub(crate) fn promised(&self, plan: &Plan) -> Plan {
         let mut promised = plan.clone();
         promised.promises.worst_ms = Ms(self.adapt.latest_ns());
         promised
     }
 
-    /// An execution is complete. Cycles begin at `origin_ns`. Returns the sentence to be told, and
-    /// the swap if slots have moved.
+    /// Records a complete execution. Cycles begin at `origin_ns`. If slots move, returns the
+    /// sentence for the user and the change for the shaper. If a change is impossible, returns the
+    /// sentence alone.
     pub(crate) fn completed(
         &mut self,
         execution: &Execution,
@@ -132,7 +133,7 @@ impl Following {
         Some((sentence, Some(swap)))
     }
 
-    /// Another plan's bands from an instant on; they follow the load as before.
+    /// Continues with the bands of another plan from `from_ns` on. They follow the load as before.
     pub(crate) fn replace(&mut self, new: Following, from_ns: u64, now_ns: u64) -> Swap<'_> {
         let slots = new.adapt.slots().to_vec();
         self.note(from_ns, "plan", "another plan's bands".into(), slots);
@@ -141,7 +142,6 @@ impl Following {
         self.plans.add(plan, from_ns, now_ns)
     }
 
-    /// Keeps a change for the summary.
     fn note(&mut self, from_ns: u64, reason: &'static str, sentence: String, slots: Vec<Slot>) {
         self.adapted.moves += 1;
         if self.adapted.bands.len() < MOST {
@@ -156,7 +156,7 @@ impl Following {
         }
     }
 
-    /// An output that waited for its slot: how long after the slot's begin it left.
+    /// Records how long after its slot's begin an output left, if it had to wait for the slot.
     fn note_behind(&mut self, execution: &Execution, ready_ns: u64, left_ns: u64) {
         let slots = &self.plan_of(execution.start_ns).promises.bands;
         let inside = slots.iter().find(|b| b.latency_ms.contains(left_ns));
@@ -167,7 +167,7 @@ impl Following {
         }
     }
 
-    /// Figures of the outputs that waited for their slots.
+    /// Returns the precision of the outputs that waited for their slots.
     pub(crate) fn behind(&self) -> Behind {
         Behind {
             moves: self.adapted.moves,
@@ -175,7 +175,6 @@ impl Following {
         }
     }
 
-    /// What became of the bands.
     pub(crate) fn into_adapted(self) -> Adapted {
         self.adapted
     }
@@ -189,7 +188,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const ORIGIN: u64 = 7 * MS;
 
-    /// The golden plan with room: bands at 31, 45 and 59.9 ms, the chain's slot until 90.
+    /// Returns the golden plan with room: bands at 31, 45 and 59.9 ms, and the chain's slot until
+    /// 90 ms.
     fn plan() -> Plan {
         let text = include_bytes!("../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
@@ -198,7 +198,6 @@ mod tests {
         plan
     }
 
-    /// An execution that was ready so long after the start of its cycle, and left then.
     fn execution(cycle: u64, ready_ms: f64, left_ms: f64) -> Execution {
         let start_ns = ORIGIN + cycle * 100 * MS;
         Execution {
@@ -219,7 +218,7 @@ mod tests {
         let now = |cycle: u64| ORIGIN + cycle * 100 * MS + 70 * MS;
         let early = following.completed(&execution(0, 40.0, 45.1), ORIGIN, now(0));
         assert!(early.is_none());
-        // A miss in cycle 1, known in cycle 4.
+        // A miss in cycle 1 that becomes known in cycle 4.
         let missed = execution(1, 70.0, 131.1);
         let (sentence, swap) = following
             .completed(&missed, ORIGIN, now(4))
@@ -237,7 +236,7 @@ mod tests {
                 assert_eq!(last(following.plan_of(start_ns)), expected, "cycle {cycle}");
             }
         }
-        // Two changes before the first applies: the first never does.
+        // Two changes come before the first applies, so the first never applies.
         let change = following.completed(&execution(2, 75.0, 180.0), ORIGIN, now(4));
         let (_, swap) = change.expect("a change");
         assert_eq!(last(swap.expect("moved").before), 59_900_000);
@@ -251,7 +250,7 @@ mod tests {
         for n in 0..90 {
             let late_ms = 45.002_751 + if n % 2 == 0 { 0.01 } else { 0.03 };
             following.completed(&execution(n, 40.0, late_ms), ORIGIN, ORIGIN);
-            // It was ready within its slot, and did not wait.
+            // This output was ready within its slot and did not wait.
             following.completed(&execution(n, 45.5, 45.7), ORIGIN, ORIGIN);
         }
         let jitter_ns = following.behind().jitter_ns;

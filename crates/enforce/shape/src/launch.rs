@@ -1,4 +1,4 @@
-//! The application's command with the plan's topics remapped to those that shapers take.
+//! Builds the application's command with the plan's topics remapped to those that shapers take.
 
 use onbeat_files::Directory;
 use onbeat_plan::schema::Hold;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// Why a command's topics cannot be remapped.
+/// The reason why a command's topics cannot be remapped.
 #[derive(Debug, Error)]
 pub enum LaunchError {
     /// The command line does not take remapping rules.
@@ -25,14 +25,14 @@ pub enum LaunchError {
     /// The overlay of the launch file cannot be written.
     #[error("cannot write {}: {source}: free space, or set TMPDIR", path.display())]
     Overlay {
-        /// Path of the overlay.
+        /// The path of the overlay.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
-/// The topics that a plan remaps: of republished outputs and of throttled inputs.
+/// Returns the topics that a plan remaps: those of republished outputs and of throttled inputs.
 pub fn moves(plan: &Plan) -> Vec<Move> {
     let outputs = plan
         .outputs
@@ -53,18 +53,18 @@ pub fn moves(plan: &Plan) -> Vec<Move> {
     outputs.chain(inputs).collect()
 }
 
-/// A command with remapped topics, and the overlay that was written for it. The file lasts as long
-/// as this value.
+/// A command with remapped topics, and the overlay that was written for it. The file is deleted
+/// when this value is dropped.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// The directory that the overlay is in.
+    /// Deletes the overlay's directory when dropped.
     _overlay: Option<TempDir>,
 }
 
-/// Remaps a plan's topics on a command line. `ros2 launch` gets an overlay of its launch file
-/// instead.
+/// Remaps the plan's topics on a command line. For `ros2 launch`, writes an overlay of its launch
+/// file and names the overlay in the command.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {
@@ -96,11 +96,10 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     })
 }
 
-/// File name of an overlay.
 const OVERLAY: &str = "overlay.launch.py";
 
-/// Writes an overlay into a directory of its own, with a name that nobody can guess. The user
-/// behind sudo, as whom the launch file runs, may read it, but nobody may change it.
+/// Writes an overlay into a directory of its own, with a name that nobody can guess. The launch
+/// file runs as the user who called sudo: that user can read the overlay, and nobody can change it.
 fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();
@@ -116,7 +115,7 @@ fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
         let held = Directory::private(dir.path())?;
         let mut file = held.create_new(OVERLAY, 0o644)?;
         file.write_all(text.as_bytes())?;
-        // Whatever the umask: it has no secrets.
+        // Overrides the umask. The file contains no secrets.
         file.set_permissions(Permissions::from_mode(0o644))?;
         held.set_mode(0o755)
     };
@@ -124,8 +123,8 @@ fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
     Ok((dir, path))
 }
 
-/// The launch file of `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE FILE`:
-/// index and number of its words, and its path.
+/// Finds the launch file in `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE
+/// FILE`. Returns the index and number of its words, and its path.
 fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize, PathBuf)> {
     let at = 2 + command.get(2..)?.iter().position(|w| !w.starts_with('-'))?;
     let first = Path::new(&command[at]);
@@ -140,7 +139,7 @@ fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize
         .next()
 }
 
-/// A file by its name, in a directory or at most `depth` below it.
+/// Finds a file by its name in a directory, at most `depth` levels below it.
 fn find(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
     let mut below = Vec::new();
     for entry in std::fs::read_dir(dir).ok()?.flatten() {

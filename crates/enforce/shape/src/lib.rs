@@ -1,23 +1,23 @@
-//! Runs a plan on a machine: finds the threads of its callbacks, follows the chain's phase, keeps
-//! reservation servers and a shaper running, and judges the result.
+//! Runs a plan on a machine: finds the threads of its callbacks, follows the phase of the chain,
+//! runs reservation servers and shapers, and judges the result.
 //!
 //! | module | task |
 //! |---|---|
 //! | `session` | [`shape`]: a recording whose observer goes through the stages |
-//! | `stages` | `Finding`, `Shaping`, `Stopped`, each with what it needs |
-//! | [`observe`] | the recording's events as callbacks, executions, threads and phase; pure |
+//! | `stages` | the stages `Finding`, `Shaping` and `Stopped`, each with its own data |
+//! | [`observe`] | turns the recording's events into callbacks, executions, threads and phase; pure |
 //! | `follow` | bands that follow the load; pure |
-//! | `history` | which plan an execution had; pure |
+//! | `history` | finds the plan that applied to an execution; pure |
 //! | `plans` | the plan in force; pure |
-//! | `threads` | threads in their servers, the middleware's on its CPU |
+//! | `threads` | puts threads into their servers, and the middleware's threads on their CPU |
 //! | `shaper` | the process that holds outputs back |
-//! | `trust` | whose processes may be the application |
-//! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
-//! | `dry_run` | what a session would do, without doing it |
-//! | [`status`] | what a running session tells others |
-//! | [`preflight`] | settings of the machine that make slots imprecise |
-//! | `flight` | the flight recorder: the last switches, and the cause of each late output; pure |
-//! | [`launch`] | the application's command with topics remapped |
+//! | `trust` | the users whose processes can be the application |
+//! | [`judge`] | isolation, late outputs, CPU time and the plan's promises; pure except for a clock |
+//! | `dry_run` | shows what a session would do, without doing it |
+//! | [`status`] | reports the state of a running session to other programs |
+//! | [`preflight`] | finds settings of the machine that make slots imprecise |
+//! | `flight` | the flight recorder: keeps the last switches and finds the cause of each late output; pure |
+//! | [`launch`] | the application's command with remapped topics |
 
 mod dry_run;
 mod error;
@@ -51,7 +51,7 @@ pub use options::{ApplicationOptions, EnforcementOptions, ShapeOptions};
 pub use report::{EarlierPlan, Live, PlacedThread, Summary};
 pub use session::{rights, shape, shape_on};
 
-/// What [`recover_in`] may use: what it takes to put threads back.
+/// The capabilities that [`recover_in`] needs to put threads back.
 pub const RECOVER_RIGHTS: &[onbeat_rights::Capability] = &[
     onbeat_rights::Capability::CAP_SYS_NICE,
     onbeat_rights::Capability::CAP_DAC_OVERRIDE,

@@ -1,4 +1,4 @@
-//! Settings of a session.
+//! The settings of a session.
 
 use crate::error::ShapeError;
 use crate::follow::AdaptOptions;
@@ -11,58 +11,63 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The application: what is started, and whose threads are looked for.
+/// Options that say which application to start and which threads to look for.
 #[derive(Debug, Clone)]
 pub struct ApplicationOptions {
-    /// Start this application and shape it. Empty: shape one that runs already.
+    /// The command that starts the application. If it is empty, onbeat shapes an application that
+    /// already runs.
     pub command: Vec<String>,
-    /// Whether the application's output goes to the standard error.
+    /// Redirects the application's output to standard error.
     pub command_to_stderr: bool,
-    /// Observe only these processes. Empty: all.
+    /// The processes to observe. If it is empty, onbeat observes all.
     pub pids: Vec<u32>,
-    /// Of these, only processes within the limits.
+    /// The limits that further restrict the observed processes.
     pub limits: Limits,
-    /// Users whose processes may be the application, besides root and ourselves. `None`: whoever's; for processes
-    /// that were named, or are started here.
+    /// The users whose processes can be the application, besides root and the calling user. `None`
+    /// allows every user: for processes that the user named or that onbeat starts.
     pub users: Option<Vec<u32>>,
-    /// How long to look for the plan's callbacks.
+    /// The longest time to look for the callbacks of the plan.
     pub find_within: Duration,
 }
 
-/// How threads are kept to their slots.
+/// Options that say how threads are kept to their slots.
 #[derive(Debug, Clone)]
 pub struct EnforcementOptions {
-    /// CPU of the dispatcher. `None`: the middleware's.
+    /// The CPU of the dispatcher. `None` takes the CPU of the middleware.
     pub dispatcher_cpu: Option<u16>,
-    /// Whether idle CPUs may sleep deeply: this saves power and costs precision.
+    /// Lets idle CPUs sleep deeply, which saves power and costs precision.
     pub idle: bool,
-    /// What keeps threads to their slots: freezers ([`Choice::Auto`] takes the best one here) or sched_ext.
+    /// The mechanism that keeps threads to their slots: freezers or sched_ext. [`Choice::Auto`]
+    /// takes the best one of this machine.
     pub enforcer: Choice,
-    /// What the end of a slot does to a thread that is at work.
+    /// The effect that the end of a slot has on a thread that is at work.
     pub gate: GateKind,
-    /// Whether what is told otherwise, and left alone, ends the session: a thread that cannot be assigned, a second
-    /// instance of a node.
+    /// Ends the session where it would otherwise only report a problem: a thread that cannot be
+    /// assigned, or a second instance of a node.
     pub strict: bool,
-    /// Whether the bands follow the load, and how far.
+    /// The options for bands that follow the load. `None` keeps the bands of the plan.
     pub adapt: Option<AdaptOptions>,
 }
 
-/// What to shape, how, and for how long.
+/// Options of a shaping session.
 #[derive(Debug, Clone)]
 pub struct ShapeOptions {
-    /// The application.
+    /// The application to shape.
     pub application: ApplicationOptions,
-    /// How its threads are kept to their slots.
+    /// The way in which threads are kept to their slots.
     pub enforcement: EnforcementOptions,
-    /// Shape for this long, then judge. `None`: until a signal or the end of the command.
+    /// The duration of shaping, after which onbeat judges. `None` shapes until a signal arrives or
+    /// the command ends.
     pub duration: Option<Duration>,
-    /// Keep the recording of the shaped application in this directory. `None`: discard it.
+    /// The directory that keeps the recording of the shaped application. `None` discards the
+    /// recording.
     pub trace: Option<PathBuf>,
-    /// Program to start as a shaper: this one, called with `shaper`.
+    /// The program to start as a shaper: this program, with the argument `shaper`.
     pub program: PathBuf,
-    /// Whether the status is published as ROS 2 diagnostics, from within the application's domain.
+    /// Publishes the status as ROS 2 diagnostics in the application's domain.
     pub diagnostics: bool,
-    /// SIGHUP sets this and ends nothing. `None`: it ends the session, as when a terminal is closed.
+    /// A flag that SIGHUP sets instead of ending the session. `None` lets SIGHUP end the session,
+    /// as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 
@@ -71,7 +76,7 @@ impl ShapeOptions {
     ///
     /// # Errors
     ///
-    /// The kernel has no sched_ext, or another scheduler runs there.
+    /// Fails if the kernel has no sched_ext or if another scheduler runs there.
     pub(crate) fn refuse(&self) -> Result<(), ShapeError> {
         if self.enforcement.enforcer == Choice::SchedExt {
             onbeat_reserve::find_sched_ext().map_err(StartError::from)?;
@@ -79,7 +84,7 @@ impl ShapeOptions {
         Ok(())
     }
 
-    /// Settings of the plan's reservation. `waits` says which threads wait for work.
+    /// Returns the settings of the plan's reservation. `waits` reports which threads wait for work.
     pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
         let cpu = self
             .enforcement

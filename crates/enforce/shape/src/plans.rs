@@ -1,4 +1,4 @@
-//! The plans of a session: the one in force as it was given, and with the bands that follow the load.
+//! Holds the plans of a session: the given plan, and its copy with the bands that follow the load.
 //! Pure.
 
 use crate::follow::Following;
@@ -6,20 +6,17 @@ use crate::history::{PlanHistory, Swap};
 use onbeat_plan::Plan;
 use std::sync::Arc;
 
-/// The plans of a session.
 pub(crate) struct Plans {
-    /// As they were given.
     given: PlanHistory,
-    /// If the bands follow the load.
+    /// Is `None` if the bands do not follow the load.
     pub(crate) following: Option<Following>,
-    /// Number of the plan in force: the session began with 1.
+    /// Number of the plan in force. The first plan has number 1.
     pub(crate) number: u64,
-    /// New plans that were not taken.
+    /// Number of new plans that were rejected.
     pub(crate) refused: u64,
 }
 
 impl Plans {
-    /// Begins with a plan.
     pub(crate) fn new(plan: &Plan) -> Plans {
         Plans {
             given: PlanHistory::new(Arc::new(plan.clone())),
@@ -29,12 +26,12 @@ impl Plans {
         }
     }
 
-    /// The plan in force, as it was given.
+    /// Returns the plan in force, as the user gave it.
     pub(crate) fn given(&self) -> &Arc<Plan> {
         self.given.newest()
     }
 
-    /// The plan in force, with the slots that the executions have that are released next.
+    /// Returns the plan in force, with the slots of the executions that are released next.
     pub(crate) fn newest(&self) -> &Plan {
         match &self.following {
             Some(following) => following.plan(),
@@ -42,7 +39,7 @@ impl Plans {
         }
     }
 
-    /// The plan of an execution that began then, with the slots that it had.
+    /// Returns the plan, with its slots, that applied to an execution that began at `start_ns`.
     pub(crate) fn of(&self, start_ns: u64) -> &Plan {
         match &self.following {
             Some(following) => following.plan_of(start_ns),
@@ -50,8 +47,8 @@ impl Plans {
         }
     }
 
-    /// Another plan is in force for the executions that are released from an instant on. `following`
-    /// has its bands, if they follow the load.
+    /// Replaces the plan for the executions that are released from `from_ns` on. `following` holds
+    /// the bands of the new plan if they follow the load.
     pub(crate) fn replace(
         &mut self,
         plan: Arc<Plan>,

@@ -1,4 +1,4 @@
-//! Reports of a session: while it runs, and at its end.
+//! The reports of a session: while it runs, and at its end.
 
 use crate::flight::LateOutput;
 use crate::follow::Adapted;
@@ -7,72 +7,73 @@ use onbeat_reserve::Stats;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// State of a session, about once a second.
+/// The state of a session, reported about once a second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Live {
-    /// Callbacks of the plan that are not found yet. Empty once shaping began.
+    /// The callbacks of the plan that are not found yet. Is empty once shaping has begun.
     pub missing: Vec<String>,
-    /// Time since shaping began. `None`: it has not.
+    /// The time since shaping began, or `None` before that.
     pub shaping: Option<Duration>,
     /// Number of the last judged cycle.
     pub cycle: i64,
-    /// Judgements since the last report.
+    /// The judgements since the last report.
     pub judgements: Vec<Judgement>,
     /// Number of executions so far.
     pub executions: u64,
-    /// Half of the range from p0.5 to p99.5 of the latencies of the last executions.
+    /// The measured jitter: half of the range from p0.5 to p99.5 of the latest executions'
+    /// latencies.
     pub jitter_ns: u64,
-    /// The same of the same executions as if nothing had held their outputs back. `None` if the
-    /// plan does not let it be known.
+    /// The jitter that the same executions would have had without shaping. `None` if it cannot be
+    /// derived under this plan.
     pub unshaped_jitter_ns: Option<u64>,
     /// Number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Number of discarded outputs.
+    /// Number of outputs that the shaper discarded.
     pub dropped: u64,
     /// Number of cycles without an output, of the chain with most of them.
     pub without: u64,
-    /// Lateness of the dispatcher, p99.
+    /// The 99th percentile of the dispatcher's lateness.
     pub dispatcher_p99_ns: u64,
-    /// Events since the last report, a sentence each.
+    /// The events since the last report, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// A thread that was assigned to a server or placed.
+/// A thread that was assigned to a server or put on the middleware's CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedThread {
-    /// Thread id.
+    /// The thread's id.
     pub tid: u32,
-    /// Process id.
+    /// The id of the thread's process.
     pub pid: u32,
-    /// Name of the thread; untrusted.
+    /// The name of the thread. The application chose it: do not trust it.
     pub name: String,
-    /// Name of its server, or `middleware`.
+    /// The name of the thread's server, or `middleware`.
     pub place: String,
-    /// A callback that it runs, or its task in the middleware.
+    /// A callback that the thread runs, or its task in the middleware.
     pub job: String,
 }
 
-/// A plan that was in force before the last one.
+/// The results of a plan that another plan replaced during the session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierPlan {
-    /// The session began with 1.
+    /// Number of the plan. The session began with plan 1.
     pub number: u64,
-    /// Its strategy.
+    /// The strategy of the plan.
     pub strategy: String,
-    /// Executions that were released under it.
+    /// Number of executions that were released under the plan.
     pub executions: u64,
-    /// Outputs of theirs that missed the last slot of their cycle.
+    /// Number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Outputs that were discarded.
+    /// Number of outputs that the shaper discarded.
     pub discarded: u64,
-    /// Cycles without an output, of the chain with most of them.
+    /// Number of cycles without an output, of the chain with most of them.
     pub without: u64,
-    /// Its promises, and what was measured of them: of the executions that are kept.
+    /// The promises of the plan and the measured values. Only executions that are still kept count.
     pub verdict: Verdict,
 }
 
 impl EarlierPlan {
-    /// What was counted, in a sentence.
+    /// Returns the counters as a sentence for the user.
     pub fn sentence(&self) -> String {
         let broken = self
             .verdict
@@ -92,51 +93,51 @@ impl EarlierPlan {
     }
 }
 
-/// Result of a session.
+/// The result of a session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
-    /// The last million executions, in order of completion.
+    /// The judgements of the last million executions, in order of completion.
     pub judgements: Vec<Judgement>,
-    /// The plan's promises and what was measured.
+    /// The promises of the last plan and the measured values.
     pub verdict: Verdict,
-    /// The threads.
+    /// The threads that were assigned or placed.
     pub placed: Vec<PlacedThread>,
-    /// Late outputs, each with its cause and what happened meanwhile: the first hundred.
+    /// The first hundred late outputs, each with its cause and what happened meanwhile.
     pub late: Vec<LateOutput>,
-    /// Counters of the dispatcher. `None` if shaping did not begin.
+    /// The counters of the dispatcher. `None` if shaping did not begin.
     pub stats: Option<Stats>,
-    /// Exit status of the command. `None` if none was started or the session ended it.
+    /// The exit status of the command. `None` if no command was started or the session ended it.
     pub command_status: Option<i32>,
-    /// What was counted under the plans before the one in force at the end: the last ones. `verdict` is
-    /// that one's.
+    /// The results of the latest plans before the last one. The results of the last plan are in
+    /// `verdict`.
     pub earlier: Vec<EarlierPlan>,
-    /// The bands, if they followed the load.
+    /// The bands of the session. `None` if they did not follow the load.
     pub adapted: Option<Adapted>,
-    /// What the user should know, a sentence each.
+    /// The remarks for the user, a sentence each.
     pub notes: Vec<String>,
 }
 
 impl Summary {
-    /// Whether the promises of all plans were kept: of the last one, and of those before it that had
-    /// executions.
+    /// Reports whether all plans kept their promises. Earlier plans without executions do not
+    /// count.
     pub fn is_kept(&self) -> bool {
         let mut before = self.earlier.iter().filter(|e| e.executions > 0);
         self.verdict.is_kept() && before.all(|e| e.verdict.is_kept())
     }
 }
 
-/// Sentences for the user.
+/// The notes for the user, a sentence each.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Since the last report.
+    /// The notes since the last report.
     new: Vec<String>,
-    /// The last ones.
+    /// The latest notes, oldest first.
     all: VecDeque<String>,
-    /// Those before them.
+    /// Number of notes that were removed from `all` because of its limit.
     forgotten: u64,
 }
 
-/// Most notes that are kept for the summary.
+/// Maximum number of notes kept for the summary.
 const MOST: usize = 1000;
 
 impl Notes {
@@ -149,14 +150,13 @@ impl Notes {
         self.new.push(note);
     }
 
-    /// Adds a note that was not given yet, as far as notes are kept.
+    /// Adds a note unless the kept notes contain it already.
     pub(crate) fn add_once(&mut self, note: String) {
         if !self.all.contains(&note) {
             self.add(note);
         }
     }
 
-    /// The notes since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)
     }

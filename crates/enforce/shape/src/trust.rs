@@ -1,5 +1,6 @@
-//! Whose processes may be the application. Anybody can give a node any name: a process that is
-//! called as one of the plan's would get the plan's real-time priorities, whoever runs it.
+//! Decides whose processes can be the application. Any user can give a node any name. Without this
+//! check, a process with a name from the plan would get the plan's real-time priorities, whoever
+//! runs it.
 
 use crate::report::Notes;
 use onbeat_record::Limits;
@@ -8,27 +9,29 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Processes of which the user is remembered.
+/// Maximum number of processes whose user is remembered.
 const KNOWN_MAX: usize = 1 << 16;
-/// Users that are named in notes.
+/// Maximum number of users named in notes.
 const NAMED_MAX: usize = 8;
 
-/// Tells the application's processes from those of other users.
+/// Separates the application's processes from those of other users.
 pub(crate) struct Trust {
-    /// Users whose processes may be the application. `None`: the processes themselves were chosen.
+    /// Users whose processes can be the application. `None` trusts all, because the user chose the
+    /// processes.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
-    /// By process: whether it may be the application.
+    /// Maps a process id to whether the process can be the application.
     known: FxHashMap<u32, bool>,
     left_alone: BTreeSet<u32>,
-    /// Processes outside of the user's limits that were told.
+    /// Number of processes outside of the limits when they were last reported.
     told_outside: u64,
 }
 
 impl Trust {
-    /// In these users, root and ourselves; in everybody for `None`. `user_of` finds the one user of a process.
+    /// Trusts `users`, root and the calling user, or everybody for `None`. `user_of` returns the
+    /// user of a process.
     pub(crate) fn new(users: Option<&[u32]>, user_of: fn(u32) -> Option<u32>) -> Trust {
-        // SAFETY: cannot fail.
+        // SAFETY: geteuid has no arguments and cannot fail.
         let own = unsafe { libc::geteuid() };
         Trust {
             users: users.map(|users| users.iter().copied().chain([0, own]).collect()),
@@ -39,7 +42,7 @@ impl Trust {
         }
     }
 
-    /// The events of processes that may be the application, and of the machine.
+    /// Returns the events of processes that can be the application, and those of the machine.
     pub(crate) fn of_application<'e>(
         &mut self,
         events: &'e [Event],
@@ -56,14 +59,15 @@ impl Trust {
         Cow::Owned(kept.map(|(event, _)| event.clone()).collect())
     }
 
-    /// Whether a process is still one that may be the application: to be asked before it is changed.
+    /// Reports whether a process can still be the application. Must be called before the process is
+    /// changed.
     pub(crate) fn still_holds(&self, pid: u32) -> bool {
         let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
         self.users.as_ref().is_none_or(holds)
     }
 
-    /// Tells how many processes are outside of the user's limits: when there are some, and when there are twice as
-    /// many.
+    /// Reports how many processes are outside of the limits: at the first one, and whenever the
+    /// number has doubled.
     pub(crate) fn tell_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
         if outside > 0 && outside >= 2 * self.told_outside {
             self.told_outside = outside;
@@ -92,7 +96,7 @@ impl Trust {
                 trusted
             }
         };
-        // The id is used again; a program is another user's if it is started as one.
+        // The id can be used again, and a process can become another user's by starting a program.
         let ends = event.kind == EventKind::Exit && event.pid == event.tid;
         if ends || matches!(event.kind, EventKind::Exec { .. }) {
             self.known.remove(&event.pid);
@@ -100,7 +104,7 @@ impl Trust {
         trusted
     }
 
-    /// Says once of each user that his processes are not the application.
+    /// Notes once per user that onbeat does not touch the user's processes.
     fn leave_alone(&mut self, pid: u32, notes: &mut Notes) {
         let Some(user) = (self.user_of)(pid) else {
             return;
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
     use onbeat_trace::text;
 
-    /// Processes 100 to 199 are user 1's, and so on.
+    /// Gives processes 100 to 199 to user 1, 200 to 299 to user 2, and so on.
     fn user_of(pid: u32) -> Option<u32> {
         (pid < 1000).then_some(pid / 100)
     }
@@ -179,7 +183,7 @@ mod tests {
             USER.store(1, Relaxed);
             assert_eq!(count("1ms cpu0 7/7 timer_call timer=0x1\n"), 1);
             USER.store(2, Relaxed);
-            // A thread's end is not the process's.
+            // The end of one thread is not the end of its process.
             assert_eq!(
                 count("2ms cpu0 7/8 exit\n2ms cpu0 7/7 timer_call timer=0x1\n"),
                 2

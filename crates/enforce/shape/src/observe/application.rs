@@ -1,4 +1,4 @@
-//! What is known of the application so far. Pure.
+//! Collects everything observed about the plan's callbacks in the running application. Pure.
 
 use super::{
     is_synchroniser, Executions, Instances, Others, PlanObservation, Roles, Runs, Unplanned,
@@ -8,10 +8,9 @@ use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
 
-/// How often each callback must run before shaping begins.
+/// Number of runs that each callback needs before shaping begins.
 const ENOUGH: u64 = 3;
 
-/// The plan's callbacks in the running application.
 pub(crate) struct Application<'a> {
     plan: &'a Plan,
     watcher: Watcher,
@@ -23,7 +22,7 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// Nothing is known yet. `is_running` says whether a process runs.
+    /// Begins without observations. `is_running` reports whether a process runs.
     pub(crate) fn new(plan: &'a Plan, is_running: fn(u32) -> bool) -> Application<'a> {
         let watcher = Watcher::new(plan);
         let callbacks = watcher.callbacks();
@@ -38,20 +37,21 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// Observations in events, which come in order of time.
+    /// Returns the observations of the plan's callbacks in `events`, which must be in order of
+    /// time.
     pub(crate) fn observe(&mut self, events: &[Event]) -> Vec<PlanObservation> {
         let mut found = Vec::new();
         self.watcher.push(events, &mut found);
         found
     }
 
-    /// Id of a callback by its index.
+    /// Returns the id of a callback.
     pub(crate) fn name(&self, callback: usize) -> &str {
         let names = self.watcher.callbacks();
         names.get(callback).map_or("?", String::as_str)
     }
 
-    /// Callbacks that the plan requires and that have not run often enough.
+    /// Returns the callbacks that the plan requires and that have not run often enough.
     pub(crate) fn missing(&self) -> Vec<String> {
         let names = self.watcher.callbacks().iter().enumerate();
         names
@@ -60,8 +60,9 @@ impl<'a> Application<'a> {
             .collect()
     }
 
-    /// Callbacks that are in no plan, but share a thread with one that belongs to a server for which
-    /// `is_gated` holds: they run in its slots only. To be asked once.
+    /// Takes the callbacks that are in no plan but share a thread with a callback of a gated
+    /// server. They run only in the slots of that server. A second call returns only callbacks
+    /// found since the first.
     pub(crate) fn sharing(&mut self, is_gated: impl Fn(usize) -> bool) -> Vec<Unplanned> {
         let mut unplanned = self.watcher.take_unplanned();
         unplanned.retain(|u| {
@@ -73,7 +74,7 @@ impl<'a> Application<'a> {
         unplanned
     }
 
-    /// Indices of the callbacks that publish an output.
+    /// Returns the indices of the callbacks that publish an output.
     pub(crate) fn publishers(&self, output: &Output) -> Vec<usize> {
         let names = self.watcher.callbacks().iter().enumerate();
         names
@@ -82,14 +83,16 @@ impl<'a> Application<'a> {
             .collect()
     }
 
-    /// Whether a shaper takes what this callback publishes, or publishes what it takes.
+    /// Reports whether a shaper takes the messages that this callback publishes, or publishes those
+    /// that it takes.
     pub(crate) fn needs_shaper(&self, callback: usize) -> bool {
         let name = self.name(callback);
         let is_output = |o: &Output| o.hold == Hold::Republish && publishes(o, name);
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
-    /// The output that a callback publishes on the output's own topic, past the shaper.
+    /// Returns the output that a callback publishes on the output's own topic, so that it bypasses
+    /// the shaper.
     pub(crate) fn bare_output(&self, callback: usize, topic: Option<&str>) -> Option<&'a Output> {
         let name = self.name(callback);
         self.plan.outputs.iter().find(|o| {
@@ -98,8 +101,8 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Whether this callback publishes the output. A synchroniser's output is published by the
-/// subscriptions of its node, whichever comes last.
+/// Reports whether this callback publishes the output. The subscriptions of a synchroniser's node
+/// publish its output: the one whose message comes last.
 fn publishes(output: &Output, callback: &str) -> bool {
     let node = |id: &str| id.split(':').next().map(str::to_owned);
     output.callback == callback

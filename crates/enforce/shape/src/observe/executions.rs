@@ -1,9 +1,8 @@
-//! Executions of chains, joined from observations of their callbacks and reports of the shapers.
-//! Pure.
+//! Joins observations of callbacks and reports of shapers into executions of chains. Pure.
 //!
-//! An output that is held back goes through a shaper, which knows nothing of the chain. The source
-//! time stamp of the message identifies it before and after. If the chain continues after the
-//! shaper (logical execution time per callback), the interval of the publishing call identifies the
+//! A shaper that holds an output back has no information about the chain. The source time stamp of
+//! the message identifies it before and after the shaper. A chain can continue after the shaper
+//! (logical execution time per callback). Then the interval of the publishing call identifies the
 //! message that the next callback took. If a chain's input is throttled, the chain begins when the
 //! throttler publishes it.
 
@@ -12,53 +11,54 @@ use onbeat_plan::schema::{ChainRef, Hold, Output};
 use onbeat_plan::Plan;
 use std::collections::{HashMap, VecDeque};
 
-/// Most messages that wait to be joined, per output.
+/// Maximum number of messages per output that wait to be joined.
 const MOST: usize = 4096;
 
 /// A message that a shaper has published or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// Index into [`Plan::outputs`].
+    /// The index of the output in [`Plan::outputs`].
     pub output: usize,
-    /// Source time stamp under which the shaper received it, CLOCK_REALTIME.
+    /// The source time stamp of the message when the shaper received it, CLOCK_REALTIME.
     pub source_ns: i64,
-    /// When the shaper had taken it, CLOCK_MONOTONIC.
+    /// The time at which the shaper had taken the message, CLOCK_MONOTONIC.
     pub arrival_ns: u64,
-    /// When the publishing call began, CLOCK_MONOTONIC. 0: the message was discarded.
+    /// The time at which the publishing call began, CLOCK_MONOTONIC. 0 if the message was
+    /// discarded.
     pub published_ns: u64,
-    /// When the publishing call ended.
+    /// The time at which the publishing call ended, CLOCK_MONOTONIC.
     pub done_ns: u64,
-    /// Whether it arrived after the last slot of its cycle.
+    /// The message arrived after the last slot of its cycle.
     pub late: bool,
-    /// Whether the middleware refused to publish it.
+    /// The middleware refused to publish the message.
     pub refused: bool,
-    /// When its execution began, by its lineage, CLOCK_MONOTONIC. `None`: the shaper inferred its
-    /// cycle from when it came.
+    /// The start of the message's execution according to its lineage, CLOCK_MONOTONIC. `None` if
+    /// the shaper inferred the cycle from the arrival.
     pub born_ns: Option<u64>,
 }
 
-/// What became of an execution's output.
+/// The outcome of an execution's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It was published.
+    /// The output was published.
     Delivered,
-    /// It was too late, and was not published.
+    /// The output was too late and was not published.
     Discarded,
-    /// The middleware refused it.
+    /// The middleware refused to publish the output.
     Refused,
 }
 
-/// How the cycle is known in which an output had to leave.
+/// The way in which the cycle of an output was determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
-    /// No shaper held it back.
+    /// No shaper held the output back.
     #[default]
     NotHeld,
-    /// It came with the output.
+    /// The lineage of the output gave the cycle.
     Lineage,
-    /// It was inferred from when the output came.
+    /// The shaper inferred the cycle from the arrival of the output.
     Arrival,
-    /// The shaper took it for another cycle's than the recording does.
+    /// The lineage of the output gave another cycle than the recording.
     Disputed,
 }
 
@@ -66,35 +66,37 @@ pub enum Attribution {
 /// output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Execution {
-    /// Index into [`Plan::chains`].
+    /// The index of the chain in [`Plan::chains`].
     pub chain: usize,
-    /// Start of the first callback, CLOCK_MONOTONIC. If its input is throttled, when the throttler
-    /// published it.
+    /// The start of the first callback, CLOCK_MONOTONIC. If the chain's input is throttled: the
+    /// time at which the throttler published it.
     pub start_ns: u64,
-    /// When the last callback published: the output was ready. Without a shaper it would have left.
+    /// The time at which the last callback published, CLOCK_MONOTONIC. Without a shaper the output
+    /// would have left then.
     pub left_ns: u64,
-    /// When the output left. The same as `left_ns` if no shaper holds it back.
+    /// The time at which the output left, CLOCK_MONOTONIC. Equals `left_ns` if no shaper holds the
+    /// output back.
     pub output_ns: u64,
-    /// What became of the output.
+    /// The outcome of the output.
     pub fate: Fate,
-    /// Whether the output came after the last slot of its cycle.
+    /// The output came after the last slot of its cycle.
     pub late: bool,
-    /// How its cycle is known.
+    /// The way in which the cycle was determined.
     pub attribution: Attribution,
 }
 
 impl Execution {
-    /// End-to-end latency, ns.
+    /// Returns the end-to-end latency, ns.
     pub fn latency_ns(&self) -> u64 {
         self.output_ns.saturating_sub(self.start_ns)
     }
 
-    /// The latency that it would have had if its output had not been held back, ns.
+    /// Returns the latency that the execution would have had without a shaper, ns.
     pub fn unshaped_ns(&self) -> u64 {
         self.left_ns.saturating_sub(self.start_ns)
     }
 
-    /// Whether the output was published.
+    /// Reports whether the output was published.
     pub fn is_delivered(&self) -> bool {
         self.fate == Fate::Delivered
     }
@@ -104,62 +106,63 @@ impl Execution {
 #[derive(Debug, Clone, Copy)]
 struct OutputItem {
     source_ns: i64,
-    /// Once the callback that published it is known.
+    /// Is `None` until the callback that published the message is known.
     origin: Option<Origin>,
-    /// Once the shaper has reported it.
+    /// Is `None` until the shaper has reported the message.
     release: Option<Release>,
 }
 
-/// Where a message comes from.
+/// The execution that published a message.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
     /// Start of the chain's first callback.
     start_ns: u64,
-    /// When the callback published it.
+    /// The time at which the callback published the message.
     left_ns: u64,
-    /// The callback that published it.
+    /// The callback that published the message.
     callback: usize,
 }
 
-/// Joins observations and releases.
+/// Joins observations of callbacks and releases of shapers into executions.
 pub struct Executions {
     cycle_ns: u64,
-    /// Output by the topic on which the callback publishes.
+    /// Maps the topic on which the callback publishes to the output.
     held_topics: HashMap<String, usize>,
-    /// Output by the topic on which the shaper publishes.
+    /// Maps the topic on which the shaper publishes to the output.
     topics: HashMap<String, usize>,
-    /// By chain.
     ends: Vec<End>,
     /// Topics of throttled inputs.
     inputs: Vec<String>,
-    /// By output.
+    /// The messages of each output.
     items: Vec<VecDeque<OutputItem>>,
-    /// Start of a callback that took a message of a shaper, and start of that message's chain.
+    /// Pairs of the start of a callback that took a shaper's message, and the start of that
+    /// message's chain.
     bridges: VecDeque<(u64, u64)>,
-    /// The last executions found: several paths from a start to an output are one execution.
+    /// The latest executions. They detect duplicates: several paths from a start to an output are
+    /// one execution.
     last: VecDeque<Execution>,
 }
 
-/// Number of executions that are remembered to recognise one that is found again.
+/// Number of executions kept to detect duplicates.
 const LAST: usize = 64;
 
 /// Both ends of a chain: its first and last callback and its output.
 struct End {
     first: usize,
     last: usize,
-    /// The output's topic, as the last callback publishes it.
+    /// The topic on which the last callback publishes the output.
     topic: Option<String>,
-    /// The output in the plan, if a shaper holds it back.
+    /// The index of the output in the plan, if a shaper holds it back.
     output: Option<usize>,
 }
 
-/// Outputs that a shaper holds back, with their indices.
+/// Returns the outputs that a shaper holds back, with their indices.
 fn republished(plan: &Plan) -> impl Iterator<Item = (usize, &Output)> {
     let outputs = plan.outputs.iter().enumerate();
     outputs.filter(|(_, o)| o.hold == Hold::Republish)
 }
 
-/// Both ends of a chain; `None` if none of its callbacks is watched.
+/// Returns both ends of a chain, or `None` if none of its callbacks is watched.
 fn end(plan: &Plan, chain: &ChainRef, callbacks: &[String]) -> Option<End> {
     let index = |id: &String| callbacks.iter().position(|c| c == id);
     let mut known = chain.callbacks.iter().filter_map(index);
@@ -176,9 +179,9 @@ fn end(plan: &Plan, chain: &ChainRef, callbacks: &[String]) -> Option<End> {
 }
 
 impl Executions {
-    /// For a plan; `callbacks` as [`crate::observe::Watcher::callbacks`] has them.
+    /// Begins without executions. `callbacks` are those of [`crate::observe::Watcher::callbacks`].
     pub fn new(plan: &Plan, callbacks: &[String]) -> Executions {
-        // If several callbacks publish one topic, its first output stands for all.
+        // If several callbacks publish on one topic, the topic's first output stands for all.
         let (mut held_topics, mut topics) = (HashMap::new(), HashMap::new());
         for (i, o) in republished(plan) {
             if let Some(held) = &o.held_topic {
@@ -199,7 +202,7 @@ impl Executions {
         }
     }
 
-    /// Takes an observation. Appends executions that are complete with it.
+    /// Takes an observation and appends the executions that it completes.
     pub fn see(&mut self, observation: &PlanObservation, found: &mut Vec<Execution>) {
         match observation {
             PlanObservation::Taken {
@@ -229,8 +232,7 @@ impl Executions {
         }
     }
 
-    /// A callback started with a message: remembers where the chain began, if a shaper published
-    /// the message.
+    /// Remembers where the chain of a callback began whose message a shaper or throttler published.
     fn taken(&mut self, topic: &str, published_ns: u64, start_ns: u64) {
         let began_ns = match self.topics.get(topic) {
             Some(&output) => {
@@ -255,7 +257,7 @@ impl Executions {
         }
     }
 
-    /// Where the chain began that reached the callback `from`, started at `start_ns`.
+    /// Returns where the chain began that reached the callback `from`, which started at `start_ns`.
     fn chain_start(&self, from: usize, start_ns: u64) -> Option<u64> {
         let bridge = self.bridges.iter().rev().find(|b| b.0 == start_ns);
         match bridge {
@@ -268,7 +270,7 @@ impl Executions {
         }
     }
 
-    /// A callback published: a message for a shaper, or the output of a chain.
+    /// Records that a callback published: a message for a shaper, or the output of a chain.
     fn left(
         &mut self,
         topic: Option<&str>,
@@ -278,7 +280,7 @@ impl Executions {
     ) {
         let output = topic.and_then(|t| self.held_topics.get(t)).copied();
         if let (Some(output), Some(source_ns)) = (output, source_ns) {
-            // If several paths lead here from one start, the first is as good as any.
+            // If several paths lead here from one start, any of them will do.
             self.join(output, source_ns, |i| {
                 i.origin.get_or_insert(origin);
             });
@@ -302,7 +304,8 @@ impl Executions {
         }
     }
 
-    /// A shaper published or discarded a message. Appends executions that are complete with it.
+    /// Takes the report of a published or discarded message and appends the executions that it
+    /// completes.
     pub fn released(&mut self, release: Release, found: &mut Vec<Execution>) {
         if release.output < self.items.len() {
             self.join(release.output, release.source_ns, |i| {
@@ -363,7 +366,7 @@ impl Executions {
     }
 }
 
-/// How the cycle of an execution that began at `start_ns` was known to the shaper.
+/// Returns how the shaper determined the cycle of an execution that began at `start_ns`.
 fn attribution(release: Release, start_ns: u64, cycle_ns: u64) -> Attribution {
     match release.born_ns {
         None => Attribution::Arrival,

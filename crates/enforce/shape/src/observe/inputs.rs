@@ -1,64 +1,65 @@
-//! The clock of throttled inputs, followed through their arrivals. Pure.
+//! Follows the clock of throttled inputs through their arrivals. Pure.
 //!
-//! A sensor has a clock of its own: 50 ppm off, its messages move through a cycle of 100 ms in half an
-//! hour. So the origin of the cycles follows them, a little at a time.
+//! A sensor has a clock of its own. If it is 50 ppm off, its messages move through a cycle of 100
+//! ms in half an hour. So the origin of the cycles follows them, a little at a time.
 //!
-//! - **Where an input is:** a line through its last arrivals, in deviations from a grid. The slope is
-//!   the median of the slopes between arrivals half a window apart (after Theil 1950 and Sen 1968), and
-//!   smoothed; the height is a late one of the arrivals, since a late message shall still be in its own
-//!   cycle. Arrivals far from the line are outliers, and do not move it.
-//! - **Where cycles begin:** behind the last input before the longest time without one, as at the start
-//!   ([`Phase::behind`]). The origin moves there by at most one in [`SLEW_PART`] of a cycle per cycle
-//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices. Where it has come
-//!   there it rests until the inputs have moved away by a part of their distance.
-//! - **Found again:** when an input's arrivals stay elsewhere (its process was started anew, it was
-//!   silent for long), these are its line from then on, and the origin moves there at once.
-//! - **Slips:** an input that comes twice in a cycle, or not in one, although it came at its usual
-//!   distance. Each is counted.
+//! - **Position of an input:** a line through its latest arrivals, in deviations from a grid. The
+//!   slope is the median of the slopes between arrivals half a window apart (after Theil 1950 and
+//!   Sen 1968), and is smoothed. The height is the 90th percentile of the arrivals, so that a late
+//!   message is still in its own cycle. Arrivals far from the line are outliers and do not move it.
+//! - **Begin of cycles:** after the last input before the longest time without one, as at the start
+//!   ([`Phase::behind`]). The origin moves there by at most one in [`SLEW_PART`] of a cycle per
+//!   cycle (250 ppm). This is faster than the clock of any sensor drifts and slower than any slot
+//!   notices. At its goal the origin rests until the inputs have moved away from it by one in
+//!   `REST_PART` of a cycle.
+//! - **Found again:** if the arrivals of an input stay elsewhere (its process was restarted, or it
+//!   was silent for long), they form its new line. The origin moves there at once.
+//! - **Slips:** an input comes twice in a cycle, or not in one, although it came at its usual
+//!   distance. Each slip is counted.
 
 use super::phase::{behind_last, Phase};
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
-/// Arrivals that a line is laid through.
+/// Number of arrivals that determine a line.
 const WINDOW: usize = 64;
 
-/// Fewest.
+/// Minimum number of arrivals that determine a line.
 const LEAST: usize = 12;
 
-/// The line is laid again after so many arrivals.
+/// Number of arrivals after which the line is fitted again.
 const AGAIN: usize = 8;
 
-/// Arrivals that spread over more than this part of a cycle lie on no line.
+/// Arrivals that spread over more than this part of a cycle are not on a line.
 const SPREAD_PART: i64 = 8;
 
-/// An arrival this part of a cycle away from the line is an outlier.
+/// An arrival farther than this part of a cycle from the line is an outlier.
 const OUTLIER_PART: i64 = 16;
 
-/// The origin moves by one in so many parts of a cycle per cycle at most: 250 ppm.
+/// The limit of the origin's speed: one in this many parts of a cycle per cycle, which is 250 ppm.
 pub const SLEW_PART: i64 = 4000;
 
-/// It moves by one in so many parts of the way at a time.
+/// The origin moves by at most one in this many parts of the remaining distance at a time.
 const WAY_PART: i64 = 4;
 
-/// The origin rests until it is this part of a cycle away from where it is wanted: what wavers so much
-/// is the arrivals, and each step of the origin is jitter of an output.
+/// The origin rests until it is this part of a cycle away from its goal. Smaller differences are
+/// noise of the arrivals, and each step of the origin is jitter of an output.
 const REST_PART: i64 = 40;
 
-/// Then it moves until it is as near as this part of a cycle.
+/// A moving origin stops when it is as near to its goal as this part of a cycle.
 const NEAR_PART: i64 = 1000;
 
-/// Slopes beyond this are no clock's.
+/// The limit of a slope. No clock drifts faster.
 const MOST_SLOPE: f64 = 1e-3;
 
-/// Weight of a new slope: one in so many.
+/// The weight of a new slope is one in this many.
 const SLOPE_PART: f64 = 8.0;
 
-/// An arrival, and how far it is from the grid.
+/// An arrival, and its deviation from the grid.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at_ns: u64,
-    /// Unwrapped: as far as all arrivals before it have moved, and more than a cycle in time.
+    /// Unwrapped: it includes the movement of all earlier arrivals and can exceed a cycle.
     off_ns: i64,
 }
 
@@ -66,9 +67,9 @@ struct Arrival {
 #[derive(Debug, Clone, Copy)]
 struct Line {
     at_ns: u64,
-    /// Deviation of late arrivals then.
+    /// Deviation of late arrivals (90th percentile) at `at_ns`.
     late_ns: f64,
-    /// Deviation of the usual ones.
+    /// Median deviation of the arrivals at `at_ns`.
     usual_ns: f64,
     slope: f64,
 }
@@ -79,50 +80,50 @@ impl Line {
     }
 }
 
-/// One input.
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// Arrivals in a row that were far from the line.
+    /// The latest consecutive arrivals that were far from the line.
     elsewhere: VecDeque<Arrival>,
-    /// `None`: its arrivals lie on no line.
+    /// Is `None` if the arrivals are not on a line.
     line: Option<Line>,
-    /// Slope of the lines so far.
+    /// The smoothed slope of the lines so far.
     slope: Option<f64>,
-    /// It was silent for long: its next line says where it is.
+    /// The input was silent for long, and its next line shows where it is.
     was_silent: bool,
-    /// Arrivals since the line was laid.
+    /// Number of arrivals since the line was fitted.
     since: usize,
-    /// The last arrival, and the cycle that it fell into.
+    /// The latest arrival, and the number of its cycle.
     last: Option<(u64, i64)>,
     slips: u64,
 }
 
-/// What following has led to.
+/// A movement of the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// The origin moved a little.
+    /// The origin moved by a small step, to this time.
     Slewed(u64),
-    /// The inputs were found elsewhere: the origin moved there at once.
+    /// The inputs were found at another phase, and the origin moved at once, to this time.
     FoundAgain(u64),
 }
 
-/// Follows the inputs of a throttled plan.
+/// Moves the origin of the cycles with the inputs of a throttled plan.
 #[derive(Debug, Clone)]
 pub struct InputClock {
-    /// Deviations are from this grid.
+    /// The grid from which deviations are measured.
     grid: Cycle,
     inputs: Vec<Input>,
-    /// When the origin last moved.
+    /// The time of the origin's latest movement.
     moved_ns: Option<u64>,
-    /// An input was found elsewhere.
+    /// An input was found at another phase.
     is_lost: bool,
-    /// The origin is on its way, until it is where it is wanted.
+    /// The origin is moving to its goal.
     is_moving: bool,
 }
 
 impl InputClock {
-    /// For so many inputs, cycles of `phase`'s length and any origin near now.
+    /// Begins without arrivals, for this number of inputs and cycles as long as those of `phase`.
+    /// The origin of `phase` must be near the present.
     pub fn new(phase: &Phase, inputs: usize) -> InputClock {
         InputClock {
             grid: phase.grid(),
@@ -133,7 +134,7 @@ impl InputClock {
         }
     }
 
-    /// An input arrived (CLOCK_MONOTONIC). Cycles begin as `phase` says.
+    /// Records the arrival of an input (CLOCK_MONOTONIC). `phase` gives the present origin.
     pub fn arrived(&mut self, input: usize, at_ns: u64, phase: &Phase) {
         let period_ns = self.grid.period_ns();
         let raw_ns = self.grid.deviation_ns(at_ns);
@@ -144,12 +145,12 @@ impl InputClock {
         self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
     }
 
-    /// Where the origin goes, from where it is.
+    /// Returns the next movement of the origin, or `None` if it stays.
     pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
         let period_ns = self.grid.period_ns();
         let mut come = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
-            // One that comes as it likes is in no phase.
+            // An input without a line has no phase.
             let line = input.line?;
             let off_ns = (line.late_ns + line.moved_ns(now_ns)) as i64;
             let at_ns = i128::from(self.grid.origin_ns()) + i128::from(off_ns);
@@ -175,7 +176,8 @@ impl InputClock {
         (step_ns != 0).then(|| Moved::Slewed(origin_ns.saturating_add_signed(step_ns)))
     }
 
-    /// How often an input came twice in a cycle or not in one, although at its usual distance.
+    /// Returns how often an input came twice in a cycle or not in one, although it came at its
+    /// usual distance.
     pub fn slips(&self) -> u64 {
         self.inputs.iter().map(|input| input.slips).sum()
     }
@@ -190,13 +192,13 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival. True if the input was found elsewhere than before.
+    /// Adds an arrival. Returns true if the input was found at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
             && self.elsewhere.is_empty()
         {
-            // Nobody knows where its clock has gone meanwhile.
+            // The clock may have drifted anywhere during the silence.
             self.was_silent = self.line.take().is_some();
             self.window.clear();
             self.since = 0;
@@ -206,7 +208,7 @@ impl Input {
             (None, Some(last)) => last.off_ns,
             (None, None) => raw_ns,
         };
-        // As near as whole periods bring it.
+        // Moves the deviation by whole periods, as near to the expected one as possible.
         let near_ns = raw_ns - expected_ns;
         let near_ns = near_ns - (near_ns + period_ns / 2).div_euclid(period_ns) * period_ns;
         let arrival = Arrival {
@@ -229,7 +231,7 @@ impl Input {
         false
     }
 
-    /// Lays the line again. True if that is the first after a silence.
+    /// Fits the line again. Returns true if it is the first line after a silence.
     fn lay(&mut self, period_ns: i64) -> bool {
         self.line = line(&self.window, self.slope, period_ns);
         self.slope = self.line.map_or(self.slope, |line| Some(line.slope));
@@ -246,7 +248,7 @@ impl Input {
         if self.elsewhere.len() < LEAST {
             return false;
         }
-        // Its clock is the same one, or nearly.
+        // The input's clock is still the same one, or nearly.
         if let Some(found) = line(&self.elsewhere, self.slope, period_ns) {
             self.window = std::mem::take(&mut self.elsewhere);
             self.line = Some(found);
@@ -254,7 +256,7 @@ impl Input {
             return true;
         }
         self.elsewhere.pop_front();
-        // As many as a window: there is no line any more.
+        // After a whole window of arrivals elsewhere, the line no longer holds.
         self.since += 1;
         if self.since > WINDOW {
             *self = Input {
@@ -266,7 +268,8 @@ impl Input {
     }
 }
 
-/// The line through arrivals. `None`: they lie on none. `slope`: that of the line before.
+/// Returns the line through arrivals, or `None` if they are not on one. `slope` is the slope of the
+/// line before.
 fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
     let half = arrivals.len() / 2;
     let first = arrivals.front()?;
@@ -278,7 +281,7 @@ fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Opt
     let seen = middle(pairs.map(between).collect(), 0.5);
     let slope = match slope {
         Some(before) => before + (seen - before) / SLOPE_PART,
-        // Few arrivals say little of a slope.
+        // Too few arrivals give no reliable slope.
         None if arrivals.len() < WINDOW => 0.0,
         None => seen,
     };
@@ -298,7 +301,7 @@ fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Opt
     })
 }
 
-/// The value below which this share lies; 0 without values.
+/// Returns the quantile `share` of `values`, or 0 if there are none.
 fn middle(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * share) as usize;

@@ -1,46 +1,44 @@
-//! Which process has the plan's callbacks, where several have nodes of the same names: the first one
-//! that ran them, until it ends.
+//! Decides which process has a callback if several processes have nodes of the same name. The first
+//! process that ran the callback has it until the process ends.
 
 use onbeat_trace::Event;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What a run of a callback tells of its process.
+/// The relation of a process to a callback that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It has the callback.
+    /// The process has the callback.
     Holds,
-    /// It has the callback from now on: the process that had it has ended.
+    /// The process has the callback from now on, because its previous holder has ended.
     Anew {
-        /// That process.
+        /// The process that had the callback before.
         was: u32,
     },
-    /// Another process has the callback, and runs: this one is a second instance.
+    /// The process is a second instance: another running process has the callback.
     Second {
-        /// The other process.
+        /// The process that has the callback.
         of: u32,
     },
 }
 
-/// The process that has a callback.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     pid: u32,
     has_ended: bool,
 }
 
-/// The processes of the plan's callbacks.
+/// Assigns each callback of the plan to one process.
 pub(crate) struct Instances {
-    /// By callback.
     holders: Vec<Option<Holder>>,
-    /// Second instances, each with the process that has its callbacks.
+    /// Maps each second instance to the process that has its callbacks.
     left_alone: BTreeMap<u32, u32>,
     is_running: fn(u32) -> bool,
 }
 
 impl Instances {
-    /// For so many callbacks. `is_running` says whether a process runs: the event of its end can be
-    /// lost.
+    /// Begins without holders, for this number of callbacks. `is_running` reports whether a process
+    /// runs, because the event of its end can be lost.
     pub(crate) fn new(callbacks: usize, is_running: fn(u32) -> bool) -> Instances {
         Instances {
             holders: vec![None; callbacks],
@@ -49,7 +47,7 @@ impl Instances {
         }
     }
 
-    /// A process ran a callback.
+    /// Records that a process ran a callback.
     pub(crate) fn ran(&mut self, callback: usize, pid: u32) -> Standing {
         let Some(holder) = self.holders.get_mut(callback) else {
             return Standing::Holds;
@@ -74,13 +72,13 @@ impl Instances {
         }
     }
 
-    /// Whether the callback is another process's, as far as is known now.
+    /// Reports whether another running process has the callback.
     pub(crate) fn is_second(&self, callback: usize, pid: u32) -> bool {
         let holder = self.holders.get(callback).copied().flatten();
         holder.is_some_and(|had| had.pid != pid && !had.has_ended && (self.is_running)(had.pid))
     }
 
-    /// A process has ended. What it had is another's now, also a second instance's.
+    /// Records the end of a process. Any process that runs its callbacks next takes them over.
     pub(crate) fn ended(&mut self, pid: u32) {
         let holders = self.holders.iter_mut().flatten();
         holders
@@ -90,7 +88,7 @@ impl Instances {
             .retain(|&second, of| second != pid && *of != pid);
     }
 
-    /// Notices processes that have ended without an event.
+    /// Finds processes whose end has left no event.
     pub(crate) fn refresh(&mut self) {
         let ended = self.left_alone.values().copied();
         let ended: Vec<u32> = ended.filter(|&of| !(self.is_running)(of)).collect();
@@ -99,8 +97,8 @@ impl Instances {
         self.left_alone.retain(|&second, _| is_running(second));
     }
 
-    /// The events without those of second instances. A process that has a callback of the plan too
-    /// keeps its events.
+    /// Removes the events of second instances. A second instance that has another callback of the
+    /// plan keeps its events.
     pub(crate) fn without_seconds<'e>(&self, events: Cow<'e, [Event]>) -> Cow<'e, [Event]> {
         let is_second = |pid: &u32| {
             let mut holders = self.holders.iter().flatten();
@@ -120,7 +118,7 @@ impl Instances {
 mod tests {
     use super::*;
 
-    /// Process 1 runs for ever, 9 has ended.
+    /// Process 9 has ended, and all others run for ever.
     fn instances() -> Instances {
         Instances::new(2, |pid| pid != 9)
     }
@@ -135,7 +133,7 @@ mod tests {
         instances.ended(1);
         assert_eq!(instances.ran(0, 2), Standing::Anew { was: 1 });
         assert_eq!(instances.ran(0, 3), Standing::Second { of: 2 });
-        // An end whose event was lost.
+        // The event of the end of process 9 was lost.
         assert_eq!(instances.ran(1, 9), Standing::Second { of: 2 });
         instances.ended(2);
         assert_eq!(instances.ran(1, 9), Standing::Anew { was: 2 });
@@ -160,7 +158,7 @@ mod tests {
         assert_eq!(pids(&instances), [1, 2, 3]);
         instances.ran(0, 2);
         assert_eq!(pids(&instances), [1, 3]);
-        // It has another callback of the plan.
+        // Process 2 has another callback of the plan.
         instances.ran(1, 2);
         assert_eq!(pids(&instances), [1, 2, 3]);
         let mut lost = Instances::new(1, |pid| pid != 1);

@@ -1,9 +1,9 @@
-//! Joins on the way of a chain (synchronisers, callbacks that store their inputs), as the kernel's
-//! programs can recognise them: by what begins the callback that takes the chain's input, and by the
-//! publisher of what is joined. Pure.
+//! Finds how BPF programs can recognise joins in a chain (synchronisers, callbacks that store
+//! inputs). Pure.
 //!
-//! A join publishes in the callback of whichever input comes last. If that is not the chain's, the
-//! output's cycle is that of the input that was stored.
+//! A join is recognised by the start of the callback that takes the chain's input, and by the
+//! publisher of its output. The callback whose input comes last publishes. If that is not the
+//! chain's input, the output belongs to the cycle of the stored input.
 
 use super::{is_synchroniser, Roots};
 use onbeat_plan::Plan;
@@ -11,17 +11,16 @@ use onbeat_record::Join;
 use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeSet;
 
-/// Publishers of one topic that are known at most. Those of ended processes are forgotten.
+/// Maximum number of known publishers of a topic. Those of ended processes are forgotten.
 const PUBLISHERS: usize = 64;
 
-/// A change of the joins of a process.
+/// A change of the join in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JoinChange {
-    /// Process.
     pub(crate) pid: u32,
-    /// What joined, and no longer does.
+    /// The join before the change.
     pub(crate) was: Option<Join>,
-    /// What joins now. `None`: the process has ended.
+    /// The join from now on. `None` if the process has ended.
     pub(crate) now: Option<Join>,
 }
 
@@ -29,24 +28,24 @@ pub(crate) struct JoinChange {
 #[derive(Debug)]
 pub(crate) struct Joins(Vec<OnTheWay>);
 
-/// One join.
+/// A join and the parts of it that were found so far.
 #[derive(Debug)]
 struct OnTheWay {
-    /// Id of the callback that takes the chain's input.
+    /// The id of the callback that takes the chain's input.
     callback: String,
-    /// What is joined: its topic, and that under which a shaper takes it.
+    /// The topic of the join's output, and the topic from which a shaper takes it.
     topics: Vec<String>,
-    /// What begins the callback.
+    /// Finds the root of the callback.
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
-    /// Process and handle of the topic's publishers.
+    /// The process and handle of each publisher of the topics.
     publishers: BTreeSet<(u32, u64)>,
-    /// What is in force.
+    /// The join in force, with its process.
     told: Option<(u32, Join)>,
 }
 
 impl Joins {
-    /// Of a plan's chains.
+    /// Begins with the joins in a plan's chains, none of which is recognised yet.
     pub(crate) fn new(plan: &Plan) -> Joins {
         let mut joins: Vec<OnTheWay> = Vec::new();
         for chain in &plan.chains {
@@ -72,7 +71,7 @@ impl Joins {
         Joins(joins)
     }
 
-    /// Takes events in order of time. Returns what has ended with them.
+    /// Takes events, which must be in order of time. Returns the joins whose process has ended.
     pub(crate) fn push(&mut self, events: &[Event]) -> Vec<JoinChange> {
         let mut ended = Vec::new();
         for join in &mut self.0 {
@@ -86,8 +85,8 @@ impl Joins {
         ended
     }
 
-    /// A callback of the plan ran on a thread. Returns the join of which it takes an input, once that
-    /// is known or has changed.
+    /// Records a run of a callback of the plan. Returns the change if the join of its input is
+    /// found or has changed.
     pub(crate) fn ran(
         &mut self,
         callback: &str,
@@ -128,14 +127,14 @@ impl OnTheWay {
                 self.publishers.insert((event.pid, rmw));
             }
         } else {
-            // The handle is another publisher's now.
+            // The handle belongs to another publisher now.
             self.publishers.remove(&(event.pid, rmw));
         }
         None
     }
 
-    /// What is known now, if that is new. Of two publishers in one process nobody knows which one
-    /// publishes what is joined.
+    /// Returns the join of a process if it is new. With two publishers in one process, the join
+    /// stays unknown.
     fn change(&mut self, pid: u32) -> Option<JoinChange> {
         let (_, input) = self.input.filter(|input| input.0 == pid)?;
         let mut publishers = self.publishers.iter().filter(|of| of.0 == pid);
@@ -155,7 +154,7 @@ impl OnTheWay {
     }
 }
 
-/// What a synchroniser publishes, from its id.
+/// Returns the topic that a synchroniser publishes, from its id.
 fn topic(id: &str) -> Option<&str> {
     let (_, rest) = id.split_once(":sync(").filter(|_| is_synchroniser(id))?;
     Some(&rest[..rest.rfind(')')?])
@@ -187,7 +186,7 @@ mod tests {
         ))
     }
 
-    /// What the fourth run of the chain's input tells.
+    /// Returns the change that the first four runs of the chain's input lead to.
     fn told(joins: &mut Joins, pid: u32, from_ms: u64) -> Option<JoinChange> {
         (from_ms..from_ms + 4).find_map(|at| {
             let text = format!(
@@ -219,7 +218,8 @@ mod tests {
         assert_eq!(told(&mut joins, 1, 22), change(None, join(0x32)));
         assert_eq!(told(&mut joins, 1, 32), None, "it is told once");
         assert_eq!(joins.ran("/a:timer(1ms)", (1, 1), 36_000_000), None);
-        // A second publisher: nobody knows. The first one's handle is used again: the second one it is.
+        // With a second publisher the join is unknown, until the first one's handle is used for
+        // another topic.
         joins.push(&init(1, 0x33, "/out"));
         assert_eq!(told(&mut joins, 1, 42), None);
         joins.push(&init(1, 0x32, "/elsewhere"));

@@ -1,8 +1,8 @@
-//! Observation of the application: its callbacks, executions, threads and phase.
+//! Observes the application: its callbacks, executions and threads, and the phase of its cycles.
 //!
-//! Events of the recording become observations of the plan's callbacks ([`Watcher`]); these become
-//! executions ([`Executions`]), threads that belong to servers ([`Roles`]) and the phase of the
-//! cycles ([`Phase`]). Everything here is pure.
+//! [`Watcher`] turns events of the recording into observations of the plan's callbacks. From these,
+//! [`Executions`] builds executions, [`Roles`] finds the threads that belong to servers, and
+//! [`Phase`] finds the phase of the cycles. Everything here is pure.
 
 mod application;
 mod executions;

@@ -1,16 +1,16 @@
-//! Callbacks of no chain that share the plan's threads: how they ran before shaping and under it. Pure.
+//! Counts how callbacks outside of chains ran on the plan's threads, before shaping and during it.
+//! Pure.
 
 use super::is_synchroniser;
 use onbeat_plan::Plan;
 
-/// Runs of some callbacks together.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     runs: u64,
-    /// From their starts to their ends.
+    /// Sum of the times from start to end.
     busy_ns: u64,
     longest_ns: u64,
-    /// First start and last end.
+    /// The first start and the last end.
     span: Option<(u64, u64)>,
 }
 
@@ -24,7 +24,6 @@ impl Tally {
         self.span = Some((first.min(start_ns), last.max(end_ns)));
     }
 
-    /// Runs in a second, share of the time, mean and longest run in ms.
     fn figures(&self) -> Option<String> {
         let (first, last) = self.span?;
         let seconds = last.saturating_sub(first) as f64 / 1e9;
@@ -40,17 +39,16 @@ impl Tally {
     }
 }
 
-/// How the callbacks ran that are in a plan for their threads alone.
+/// Counts the runs of callbacks that are in the plan only because they share its threads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Others {
-    /// By callback: whether it is one of them.
     is_other: Vec<bool>,
     unshaped: Tally,
     shaped: Tally,
 }
 
 impl Others {
-    /// For a plan; `callbacks` as [`super::Watcher::callbacks`] has them.
+    /// Begins without runs. `callbacks` are those of [`super::Watcher::callbacks`].
     pub(crate) fn new(plan: &Plan, callbacks: &[String]) -> Others {
         let in_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
         let is_other = |id: &String| !plan.requires(id) && !in_chain(id) && !is_synchroniser(id);
@@ -60,7 +58,6 @@ impl Others {
         }
     }
 
-    /// A callback ran, under shaping or before.
     pub(crate) fn ran(&mut self, callback: usize, (start_ns, end_ns): (u64, u64), shaped: bool) {
         if self.is_other.get(callback) == Some(&true) {
             let tally = match shaped {
@@ -71,7 +68,7 @@ impl Others {
         }
     }
 
-    /// A sentence for the user. `None` if there are none, or none ran under shaping.
+    /// Returns the figures as a sentence, or `None` if no such callback ran during shaping.
     pub(crate) fn sentence(&self) -> Option<String> {
         let shaped = self.shaped.figures()?;
         let count = self.is_other.iter().filter(|&&is| is).count();

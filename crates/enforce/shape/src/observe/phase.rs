@@ -1,8 +1,8 @@
-//! Where in time a chain's cycles begin, followed through the starts of its first callback. Pure.
+//! Follows the origin of a chain's cycles through the starts of its first callback. Pure.
 //!
-//! A timer releases its callback on a grid. The callback starts some time after its release, never
-//! before. So the early ones among the recent starts show where the grid is. When a sensor's clock
-//! drifts or a timer is set anew, the grid moves, and the origin of the cycles follows it.
+//! A timer releases its callback on a grid. The callback starts after its release, never before. So
+//! the earliest of the recent starts show where the grid is. When the clock of a sensor drifts or a
+//! timer is set again, the grid moves, and the origin of the cycles follows it.
 
 use super::releases::{Grid, Releases};
 use onbeat_time::Cycle;
@@ -11,48 +11,48 @@ use std::collections::VecDeque;
 /// Number of starts that are evaluated together.
 const RECENT: usize = 32;
 
-/// As many after the first callback's process was started anew.
+/// Number of starts that are evaluated together after the first callback's process was restarted.
 const ANEW: usize = 12;
 
-/// Starts that spread over more than this part of a cycle (or of which one differs so much) are not
-/// on one grid.
+/// Starts that spread over more than this part of a cycle are not on one grid.
 const JUMP_PART: i64 = 8;
 
 /// Cycles begin this part of a cycle after the last of several inputs, so that a late input is
 /// still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
-/// Arrivals that say where an input comes.
+/// Number of arrivals that determine the position of an input.
 const ARRIVALS: usize = 20;
 
-/// Arrivals of an input that are kept while an application starts.
+/// Number of arrivals kept per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// Arrivals that spread over more than this part of a cycle are not steady yet: an application that
-/// has just started needs a while.
+/// Arrivals that spread over more than this part of a cycle are not steady yet. An application
+/// needs a while after its start.
 const STEADY_PART: u64 = 16;
 
-/// A time without inputs is nearly as long as another if it is shorter by this part of a cycle at most.
+/// A time without inputs is nearly as long as another if it is shorter by at most this part of a
+/// cycle.
 const STAY_PART: u64 = 8;
 
-/// Number of origins that are kept. Executions are known a quarter of a second after they end.
+/// Number of origins that are kept. Executions are complete a quarter of a second after they end.
 const ORIGINS: usize = 64;
 
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
 pub struct Phase {
     cycle: Cycle,
-    /// By how much the last starts were later than the nearest start of a cycle.
+    /// Deviations of the recent starts from the nearest start of a cycle, ns.
     recent: [i64; RECENT],
     count: usize,
-    /// Starts that are evaluated together next.
+    /// Number of starts in the next evaluation.
     wanted: usize,
     grid: Grid,
 }
 
 impl Phase {
-    /// Cycles of `period_ns` of which one begins at `origin_ns` (CLOCK_MONOTONIC), as a first
-    /// guess.
+    /// Begins with cycles of `period_ns`. One of them begins at `origin_ns` (CLOCK_MONOTONIC), as a
+    /// first guess.
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
             cycle: cycle(period_ns, origin_ns),
@@ -63,29 +63,30 @@ impl Phase {
         }
     }
 
-    /// The same, of a first callback that this releases.
+    /// Returns this phase for a first callback with this kind of release.
     fn released_by(mut self, releases: Releases) -> Phase {
         self.grid = Grid::new(releases);
         self
     }
 
-    /// The start of one cycle, CLOCK_MONOTONIC.
+    /// Returns the start of one cycle, CLOCK_MONOTONIC.
     pub fn origin_ns(&self) -> u64 {
         self.cycle.origin_ns().max(0) as u64
     }
 
-    /// Number of the cycle that an instant lies in, and how far after the cycle's start. Numbers
-    /// count from the origin and are negative before it.
+    /// Returns the number of the cycle that contains `at_ns`, and the time since the start of that
+    /// cycle, ns. Numbers count from the origin and are negative before it.
     pub fn cycle(&self, at_ns: u64) -> (i64, u64) {
         let position = self.cycle.position(at_ns);
         (position.cycle, position.offset_ns)
     }
 
-    /// The first callback started. True if the origin has moved.
+    /// Records a start of the first callback. Returns true if the origin has moved.
     pub fn started(&mut self, start_ns: u64) -> bool {
         let period_ns = self.cycle.period_ns() as i64;
         let deviation_ns = self.cycle.deviation_ns(start_ns);
-        // As near to the first as whole periods bring it: half a cycle early is half a cycle late.
+        // Moves the deviation by whole periods, as near to the first as possible, because half a
+        // cycle early is also half a cycle late.
         let first = if self.count == 0 {
             deviation_ns
         } else {
@@ -101,7 +102,7 @@ impl Phase {
         let sorted = &mut self.recent[..std::mem::take(&mut self.count)];
         sorted.sort_unstable();
         let window = self.grid.bounds(sorted, most_ns);
-        // Starts all over the cycle show no grid: an overloaded chain must not move the origin.
+        // Starts all over the cycle show no grid. An overloaded chain must not move the origin.
         if window.early == 0 || window.late - window.early > most_ns {
             return false;
         }
@@ -113,20 +114,22 @@ impl Phase {
         step != 0
     }
 
-    /// The first callback's process is another one: its next [`ANEW`] starts tell the phase.
+    /// Starts the search for the phase again, because another process has the first callback. The
+    /// next [`ANEW`] starts determine the phase.
     pub fn anew(&mut self) {
         self.count = 0;
         self.wanted = ANEW;
         self.grid = self.grid.anew();
     }
 
-    /// Whether it is looked for, since [`Phase::anew`].
+    /// Reports whether the phase is still being searched for after [`Phase::anew`].
     pub fn is_sought(&self) -> bool {
         self.wanted == ANEW
     }
 
-    /// Cycles that begin when all of several inputs have arrived: after the last input before the
-    /// longest time without one. `None` if one of them does not arrive once per cycle.
+    /// Returns cycles that begin when all of several inputs have arrived: after the last input
+    /// before the longest time without one. Returns `None` if one of the inputs does not arrive
+    /// once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -136,7 +139,8 @@ impl Phase {
         for input in inputs {
             let times = last(input);
             let phase = Phase::of(period_ns, &times, Releases::Other).ok()?;
-            // Late arrivals count, but for the latest ones: as the origin will follow them.
+            // Late arrivals count, except for the latest tenth, as in the line that the origin
+            // follows later.
             let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
             behind.retain(|&b| b <= period_ns / 2);
             behind.sort_unstable();
@@ -149,8 +153,8 @@ impl Phase {
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Whether an input may yet come more regularly than its last arrivals say: then
-    /// [`Phase::behind`] would not find where the origin stays.
+    /// Reports whether an input may still become more regular than its latest arrivals. Then the
+    /// origin would not stay where [`Phase::behind`] finds it.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -159,7 +163,7 @@ impl Phase {
         let may_settle = |input: &'a VecDeque<u64>| {
             let times = last(input);
             let Ok(phase) = Phase::of(period_ns, &times, Releases::Other) else {
-                // One that still scatters after so many comes as it likes.
+                // An input that still scatters after so many arrivals will not settle.
                 return input.len() < MOST_ARRIVALS;
             };
             let mut off: Vec<i64> = times.iter().map(|&t| phase.cycle.deviation_ns(t)).collect();
@@ -170,13 +174,15 @@ impl Phase {
         inputs.into_iter().any(may_settle)
     }
 
-    /// Its cycles.
     pub(super) fn grid(&self) -> Cycle {
         self.cycle
     }
 
-    /// The grid that starts lie on, which this releases. If they do not lie on one, the error is how far
-    /// they spread, ns.
+    /// Returns the grid of starts that have this kind of release.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the starts are not on a grid. The error is their spread, ns.
     pub fn of(period_ns: u64, starts: &[u64], releases: Releases) -> Result<Phase, u64> {
         let Some(&first) = starts.first() else {
             return Err(period_ns);
@@ -204,7 +210,7 @@ impl Phase {
     }
 }
 
-/// The last arrivals of an input.
+/// Returns the latest arrivals of an input.
 fn last(input: &VecDeque<u64>) -> Vec<u64> {
     let skipped = input.len().saturating_sub(ARRIVALS);
     input.iter().skip(skipped).copied().collect()
@@ -215,9 +221,9 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// A start of cycles behind the last of several inputs before the longest time without one. `come`:
-/// when in a cycle of some origin they come. Where cycles begin `now` in another time without one, nearly
-/// as long, they stay in it: two such times must not take turns.
+/// Returns a start of cycles after the last input before the longest time without one. `come` holds
+/// the positions of the inputs in a cycle. If cycles begin `now` in another time without inputs
+/// that is nearly as long, they stay there: otherwise the origin would jump between the two.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -233,27 +239,28 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
     Some(come[last] + margin)
 }
 
-/// A phase with its last origins: an output is judged by the origin of its time.
+/// A phase with its latest origins. An output is judged by the origin of its time.
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,
-    /// The last origins, each with the time since which it applies.
+    /// Pairs of the time from which an origin applies, and the origin.
     origins: VecDeque<(u64, u64)>,
 }
 
 impl PhaseHistory {
-    /// Begins with a phase.
+    /// Begins the history with `phase`.
     pub fn new(phase: Phase) -> PhaseHistory {
         let origins = VecDeque::from([(0, phase.origin_ns())]);
         PhaseHistory { phase, origins }
     }
 
-    /// The phase now.
+    /// Returns the present phase.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// The first callback started. The new origin, if it has moved: `since` when it counts, and now.
+    /// Records a start of the first callback. Returns the new origin if it has moved. `since` holds
+    /// the time from which it applies, and the present time.
     pub fn started(&mut self, start_ns: u64, since: (u64, u64)) -> Option<u64> {
         if !self.phase.started(start_ns) {
             return None;
@@ -263,19 +270,19 @@ impl PhaseHistory {
         Some(origin_ns)
     }
 
-    /// See [`Phase::anew`].
+    /// Starts the search for the phase again: see [`Phase::anew`].
     pub fn anew(&mut self) {
         self.phase.anew();
     }
 
-    /// Cycles begin elsewhere: `since` when, and now.
+    /// Moves the origin. `since` holds the time from which it applies, and the present time.
     pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
         self.note(origin_ns, since);
     }
 
     fn note(&mut self, origin_ns: u64, (from_ns, now_ns): (u64, u64)) {
-        // What does not count yet never will.
+        // A newer origin replaces origins that do not apply yet.
         while self.origins.back().is_some_and(|o| o.0 > now_ns) {
             self.origins.pop_back();
         }
@@ -285,7 +292,7 @@ impl PhaseHistory {
         }
     }
 
-    /// The origin that applied at an instant; the present one if that is not known any more.
+    /// Returns the origin that applied at `at_ns`, or the present one if that is no longer kept.
     pub fn origin_at(&self, at_ns: u64) -> u64 {
         let mut origins = self.origins.iter().rev();
         let of_then = origins.find(|(since_ns, _)| *since_ns <= at_ns);
@@ -300,7 +307,7 @@ mod tests {
 
     const PERIOD: u64 = 100_000_000;
 
-    /// Starts on a grid from `origin` with delays.
+    /// Returns starts on a grid from `origin`, with delays.
     fn starts(origin: u64, from: u64, delays: &[u64]) -> Vec<u64> {
         (from..)
             .zip(delays)
@@ -330,11 +337,10 @@ mod tests {
                 .saturating_add_signed(drift_ppm * last * PERIOD as i64 / 1_000_000);
             let (_, behind) = phase.cycle(due);
             let off = behind.min(PERIOD - behind);
-            // As much as the grid drifts until it is looked at again, and the early starts' delay.
+            // The grid drifts until it is evaluated again, and the early starts are delayed.
             prop_assert!(off <= 64 * 10_000 + 120_000, "off by {off} ns");
         }
 
-        /// The first callback's process starts anew at any phase, half a cycle off included.
         #[test]
         fn the_phase_is_found_again(
             origin in 10 * PERIOD..20 * PERIOD,
@@ -346,7 +352,7 @@ mod tests {
             if is_told {
                 phase.anew();
             }
-            // Without being told it takes up to twice as many as are evaluated together.
+            // Without a call of `anew`, up to two windows of starts are needed.
             let needed = if is_told { 12 } else { 2 * RECENT };
             for start in starts(origin + off, 0, &delays[..needed]) {
                 phase.started(start);
@@ -356,7 +362,7 @@ mod tests {
             prop_assert!(off <= 700_000, "off by {off} ns");
         }
 
-        /// On the first callback's thread others run, so that only one start in ten is in time.
+        /// Other callbacks run on the thread, so that only one start in ten is in time.
         #[test]
         fn starts_that_wait_for_others_do_not_move_a_timers_origin(
             origin in 10 * PERIOD..20 * PERIOD,
@@ -412,12 +418,12 @@ mod tests {
         const MS: u64 = 1_000_000;
         assert_eq!(place(&[on(10 * MS, 0)]), Some(20 * MS));
         assert_eq!(place(&[on(10 * MS, 2 * MS), on(13 * MS, 0)]), Some(23 * MS));
-        // One in ten that is late does not count, two do.
+        // One late arrival in ten does not count, two do.
         assert_eq!(place(&[on(10 * MS, 4 * MS), on(13 * MS, 0)]), Some(23 * MS));
         let mut twice = on(10 * MS, 4 * MS);
         twice[7] += 4 * MS;
         assert_eq!(place(&[twice, on(13 * MS, 0)]), Some(24 * MS));
-        // Around the end of a cycle.
+        // Inputs around the end of a cycle.
         assert_eq!(place(&[on(2 * MS, 0), on(98 * MS, 0)]), Some(12 * MS));
         assert_eq!(place(&[on(97 * MS, 0), on(50 * MS, 0)]), Some(7 * MS));
         let wild = (0..12u64).map(|n| n * 137 * MS).collect();
@@ -445,7 +451,7 @@ mod tests {
         assert!(moved[..31].iter().all(Option::is_none));
         assert_eq!(history.origin_at(5 * PERIOD - 1), 0);
         assert_eq!(history.origin_at(5 * PERIOD), 30_000_000);
-        // One that did not count yet when the next came never counts.
+        // An origin that does not apply yet when the next one comes never applies.
         let mut replaced = history.clone();
         replaced.move_to(1, (8 * PERIOD, 7 * PERIOD));
         replaced.move_to(2, (9 * PERIOD, 7 * PERIOD));

@@ -1,34 +1,34 @@
-//! What the starts of a chain's first callback say of the grid of its releases. Pure.
+//! Derives the grid of a chain's releases from the starts of its first callback. Pure.
 //!
-//! A start is never before its release, but for how long it comes behind depends on what releases it.
+//! A start is never before its release. How much later it comes depends on the kind of release:
 //!
-//! - A timer's releases are on its clock's grid, exactly. Where its thread runs other callbacks, most
-//!   starts are late, some not at all: the earliest show the grid, and a grid that seems to lie later
-//!   is starts that are late. It moves only if all starts are later than they ever spread.
-//! - A message's arrival is late by itself, and a sensor's clock drifts: the grid is where the early
-//!   tenth is, and it moves with it.
+//! - A timer releases exactly on the grid of its clock. If its thread runs other callbacks, most
+//!   starts are late, and some are on time. The earliest starts show the grid. It moves to a later
+//!   phase only if all starts are later than they ever spread.
+//! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
+//!   tenth of the starts and moves with it.
 
-/// A timer's grid lies where the earliest start of so many windows is.
+/// Number of windows whose earliest start gives the grid of a timer.
 const WINDOWS: u32 = 8;
 
-/// A difference this small is mostly the delay of the early starts. It moves the origin by a
-/// [`NEAR_PART`]th only: the origin is the reference for outputs, which would show the noise.
+/// Differences up to this limit are mostly delays of the early starts. They move the origin by one
+/// [`NEAR_PART`]th only: outputs are timed by the origin and would show the noise.
 const NEAR_NS: i64 = 100_000;
 
-/// See [`NEAR_NS`].
+/// Divides differences up to [`NEAR_NS`].
 const NEAR_PART: i64 = 4;
 
-/// What releases a chain's first callback.
+/// The kind of event that releases a chain's first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Releases {
-    /// A timer.
+    /// A timer releases the callback.
     Timer,
-    /// A message, or what is not known.
+    /// A message, or something unknown, releases the callback.
     Other,
 }
 
 impl Releases {
-    /// Those of a callback, by its id.
+    /// Returns the kind of release, which the id of the callback shows.
     pub fn of(callback: &str) -> Releases {
         match callback.split_once(':') {
             Some((_, kind)) if kind.starts_with("timer(") => Releases::Timer,
@@ -37,14 +37,14 @@ impl Releases {
     }
 }
 
-/// Where a window of starts lies, in ns behind the grid.
+/// The position of a window of starts, in ns after the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The earliest that shows the grid.
+    /// The earliest start that shows the grid.
     pub(super) early: i64,
-    /// A tenth is earlier.
+    /// The 10th percentile.
     tenth: i64,
-    /// A tenth is later.
+    /// The 90th percentile.
     pub(super) late: i64,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct Bounds {
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     releases: Releases,
-    /// The widest spread of a window since the timer was set anew, ns.
+    /// The widest spread of a window since the timer was last set, ns.
     widest_ns: i64,
-    /// The earliest start of the last windows, ns behind the grid.
+    /// The earliest start of the latest windows, ns after the grid.
     least_ns: i64,
-    /// Number of these windows.
+    /// Number of windows in `least_ns`.
     windows: u32,
 }
 
@@ -70,20 +70,20 @@ impl Grid {
         }
     }
 
-    /// As if nothing had been seen.
+    /// Returns a grid for the same kind of release, without its history.
     pub(super) fn anew(&self) -> Grid {
         Grid::new(self.releases)
     }
 
-    /// Early and late ones of sorted starts, which are never empty. Starts that spread over more than
-    /// `most_ns` show no grid.
+    /// Returns the position of a window of sorted starts. The window must not be empty. `most_ns`
+    /// is the widest spread that still shows a grid.
     pub(super) fn bounds(&self, sorted: &[i64], most_ns: i64) -> Bounds {
         let tenth = sorted[sorted.len() / 10];
         let late = sorted[sorted.len() - 1 - sorted.len() / 10];
         let early = match self.releases {
             Releases::Other => tenth,
             Releases::Timer => {
-                // One that is nearly a whole cycle late looks early.
+                // A start that is nearly a whole cycle late looks early.
                 let middle = sorted[sorted.len() / 2];
                 let mut near = sorted.iter().filter(|&&s| s >= middle - most_ns);
                 near.next().copied().unwrap_or(middle)
@@ -92,7 +92,7 @@ impl Grid {
         Bounds { early, tenth, late }
     }
 
-    /// By how much the grid moves for a window.
+    /// Returns by how much the grid moves because of a window, ns.
     pub(super) fn step(&mut self, window: Bounds) -> i64 {
         let early = window.early;
         let follow = match early {
@@ -104,7 +104,7 @@ impl Grid {
         }
         self.widest_ns = self.widest_ns.max(window.late - early);
         if early > self.widest_ns.max(NEAR_NS) {
-            // Set anew. The first of this window may have been before that.
+            // The timer was set again. The first starts of this window may have been before that.
             *self = self.anew();
             return window.tenth;
         }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn starts_that_are_late_move_no_timers_grid() {
         let mut timer = Grid::new(Releases::Timer);
-        // In most windows even the earliest start waited for others.
+        // In most windows even the earliest start waited for other callbacks.
         let from = |early: i64, late: i64| Bounds {
             early,
             tenth: early + 1000,

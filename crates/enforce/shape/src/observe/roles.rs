@@ -1,45 +1,45 @@
-//! Which thread belongs to which server, by the callbacks that it runs. Pure.
+//! Decides which thread belongs to which server, by the callbacks that the thread runs. Pure.
 
 use onbeat_plan::Plan;
 use std::collections::BTreeMap;
 
-/// Most threads that are known. In a run of days threads come and go, and the end of one may be lost.
+/// Maximum number of threads. Over days threads come and go, and the event of an end may be lost.
 const THREADS: usize = 4096;
 
 /// A thread that runs callbacks of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
-    /// Process id.
+    /// The id of the thread's process.
     pub pid: u32,
-    /// Index of the server that it belongs to. `None` if its callbacks are in none.
+    /// The index of the thread's server. `None` if none of its callbacks belongs to a server.
     pub server: Option<usize>,
-    /// Indices of the callbacks that it ran.
+    /// The indices of the callbacks that the thread ran.
     pub callbacks: Vec<usize>,
-    /// When it last began to run one, CLOCK_MONOTONIC: see [`Roles::saw`].
+    /// The latest time at which the thread began to run one of its callbacks, CLOCK_MONOTONIC.
+    /// [`Roles::saw`] sets it.
     pub seen_ns: u64,
 }
 
 /// Two callbacks of one thread that belong to different servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The thread.
+    /// The id of the thread.
     pub tid: u32,
-    /// Indices of the two callbacks.
+    /// The indices of the two callbacks.
     pub callbacks: [usize; 2],
 }
 
 /// The threads of the plan's callbacks.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
-    /// By callback: index of its server.
+    /// The index of each callback's server.
     server_of: Vec<Option<usize>>,
     by_thread: BTreeMap<u32, Role>,
-    /// By callback: how often it ran.
     seen: Vec<u64>,
 }
 
 impl Roles {
-    /// For a plan; `callbacks` as [`crate::observe::Watcher::callbacks`] has them.
+    /// Begins without threads. `callbacks` are those of [`crate::observe::Watcher::callbacks`].
     pub fn new(plan: &Plan, callbacks: &[String]) -> Roles {
         let server_of = callbacks
             .iter()
@@ -52,7 +52,12 @@ impl Roles {
         }
     }
 
-    /// A thread ran a callback. Returns its role if it has got a server.
+    /// Records that a thread ran a callback. Returns the thread's role if this run assigned it to a
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread already belongs to another server.
     pub fn ran(&mut self, callback: usize, pid: u32, tid: u32) -> Result<Option<&Role>, Conflict> {
         if let Some(seen) = self.seen.get_mut(callback) {
             *seen += 1;
@@ -66,7 +71,7 @@ impl Roles {
             seen_ns: 0,
         });
         if role.pid != pid {
-            // The thread's id was used again.
+            // The system has given the thread's id to another process.
             (role.pid, role.server) = (pid, None);
             role.callbacks.clear();
         }
@@ -95,14 +100,14 @@ impl Roles {
         }
     }
 
-    /// When a thread began to run a callback.
+    /// Records the time at which a thread began to run a callback.
     pub fn saw(&mut self, tid: u32, start_ns: u64) {
         if let Some(role) = self.by_thread.get_mut(&tid) {
             role.seen_ns = start_ns;
         }
     }
 
-    /// Forgets the thread that was not seen for longest, if there are too many.
+    /// Forgets the thread that ran a callback least recently, if there are too many.
     fn make_room(&mut self, tid: u32) {
         if self.by_thread.len() >= THREADS && !self.by_thread.contains_key(&tid) {
             let oldest = self.by_thread.iter().min_by_key(|(_, role)| role.seen_ns);
@@ -111,17 +116,17 @@ impl Roles {
         }
     }
 
-    /// How often a callback ran.
+    /// Returns how often a callback ran.
     pub fn seen(&self, callback: usize) -> u64 {
         self.seen.get(callback).copied().unwrap_or(0)
     }
 
-    /// Roles by thread id.
+    /// Returns the roles by thread id.
     pub fn threads(&self) -> &BTreeMap<u32, Role> {
         &self.by_thread
     }
 
-    /// Processes that run callbacks of the plan, sorted.
+    /// Returns the processes that run callbacks of the plan, sorted.
     pub fn processes(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.by_thread.values().map(|r| r.pid).collect();
         pids.sort_unstable();
@@ -129,7 +134,8 @@ impl Roles {
         pids
     }
 
-    /// The same, each with when it was last seen to run one, CLOCK_MONOTONIC.
+    /// Returns the processes that run callbacks of the plan, each with the latest start of one
+    /// (CLOCK_MONOTONIC).
     pub fn processes_seen(&self) -> BTreeMap<u32, u64> {
         let mut seen = BTreeMap::new();
         for role in self.by_thread.values() {
@@ -139,7 +145,7 @@ impl Roles {
         seen
     }
 
-    /// Forgets a thread that is gone.
+    /// Forgets a thread that has ended.
     pub fn forget(&mut self, tid: u32) {
         self.by_thread.remove(&tid);
     }

@@ -1,54 +1,54 @@
-//! What begins the chain's executions, as the kernel's programs can recognise it: the handle of the
+//! Finds how BPF programs can recognise the start of a chain's execution: by the handle of the
 //! first callback's timer or subscription. Pure.
 //!
-//! An execution's start and the event that begins it come from one thread. What is found must be the
-//! same several times in a row: a wrong root would give items a wrong cycle.
+//! An execution and the event that begins it occur on the same thread. The same handle must be
+//! found several times in a row, because a wrong root would give items a wrong cycle.
 
 use onbeat_record::Root;
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// So often in a row the same must be found.
+/// Number of times in a row that the same root must be found.
 const AGREE: u32 = 3;
-/// Events of a thread that are kept: those of a few executions.
+/// Number of events kept per thread: those of a few executions.
 const EVENTS: usize = 32;
-/// Threads whose events are kept. In a run of days threads come and go, and an end may be lost.
+/// Number of threads whose events are kept. Over days threads come and go, and the event of an end
+/// may be lost.
 const THREADS: usize = 1024;
 
-/// A change of the roots of a process.
+/// A change of the root of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RootChange {
-    /// Process.
     pub(crate) pid: u32,
-    /// What executions began with, and no longer do.
+    /// The root of the executions before the change.
     pub(crate) was: Option<Root>,
-    /// What they begin with now. `None`: the process has ended.
+    /// The root of the executions from now on. `None` if the process has ended.
     pub(crate) now: Option<Root>,
 }
 
-/// What kind of event begins the first callback.
+/// The kind of event that begins the first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Timer,
     Subscription,
-    /// Neither: nothing is recognised.
+    /// Another kind, such as a service: no root is found.
     Unknown,
 }
 
-/// Finds what begins the first callback.
+/// Finds the root of a chain's first callback.
 #[derive(Debug)]
 pub(crate) struct Roots {
     begins: Begins,
-    /// By thread: process, time and what may begin an execution.
+    /// Maps a thread to its process and to the times and roots of its latest events.
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
-    /// What the last executions began with, and how often in a row.
+    /// The process and root of the latest executions, and how often in a row they were found.
     seen: Option<(u32, Root, u32)>,
-    /// What is in force.
+    /// The root in force, with its process.
     root: Option<(u32, Root)>,
 }
 
 impl Roots {
-    /// For the first callback of chains, by its id.
+    /// Begins without a root. `first` is the id of the chain's first callback.
     pub(crate) fn new(first: &str) -> Roots {
         let kind = first.split_once(':').map_or("", |(_, kind)| kind);
         Roots {
@@ -63,7 +63,8 @@ impl Roots {
         }
     }
 
-    /// Takes events in order of time. Returns what has ended with them.
+    /// Takes events, which must be in order of time. Returns the change if the process of the root
+    /// has ended.
     pub(crate) fn push(&mut self, events: &[Event]) -> Option<RootChange> {
         let mut ended = None;
         for event in events {
@@ -112,7 +113,7 @@ impl Roots {
         })
     }
 
-    /// The first callback ran on a thread. Returns what begins it, once that is known or has changed.
+    /// Records a run of the first callback. Returns the change if the root is found or has changed.
     pub(crate) fn ran(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<RootChange> {
         let root = self.of(pid, tid, start_ns)?;
         let times = match self.seen {
@@ -131,7 +132,8 @@ impl Roots {
         })
     }
 
-    /// What began the execution: rclcpp's own event of it, or the read before it.
+    /// Returns the root of a run: the start event of rclcpp, or else the timer call or take before
+    /// it.
     fn of(&self, pid: u32, tid: u32, start_ns: u64) -> Option<Root> {
         let until = self.recent.get(&tid)?.iter().rev();
         let mut until = until.filter(|e| e.0 == pid && e.1 <= start_ns).peekable();
@@ -156,7 +158,7 @@ mod tests {
         onbeat_trace::text::parse(text).expect("events")
     }
 
-    /// What is found of executions that start at these times.
+    /// Returns the roots found after executions that start at these times.
     fn found(first: &str, text: &str, starts_ms: &[u64]) -> Vec<Option<Root>> {
         let mut roots = Roots::new(first);
         assert_eq!(roots.push(&events(text)), None);
@@ -186,12 +188,12 @@ mod tests {
             found("/a:timer(1ms)", timers, &[1, 3, 5, 5]),
             [None, None, root, None]
         );
-        // A different one in between.
+        // A different timer in between starts the count anew.
         assert_eq!(
             found("/a:timer(1ms)", timers, &[3, 5, 7, 9, 11, 13]),
             [None, None, None, None, None, root]
         );
-        // What the callback's kind does not fit is none; nor is what another thread did.
+        // A root that does not fit the callback's kind does not count, nor one of another thread.
         assert_eq!(found("/a:subscription(/t)", timers, &[1, 3, 5]), [None; 3]);
         assert_eq!(found("/a:service(/t)", timers, &[1, 3, 5]), [None; 3]);
         let mut roots = Roots::new("/a:timer(1ms)");

@@ -1,12 +1,11 @@
-//! The last runs of callbacks, and how long they usually take. Pure.
+//! Keeps the latest runs of callbacks and how long they usually take. Pure.
 
-/// Number of runs from which a callback's usual length is taken.
+/// Number of runs from which the usual duration of a callback is derived.
 const RECENT: usize = 64;
 
-/// The last runs of some callbacks.
+/// Keeps the latest runs of each callback.
 #[derive(Debug, Clone)]
 pub struct Runs {
-    /// By callback.
     recent: Vec<Vec<Run>>,
 }
 
@@ -17,28 +16,28 @@ struct Run {
     tid: u32,
 }
 
-/// A run of a callback, and its usual length.
+/// A run of a callback, with the callback's usual duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
-    /// Index of the callback.
+    /// The index of the callback.
     pub callback: usize,
-    /// The thread that ran it.
+    /// The thread that ran the callback.
     pub tid: u32,
-    /// How long it took.
+    /// The time from start to end.
     pub took_ns: u64,
-    /// How long it usually takes (median).
+    /// The median of the callback's latest durations.
     pub usual_ns: u64,
 }
 
 impl Runs {
-    /// For so many callbacks.
+    /// Begins without runs, for this number of callbacks.
     pub fn new(callbacks: usize) -> Runs {
         Runs {
             recent: vec![Vec::new(); callbacks],
         }
     }
 
-    /// A callback ran on a thread.
+    /// Records that a callback ran on a thread.
     pub fn ran(&mut self, callback: usize, tid: u32, start_ns: u64, end_ns: u64) {
         if let Some(runs) = self.recent.get_mut(callback) {
             if runs.len() == RECENT {
@@ -52,8 +51,8 @@ impl Runs {
         }
     }
 
-    /// How long each run took that started between two instants, and how long its callback usually
-    /// takes.
+    /// Returns the runs that started between two points in time (both included), with their
+    /// durations and the usual ones.
     pub fn between(&self, from_ns: u64, until_ns: u64) -> Vec<Cause> {
         let mut found = Vec::new();
         for (callback, runs) in self.recent.iter().enumerate() {
@@ -61,7 +60,7 @@ impl Runs {
             let mut lengths: Vec<u64> = runs.iter().map(length).collect();
             lengths.sort_unstable();
             let usual_ns = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
-            // By their starts: the last callback may publish before it ends.
+            // The start counts because the last callback may publish before it ends.
             let inside = runs
                 .iter()
                 .filter(|r| (from_ns..=until_ns).contains(&r.start_ns));

@@ -1,5 +1,5 @@
-//! Turns events into observations of a plan's callbacks: which thread runs which one, and when an
-//! execution of a chain publishes its output. Pure.
+//! Turns events into observations of a plan's callbacks: which thread runs which callback, and when
+//! an execution of a chain publishes its output. Pure.
 
 use onbeat_plan::Plan;
 use onbeat_synth::observe::Observation;
@@ -12,40 +12,40 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub enum PlanObservation {
     /// A callback of the plan ran.
     Ran {
-        /// Index into [`Watcher::callbacks`].
+        /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
-        /// Process id.
+        /// The id of the process.
         pid: u32,
-        /// Thread id.
+        /// The id of the thread.
         tid: u32,
-        /// When it started, CLOCK_MONOTONIC.
+        /// The start of the run, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// When it ended.
+        /// The end of the run, CLOCK_MONOTONIC.
         end_ns: u64,
     },
     /// A callback of the plan published.
     Left {
-        /// Index into [`Watcher::callbacks`].
+        /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
         /// The topic. `None` if the callback ended without publishing.
         topic: Option<String>,
-        /// When it published, CLOCK_MONOTONIC.
+        /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// Source time stamp of the message, CLOCK_REALTIME.
+        /// The source time stamp of the message, CLOCK_REALTIME.
         source_ns: Option<i64>,
-        /// First callback that the data went through, as far as it can be followed. If a shaper
-        /// publishes in between, this is the first callback after it.
+        /// The first callback that the data went through, as far as the data can be followed. If a
+        /// shaper publishes in between, the first callback after the shaper.
         from: usize,
-        /// Start of that callback.
+        /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
     },
     /// A callback started with a message.
     Taken {
-        /// The message's topic.
+        /// The topic of the message.
         topic: String,
-        /// When the message was published.
+        /// The time of the message's publication, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// When the callback started.
+        /// The start of the callback, CLOCK_MONOTONIC.
         start_ns: u64,
     },
 }
@@ -53,17 +53,17 @@ pub enum PlanObservation {
 /// A callback that is in no plan, on one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplanned {
-    /// Its id, as the model names it now.
+    /// The present id of the callback in the model.
     pub id: String,
-    /// Process id.
+    /// The id of the process.
     pub pid: u32,
-    /// Thread id.
+    /// The id of the thread.
     pub tid: u32,
-    /// How often it ran there.
+    /// Number of runs on the thread.
     pub runs: u64,
 }
 
-/// Most pairs of a thread and a callback that is in no plan.
+/// Maximum number of pairs of a thread and a callback that is in no plan.
 const UNPLANNED_MAX: usize = 4096;
 
 /// Follows a plan's callbacks through a stream of events.
@@ -71,42 +71,44 @@ pub struct Watcher {
     synth: Synth,
     callbacks: Vec<String>,
     index: FxHashMap<String, usize>,
-    /// Each chain without its synchronisers, as indices.
+    /// The indices of each chain's callbacks, without its synchronisers.
     chains: Vec<Vec<usize>>,
-    /// By the synthesis's number of a callback: what it is in the plan.
+    /// Maps the synthesis's number of a callback to its role in the plan.
     numbers: Vec<Number>,
-    /// By callback of the plan: the process that ran it last under its own name.
+    /// The process that last ran each callback of the plan under the callback's own name.
     homes: Vec<Option<u32>>,
-    /// Numbers of twins that run in other processes than the callback itself.
+    /// The numbers of twins that run in other processes than their callback.
     foreign: FxHashSet<u32>,
-    /// By path: its first and last callback, if all of it lies on a chain.
+    /// Maps a path to its first and last callback, or `None` if the path is not part of a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
-    /// By number, process and thread of callbacks that are in no plan: how often they ran. `None` once they were
-    /// asked for.
+    /// Run counts of callbacks in no plan, by number, process and thread. `None` once they were
+    /// taken.
     unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
-    /// Whether `numbers` may be out of date.
+    /// `numbers` may be out of date.
     stale: bool,
 }
 
-/// What a callback of the application is in the plan.
+/// The role of a callback of the application in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
-    /// A callback of the plan, by its index.
+    /// The callback of the plan with this index.
     Of(usize),
-    /// Called as a callback of the plan (by its index), but for what distinguishes nodes of one name.
+    /// A second instance of the callback with this index: the ids differ only in the part that
+    /// distinguishes nodes of the same name.
     Twin(usize),
     Synchroniser,
     Other,
 }
 
-/// Whether this is the id of a synchroniser. It runs as part of a subscription's callback.
+/// Reports whether `id` is the id of a synchroniser, which runs as part of a subscription's
+/// callback.
 pub fn is_synchroniser(id: &str) -> bool {
     id.split_once(':')
         .is_some_and(|(_, kind)| kind.starts_with("sync("))
 }
 
-/// An id without what distinguishes its node from others of the same name (`#2`, `#program`). `None`:
-/// there is nothing of that kind.
+/// Removes the part of an id that distinguishes nodes of the same name (`#2`, `#program`). Returns
+/// `None` if the id has no such part.
 fn without_instance(id: &str) -> Option<String> {
     let (node, callback) = id.split_once(':')?;
     let (name, _) = node.split_once('#')?;
@@ -151,7 +153,8 @@ impl Watcher {
             lost: std::collections::BTreeMap::new(),
             events: 0,
         });
-        // What the shaper's threads publish is joined by Executions, and no plan has others.
+        // `Executions` joins the messages of the shaper's threads, and no plan contains other
+        // threads of the application's own.
         options.own_threads = false;
         let mut synth = Synth::new(options);
         synth.observe();
@@ -169,19 +172,20 @@ impl Watcher {
         }
     }
 
-    /// Ids of the watched callbacks. The first is the first callback of all chains.
+    /// Returns the ids of the watched callbacks. The first one is the first callback of all chains.
     pub fn callbacks(&self) -> &[String] {
         &self.callbacks
     }
 
-    /// Takes events in order of time and appends what they mean for the plan.
+    /// Takes events, which must be in order of time, and appends the observations that they lead
+    /// to.
     pub fn push(&mut self, events: &[Event], found: &mut Vec<PlanObservation>) {
         for event in events {
             self.synth.push(event);
         }
         let seen: Vec<Observation> = self.synth.drain_observations().collect();
-        // Names of callbacks can change when others appear (a number distinguishes two timers of
-        // one node with one period), so they are read again when there is something new.
+        // A callback that appears can change the names of others (a number distinguishes two timers
+        // of one node with one period). So the names are read again when a callback is new.
         let unknown = |n: u32| {
             self.numbers
                 .get(n as usize)
@@ -211,7 +215,7 @@ impl Watcher {
             })
             .collect();
         if numbers != self.numbers {
-            // A plan's chain may begin in the middle of the application's.
+            // A plan's chain may begin in the middle of a chain of the application.
             let firsts: Vec<Number> = self.chains.iter().map(|c| Number::Of(c[0])).collect();
             for (number, callback) in (0..).zip(&numbers) {
                 self.synth.begin_chains(number, firsts.contains(callback));
@@ -222,8 +226,8 @@ impl Watcher {
         self.stale = false;
     }
 
-    /// What the callback of a number is, by its id now. When a node of the same name appears, the
-    /// ids of both may change: the one that was the plan's stays it.
+    /// Returns the role of a callback by its present id. When a node of the same name appears, the
+    /// ids of both may change. The callback that was in the plan stays in it.
     fn named(&self, number: usize, id: &str) -> Number {
         if let Some(&i) = self.index.get(id) {
             return Number::Of(i);
@@ -243,13 +247,13 @@ impl Watcher {
             .unwrap_or(Number::Other)
     }
 
-    /// The callbacks that are in no plan, with the threads that ran them so far. They are no longer kept
-    /// from now on.
+    /// Takes the callbacks that are in no plan, with their threads. They are not recorded from now
+    /// on.
     pub fn take_unplanned(&mut self) -> Vec<Unplanned> {
         let unplanned = self.unplanned.take();
         let ids = self.synth.callback_ids();
         let of = |((number, pid, tid), runs): ((u32, u32, u32), u64)| {
-            // What became a callback of the plan once its name was known is none of them.
+            // Leaves out callbacks that turned out to be of the plan once their name was known.
             let is_other = self.number(number) == Number::Other;
             let id = ids.get(number as usize).cloned().flatten();
             id.filter(|_| is_other)
@@ -269,8 +273,8 @@ impl Watcher {
         }
     }
 
-    /// The callback of the plan that ran in a process; also one of a second instance of its node, if
-    /// that is in another process.
+    /// Returns the callback of the plan that ran in the process. A second instance of its node
+    /// counts too if it is in another process.
     fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
         match self.number(number) {
             Number::Of(i) => {
@@ -287,7 +291,7 @@ impl Watcher {
         }
     }
 
-    /// First and last callback of a path, if it is a part of a chain.
+    /// Returns the first and last callback of a path if it is part of a chain.
     fn part(&mut self, path: u32) -> Option<(usize, usize)> {
         if let Some(&known) = self.paths.get(&path) {
             return known;

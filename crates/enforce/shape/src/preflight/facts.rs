@@ -1,68 +1,69 @@
-//! Settings of a machine, as its files say. A file that is missing is a fact that is not known.
+//! Reads the settings of a machine from files. A missing file leaves a setting unknown.
 
 use onbeat_proc::cgroup;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read of one file.
+/// Maximum number of bytes read from one file.
 const MOST: usize = 1 << 20;
 
-/// When the kernel takes the CPU from a thread in a system call.
+/// The kernel's preemption model: when it takes the CPU from a thread that is in a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {
-    /// At the end of the system call.
+    /// The kernel preempts a thread at the end of the system call.
     None,
-    /// Also at points that the kernel's authors chose.
+    /// The kernel also preempts at chosen points within the call.
     Voluntary,
-    /// At the next tick for normal threads, at once for real-time ones.
+    /// The kernel preempts at the next tick for normal threads, and at once for real-time threads.
     Lazy,
-    /// At once, but where a spin lock is held.
+    /// The kernel preempts at once, except while a spin lock is held.
     Full,
-    /// At once, nearly everywhere (PREEMPT_RT).
+    /// The kernel preempts at once, nearly everywhere (PREEMPT_RT).
     RealTime,
 }
 
-/// What files say of a machine.
+/// The settings of a machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
-    /// `None`: no file says it.
+    /// The preemption model. `None` if no file states it.
     pub preemption: Option<Preemption>,
-    /// Whether `preempt=` at the kernel's start changes it.
+    /// The preemption model can be changed with `preempt=` at the kernel's start.
     pub preemption_is_dynamic: bool,
-    /// Ticks per second.
+    /// The timer interrupt frequency of the kernel, in ticks per second.
     pub hz: Option<u32>,
-    /// Highest resolution of timers, ns.
+    /// The highest resolution of timers, ns.
     pub timer_resolution_ns: Option<u64>,
-    /// The freezers that are mounted: version 1, version 2.
+    /// The mounted freezers: version 1, version 2.
     pub freezers: (bool, bool),
-    /// Share of each CPU for real-time threads. `None`: no limit.
+    /// The share of each CPU that real-time threads may use. `None` if there is no limit.
     pub real_time_share: Option<f64>,
-    /// Real-time time of the cgroups that a thread may be in by themselves (RT_GROUP_SCHED).
+    /// Every cgroup has real-time time (RT_GROUP_SCHED). `None` if the kernel does not divide it
+    /// among cgroups, or if this is unknown.
     pub groups_have_real_time: Option<bool>,
-    /// CPUs that the scheduler leaves alone.
+    /// The CPUs on which the scheduler places no threads by itself.
     pub isolated: BTreeSet<u16>,
-    /// By interrupt: its CPUs. Those that no user can move are left out.
+    /// The CPUs of each interrupt of a device.
     pub interrupts: BTreeMap<String, BTreeSet<u16>>,
-    /// By CPU: what the CPU's machine says.
+    /// The settings of each CPU.
     pub cpus: BTreeMap<u16, CpuFacts>,
-    /// Empty: not known.
+    /// The kernel's clock source. Empty if unknown.
     pub clock_source: String,
 }
 
-/// What files say of one CPU.
+/// The settings of one CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFacts {
-    /// Who chooses its frequency.
+    /// The governor that chooses the frequency of the CPU.
     pub governor: Option<String>,
-    /// The longest time that it takes to wake from a state that it may idle in, us.
+    /// The longest time that the CPU needs to wake up from any enabled idle state, us.
     pub wake_us: Option<u64>,
-    /// CPUs that share its core, itself left out.
+    /// The other CPUs on the same core.
     pub siblings: BTreeSet<u16>,
 }
 
 impl Facts {
-    /// Of the machine whose files are below `root`.
+    /// Reads the settings of the machine whose files are below `root`.
     pub fn read(root: &Path) -> Facts {
         let at = |path: &str| root.join(path);
         let line = |path: &str| text(&at(path)).trim().to_owned();
@@ -98,7 +99,7 @@ fn text(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// CPUs in the kernel's form, `0-2,5`.
+/// Parses a list of CPUs in the kernel's form, `0-2,5`.
 pub(crate) fn cpu_list(text: &str) -> BTreeSet<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -108,7 +109,8 @@ pub(crate) fn cpu_list(text: &str) -> BTreeSet<u16> {
     text.split(',').filter_map(range).flatten().collect()
 }
 
-/// A value of the kernel's configuration, where it lies unpacked.
+/// Returns a value of the kernel's configuration, if the configuration is stored in an uncompressed
+/// file.
 fn config(root: &Path, name: &str) -> Option<String> {
     let release = text(&root.join("proc/sys/kernel/osrelease"));
     let release = release.trim();
@@ -125,7 +127,7 @@ fn config(root: &Path, name: &str) -> Option<String> {
     places.into_iter().find_map(of)
 }
 
-/// The preemption model, and whether it can be chosen at the kernel's start.
+/// Returns the preemption model, and whether it can be chosen at the kernel's start.
 fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     let version = text(&root.join("proc/version"));
     let words: Vec<&str> = version.split_whitespace().collect();
@@ -134,7 +136,7 @@ fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     if has("PREEMPT_RT") || text(&root.join("sys/kernel/realtime")).trim() == "1" {
         return (Some(Preemption::RealTime), false);
     }
-    // The chosen one stands in parentheses.
+    // The active model is in parentheses.
     let chosen = text(&root.join("sys/kernel/debug/sched/preempt"));
     let chosen = chosen
         .split_once('(')
@@ -172,7 +174,8 @@ fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     (found, is_dynamic)
 }
 
-/// The resolution of the timers, from `/proc/timer_list`; only root may read it.
+/// Returns the resolution of the timers in ns, from the text of `/proc/timer_list`. Only root can
+/// read that file.
 fn timer_resolution_ns(list: &str) -> Option<u64> {
     let line = list
         .lines()
@@ -189,8 +192,9 @@ fn real_time_share(root: &Path) -> Option<f64> {
     (runtime >= 0 && period > 0).then(|| runtime as f64 / period as f64)
 }
 
-/// Whether every cgroup of version 1's `cpu` controller, one level down, may run real-time threads.
-/// `None` where the kernel does not divide real-time time among cgroups, or that controller is not mounted.
+/// Reports whether every cgroup one level below version 1's `cpu` controller may run real-time
+/// threads. `None` if the kernel does not divide real-time time among cgroups, or that controller
+/// is not mounted.
 fn groups_have_real_time(root: &Path) -> Option<bool> {
     let places = ["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"];
     let place = places.map(|p| root.join(p)).into_iter();
@@ -208,7 +212,8 @@ fn interrupts(dir: &Path) -> BTreeMap<String, BTreeSet<u16>> {
     let of = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         name.parse::<u32>().ok()?;
-        // Interrupts without a device have no folder of one, and those without an effective CPU run nowhere.
+        // An interrupt without a device has no subdirectory, and one without an effective CPU runs
+        // nowhere.
         let effective = text(&entry.path().join("effective_affinity_list"));
         let cpus = cpu_list(&effective);
         let has_device = fs::read_dir(entry.path()).ok()?.flatten();

@@ -1,7 +1,8 @@
-//! What of a machine makes slots imprecise, or keeps threads from being assigned, before anything is
-//! changed: each setting as a line with what was found, how bad that is, and the way out.
+//! Checks the machine before anything is changed: finds settings that make slots imprecise or keep
+//! threads from being assigned.
 //!
-//! [`Facts`] are read from files, `judge` makes lines of them (pure). What is not known is said.
+//! Each setting becomes a line with what was found, its grade, and how to change it. [`Facts`] are
+//! read from files, and `judge` grades them (pure). Unknown settings are reported as unknown.
 
 mod facts;
 mod judge;
@@ -11,19 +12,19 @@ pub use facts::{Facts, Preemption};
 
 use onbeat_plan::Plan;
 
-/// How bad a setting is.
+/// The grade of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
-    /// As it should be.
+    /// The setting is good.
     Ok,
-    /// Not the best, or not known.
+    /// The setting is not the best one, or is unknown.
     Note,
-    /// Promises are likely to be missed, or threads cannot be assigned.
+    /// The setting is likely to break promises, or prevents threads from being assigned.
     Risk,
 }
 
 impl Grade {
-    /// One word.
+    /// Returns the grade as one word.
     pub fn name(self) -> &'static str {
         match self {
             Grade::Ok => "ok",
@@ -36,23 +37,23 @@ impl Grade {
 /// One setting of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// How bad it is.
+    /// The grade of the setting.
     pub grade: Grade,
-    /// The setting.
+    /// The name of the setting.
     pub about: &'static str,
-    /// What was found, and what follows.
+    /// The value of the setting and its consequence.
     pub found: String,
-    /// How to change it. `None`: there is nothing to change.
+    /// The way to change the setting. `None` if nothing needs to change.
     pub way_out: Option<String>,
 }
 
-/// All settings of this machine that matter to a plan. Only reads.
+/// Returns all settings of this machine that matter to a plan. Only reads.
 pub fn preflight(plan: &Plan, dispatcher_cpu: Option<u16>) -> Vec<Line> {
     let facts = Facts::read("/".as_ref());
     judge::judge(&facts, plan, dispatcher_cpu.unwrap_or(plan.middleware.cpu))
 }
 
-/// The line about the kernel's preemption model alone.
+/// Returns the line about the kernel's preemption model alone.
 pub fn preemption() -> Line {
     judge::preemption(&Facts::read("/".as_ref()))
 }

@@ -1,4 +1,4 @@
-//! From finding to shaping: everything is found, the servers start, the threads get their places.
+//! Changes from finding to shaping: starts the servers and assigns the threads.
 
 use super::Session;
 use crate::error::ShapeError;
@@ -8,10 +8,10 @@ use crate::stages::{ShaperView, Shaping, Stage};
 use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
-/// What soft gates are where the kernel cannot tell who waits.
+/// The note for soft gates on a kernel that does not show which threads wait.
 const CANNOT_TELL: &str = "This kernel does not tell which threads wait for work (Linux 5.15 does): between their slots threads are not frozen but run at a normal priority; --gate hard freezes them wherever they are.";
 
-/// Callbacks that are named in one note.
+/// Maximum number of callbacks named in one note.
 const NAMED: usize = 8;
 
 impl Session<'_> {
@@ -53,8 +53,8 @@ impl Session<'_> {
             self.notes.add(CANNOT_TELL.into());
         }
         let awake = self.keep_awake();
-        // Before the threads are assigned: messages that pass while they have only their slots
-        // would pile up before them.
+        // The shaper starts before the threads are assigned. Otherwise messages would pile up while
+        // threads have only their slots.
         if let Some(shaper) = self.supervisor.shaper_mut() {
             shaper.shape(origin_ns, &plan);
         }
@@ -94,7 +94,7 @@ impl Session<'_> {
     }
 }
 
-/// What is told of callbacks that are in no plan but share gated threads.
+/// Returns the note about callbacks that are in no plan but share gated threads.
 fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
     let name = |u: &Unplanned| format!("{} (thread {}, {} times)", u.id, u.tid, u.runs);
     let named: Vec<String> = sharing.iter().take(NAMED).map(name).collect();

@@ -1,4 +1,5 @@
-//! A run of days: threads and processes come and go, and memory stays as it is.
+//! Simulates a week in which threads and processes come and go, and checks that memory does not
+//! grow.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::tests::{nodes, options, plan, run, Harness, TALKER};
@@ -33,10 +34,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Cycles of one start of the application.
+/// Number of cycles per start of the application.
 const CYCLES: u64 = 10;
 
-/// One start of the application: its callback runs on a new thread in each cycle, and all end.
+/// Simulates one start of the application. Its callback runs on a new thread in each cycle, and all
+/// threads end.
 fn start(harness: &mut Harness<'_>, number: u32) {
     let pid = 4_300_000 + number * 100;
     let of = |text: &str| text.replace(&format!("cpu0 {TALKER}/"), &format!("cpu0 {pid}/"));
@@ -66,7 +68,7 @@ fn a_week_in_which_the_application_starts_every_hour_leaves_memory_as_it_is() {
     harness.cycles(13, 0);
     let exit = harness.now_ms - 1;
     harness.push(&format!("{exit}ms cpu0 {TALKER}/{TALKER} exit\n"));
-    // Judgements are kept up to a fixed number, which this does not reach.
+    // The limit of kept judgements is not reached here, so their memory is subtracted.
     let held = |harness: &mut Harness<'_>| {
         let judgements = harness.session.live().executions as i64;
         LIVE.get() - 2 * judgements * size_of::<Judgement>() as i64
@@ -85,7 +87,7 @@ fn a_week_in_which_the_application_starts_every_hour_leaves_memory_as_it_is() {
         all >= executions + 84 * CYCLES / 2,
         "{executions}, then {all}"
     );
-    // What the model keeps of a start is a few records of names, and no thread's.
+    // The model keeps a few records of names per start, and nothing per thread.
     let each = (held(&mut harness) - middle) / 84;
     assert!(each < 24 << 10, "each start leaves {each} bytes");
 }

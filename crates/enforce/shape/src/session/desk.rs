@@ -1,4 +1,4 @@
-//! Who hears of a session: its caller, and those who ask on the status socket.
+//! Reports the state of a session to its caller and to the clients of the status socket.
 
 use super::Session;
 use crate::error::ShapeError;
@@ -16,24 +16,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long shaping waits for diagnostics, from the start of the session on.
+/// The longest time that shaping waits for diagnostics, from the start of the session.
 const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Notes that a status has.
+/// Maximum number of notes in a status.
 const NOTES: usize = 20;
 
-/// Who hears of a session.
+/// The receivers of a session's state, and the counts that only they need.
 pub(super) struct Desk<'a> {
     pub(super) report: &'a mut dyn FnMut(&Live),
-    /// Where others find the status. `None`: nobody asks.
+    /// The board that status clients read. `None` if there are no clients.
     pub(super) board: Option<Arc<Board>>,
     /// Figures of the plan in force.
     tally: Tally,
-    /// Executions of all plans, by chain.
+    /// Number of executions of all plans, by chain.
     executions: Vec<u64>,
-    /// It is the plan of executions that are released from then on, CLOCK_MONOTONIC.
+    /// The plan in force applies to executions that start from this time on, CLOCK_MONOTONIC.
     from_ns: u64,
-    /// The last notes.
+    /// The latest notes.
     notes: VecDeque<String>,
 }
 
@@ -49,10 +49,10 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Another plan's figures begin.
+    /// Starts the figures of another plan.
     pub(super) fn begin_plan(&mut self, from_ns: u64, cycle_ns: u64) {
         self.tally = Tally::default();
-        // The first callback starts near its release, which is what counts.
+        // The release decides, and the first callback starts near its release.
         self.from_ns = from_ns.saturating_sub(cycle_ns / 2);
     }
 
@@ -74,7 +74,8 @@ impl<'a> Desk<'a> {
 }
 
 impl Session<'_> {
-    /// Tells all who hear of it, about once a second. Waits for nobody.
+    /// Reports the state to the caller and the status clients. Must be called about once a second.
+    /// Never waits.
     pub(super) fn tell(&mut self) {
         if let Some(board) = &self.desk.board {
             let notes = board.post().take_notes();
@@ -88,7 +89,7 @@ impl Session<'_> {
         (self.desk.report)(&live);
     }
 
-    /// Leaves the last status. What is said by it is said again in the summary.
+    /// Publishes the last status. Its notes are repeated in the summary.
     pub(super) fn leave(&mut self) {
         let live = self.live();
         self.desk.hear(&live);
@@ -97,15 +98,15 @@ impl Session<'_> {
         }
     }
 
-    /// A process of the application runs: one of them is where diagnostics come from.
+    /// Offers a running process of the application as the source of diagnostics.
     pub(super) fn seen(&self, pid: u32, seen_ns: u64) {
         if let Some(board) = &self.desk.board {
             board.post().offer(pid, seen_ns);
         }
     }
 
-    /// Whether shaping may begin as far as diagnostics are concerned: they are there, or nobody wants any, or
-    /// they have had their time.
+    /// Reports whether diagnostics allow shaping to begin: they are ready, nobody wants them, or
+    /// their time is over.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
         let standing = self.desk.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {
@@ -121,7 +122,6 @@ impl Session<'_> {
         }
     }
 
-    /// The status to be published.
     pub(super) fn status(&self, live: &Live) -> Status {
         let (state, stats) = match &self.stage {
             Stage::Finding(_) => (State::Finding, None),
@@ -187,7 +187,6 @@ impl Session<'_> {
         }
     }
 
-    /// What was counted of each chain.
     fn by_chain(&self) -> Vec<ChainCounts> {
         let course = self.stage.course();
         let chain = |(number, chain): (usize, &ChainRef)| {
@@ -206,7 +205,6 @@ impl Session<'_> {
         self.plan.chains.iter().enumerate().map(chain).collect()
     }
 
-    /// What was counted under earlier plans.
     fn earlier(&self) -> Vec<PlanCounts> {
         let course = self.stage.course().into_iter();
         let earlier = course.flat_map(|c| c.earlier(None));
@@ -221,7 +219,7 @@ impl Session<'_> {
         earlier.map(counts).collect()
     }
 
-    /// The plan's servers and the middleware's place, with their threads.
+    /// Returns the plan's servers and the middleware, with their threads.
     fn servers(&self) -> Vec<ServerStatus> {
         let threads = |name: &str| match &self.stage {
             Stage::Shaping(shaping) => shaping.threads_of(name),

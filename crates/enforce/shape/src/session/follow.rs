@@ -1,16 +1,16 @@
-//! What follows the application: bands its load, the origin of throttled plans its inputs, the phase
-//! its first callback.
+//! Follows the application: bands follow its load, the cycles of throttled plans follow its inputs,
+//! and other cycles follow its first callback.
 
 use super::Session;
 use crate::observe::{Execution, Moved};
 use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
-/// A phase that moves by more than this part of a cycle was found again, and is told.
+/// A movement of the phase by more than this part of a cycle is reported.
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {
-    /// Bands follow what has completed: changes go to the shaper, and are told.
+    /// Moves the bands after a completed execution, tells the shaper and notes the change.
     pub(super) fn follow_load(&mut self, execution: &Execution, origin_ns: u64) {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
         let Some(following) = self.plans.following.as_mut().filter(|_| is_shaping) else {
@@ -26,8 +26,8 @@ impl Session<'_> {
         }
     }
 
-    /// From when on an origin counts that is found now: no output is under way then, where there is such
-    /// a time. So none feels the step.
+    /// Returns the time from which a new origin applies. If possible, no output is on its way then,
+    /// so that no output is moved by the step.
     fn rest_ns(&self) -> u64 {
         let (shaper, course) = (self.supervisor.shaper(), self.stage.course());
         let rest = shaper.zip(course).map(|(shaper, course)| {
@@ -37,9 +37,9 @@ impl Session<'_> {
         rest.unwrap_or_else(monotonic_ns)
     }
 
-    /// Throttled inputs have arrived: the origin follows their clock.
+    /// Moves the origin with the clock of throttled inputs that have arrived.
     pub(super) fn follow_inputs(&mut self, arrivals: &[(usize, u64)]) {
-        // Asked often: nothing moves without an arrival.
+        // This is called often, and nothing moves without an arrival.
         if arrivals.is_empty() {
             return;
         }
@@ -62,7 +62,7 @@ impl Session<'_> {
         }
     }
 
-    /// The first callback started in a plan without throttled inputs: the cycles follow it.
+    /// Moves the cycles with a start of the first callback, in a plan without throttled inputs.
     pub(super) fn follow_first(&mut self, start_ns: u64) {
         let rest_ns = self.rest_ns();
         let Stage::Shaping(shaping) = &mut self.stage else {

@@ -1,6 +1,6 @@
 //! A session: a recording whose observer finds, shapes and judges the application.
 //!
-//! All that is known of threads and executions comes from the recording, never from names.
+//! All information about threads and executions comes from the recording, never from names.
 
 mod begin;
 mod desk;
@@ -33,11 +33,11 @@ use onbeat_trace::Event;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts servers whose cycles begin at an origin.
+/// Starts servers with the given origin of their cycles.
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
 struct Session<'a> {
-    /// The plan that it began with.
+    /// The plan that the session began with.
     plan: &'a Plan,
     options: &'a ShapeOptions,
     desk: Desk<'a>,
@@ -47,14 +47,14 @@ struct Session<'a> {
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
-    /// The plan in force and those before it. Of [`Session::plan`] they differ in slots only, and what
-    /// follows from them.
+    /// The plan in force and the earlier ones. They differ from [`Session::plan`] only in slots and
+    /// what follows from slots.
     plans: Plans,
     notes: Notes,
     flight: Flight,
-    /// Reports of shapers that did not reach this process.
+    /// Number of shaper reports that did not reach this process.
     lost_reports: u64,
-    /// Once there is one, events are ignored.
+    /// After an error, the session ignores events.
     error: Option<ShapeError>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes events, which come in order of time. `record_also` makes the recording observe one
+    /// Takes events, which must be in order of time. `record_also` makes the recording observe one
     /// more process. After an error, the session takes no more events.
     fn push(&mut self, events: &[Event], record_also: &dyn Fn(u32)) {
         if self.error.is_some() {
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
         self.advance_stage()
     }
 
-    /// Reads the shaper's reports. Returns the executions that are complete with them.
+    /// Reads the shaper's reports and returns the executions that they complete.
     fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
         let polled = self.supervisor.poll()?;
         self.lost_reports += polled.lost;
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Tells why gates stayed open. Without its guard, shaping ends.
+    /// Notes why gates stayed open. Ends shaping if the guard has ended.
     fn heed_pauses(&mut self) {
         if let Stage::Shaping(shaping) = &mut self.stage {
             if !shaping.tell_pauses(&mut self.notes) {
@@ -208,12 +208,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends shaping, as it was asked to.
+    /// Ends shaping because of a request.
     fn stop(&mut self) {
         self.stop_by(StoppedBy::Request);
     }
 
-    /// Puts everything back. The application runs on. Nothing if that was done before.
+    /// Puts everything back, unless that was done before. The application continues.
     fn stop_by(&mut self, by: StoppedBy) {
         if self.stage.is_stopped() {
             return;
@@ -235,13 +235,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether an application that the session started runs on when shaping fails: once it was
-    /// shaped, it may be at work.
+    /// Reports whether the application continues after an error. It does if the session started it
+    /// and has shaped it, because it may be at work.
     fn runs_on(&self) -> bool {
         self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
 
-    /// Whether shaping has lasted as long as was asked for.
+    /// Reports whether shaping has lasted as long as requested.
     fn is_done(&self) -> bool {
         let elapsed: Option<Duration> = self.stage.course().map(|c| c.elapsed());
         matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)
@@ -256,8 +256,8 @@ impl Observer for Session<'_> {
     }
 
     fn ending(&mut self) {
-        // The application ends as it would without us: its threads run whenever they can, and
-        // nothing is held back.
+        // The application ends as it would without onbeat: its threads are no longer gated, and its
+        // outputs are no longer held back.
         self.stop();
     }
 
@@ -273,7 +273,7 @@ impl Observer for Session<'_> {
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.passed(monotonic_ns(), self.options.duration);
-            // The middleware starts threads when others join.
+            // The middleware starts threads when other processes join.
             let is_ours = |pid| self.trust.still_holds(pid);
             shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
             if self.options.enforcement.gate == GateKind::Soft && self.waits.has_table() {
@@ -283,9 +283,10 @@ impl Observer for Session<'_> {
         self.tell();
     }
 
-    /// The recording shows what was shaped, not what ran before, nor after it: then the threads of
-    /// executions under way have neither priority nor CPU any more. One that nobody wants shows
-    /// nothing: writing costs time, and the kernel's own writing keeps others off the CPU.
+    /// The recording contains only the time in which the application was shaped. After it, the
+    /// threads of unfinished executions have neither priority nor CPU. If the user wants no
+    /// recording, nothing is written: writing costs time, and the kernel's own writing keeps others
+    /// off the CPU.
     fn is_kept(&self, event: &Event) -> bool {
         let ended_ns = match &self.stage {
             Stage::Stopped(stopped) => stopped.at_ns,

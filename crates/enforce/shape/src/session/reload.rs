@@ -1,5 +1,5 @@
-//! Another plan while the session runs: it takes the running one's place between two cycles, whole, or
-//! nothing changes.
+//! Replaces the plan of a running session between two cycles. Either everything changes or nothing
+//! does.
 
 use super::Session;
 use crate::follow::Following;
@@ -13,12 +13,12 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A new plan applies from the first cycle that begins so long after it is given, so that gates and
-/// shaper change in the same one. Less where the cycle is short: a quarter of it.
+/// A new plan applies from the first cycle that begins at least this long after the plan is given,
+/// so that gates and shaper change in the same cycle. In short cycles it is a quarter of the cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
-    /// Takes a new plan, if one was brought, and says what became of it.
+    /// Replaces the plan if a client has brought a new one, and reports the outcome.
     pub(super) fn heed_reload(&mut self) {
         let Some(board) = self.desk.board.clone() else {
             return;
@@ -31,8 +31,8 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// The same for one plan. `now` waits, if it must, until a cycle is far enough away, and returns the
-    /// time (CLOCK_MONOTONIC).
+    /// Replaces the plan and returns the outcome. `now` waits, if necessary, until the next cycle
+    /// is far enough away, and returns the time (CLOCK_MONOTONIC).
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,
@@ -76,7 +76,7 @@ impl Session<'_> {
         let following = following.transpose().map_err(|e| format!("--adapt: {e}"))?;
         let plan = Arc::new(plan);
         let (from_ns, now_ns) = match &mut self.stage {
-            // No execution has its slots yet.
+            // Shaping has not begun, so the plan applies from the first execution on.
             Stage::Finding(_) => (0, 0),
             Stage::Stopped(_) => return Err("nothing is shaped any more".into()),
             Stage::Shaping(shaping) => {
@@ -86,7 +86,7 @@ impl Session<'_> {
                 let cycle = cycle.ok_or("its cycle is empty")?;
                 let now_ns = now(cycle);
                 let from_ns = cycle.next_start_ns(now_ns).max(0) as u64;
-                // All that can fail comes before anything changes.
+                // Everything that can fail comes before any change.
                 let servers = guarded(&plan);
                 shaping.swap(servers, from_ns).map_err(|e| e.to_string())?;
                 (from_ns, now_ns)
@@ -97,8 +97,8 @@ impl Session<'_> {
         Ok(format!("Plan {number} ({strategy}) is in force now"))
     }
 
-    /// The servers have the plan's slots from `from_ns` on: the shaper gets them, and the figures of the
-    /// plan begin.
+    /// Gives the shaper the plan whose slots the servers have from `from_ns` on, and starts the
+    /// figures of the plan.
     fn follow_plan(
         &mut self,
         plan: Arc<Plan>,
@@ -120,7 +120,7 @@ impl Session<'_> {
     }
 }
 
-/// The time, once the next cycle is far enough away.
+/// Waits until the next cycle is far enough away, and returns the time.
 fn settled(cycle: Cycle) -> u64 {
     let now_ns = monotonic_ns();
     let next_ns = cycle.next_start_ns(now_ns).max(0) as u64;

@@ -1,4 +1,5 @@
-//! A session from its options to its result: the recording, its directory, the servers.
+//! Runs a session from its options to its result: sets up the recording, its directory and the
+//! servers.
 
 use super::{Session, StartServers};
 use crate::error::ShapeError;
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// What a session may use: all that a recorder may, real-time priorities and locked memory, and to enter
-/// the file systems of a container.
+/// Returns the capabilities that a session needs: those of a recorder, real-time priorities, locked
+/// memory, and access to the file systems of a container.
 pub fn rights() -> Vec<Capability> {
     let own = [
         Capability::CAP_SYS_NICE,
@@ -30,12 +31,12 @@ pub fn rights() -> Vec<Capability> {
     onbeat_record::AT_START.iter().copied().chain(own).collect()
 }
 
-/// Runs `plan` until the options say so, a signal comes, or the command ends. Calls `report` about
-/// once a second.
+/// Runs `plan` until its duration is over, a signal arrives, or the command ends. Calls `report`
+/// about once a second.
 ///
 /// # Errors
 ///
-/// [`ShapeError`]. Everything is put back then.
+/// Returns a [`ShapeError`] if the plan cannot be run. Everything is put back then.
 pub fn shape(
     plan: &Plan,
     options: &ShapeOptions,
@@ -44,19 +45,19 @@ pub fn shape(
     shape_on(plan, options, report, None)
 }
 
-/// The same; others find the session's status on the board.
+/// Runs `plan` like [`shape`], and publishes the session's status on `board`.
 ///
 /// # Errors
 ///
-/// [`ShapeError`]. Everything is put back then.
+/// Returns a [`ShapeError`] if the plan cannot be run. Everything is put back then.
 pub fn shape_on(
     plan: &Plan,
     options: &ShapeOptions,
     report: &mut dyn FnMut(&Live),
     board: Option<Arc<Board>>,
 ) -> Result<Summary, ShapeError> {
-    // A ledger is the file of whoever calls this, and says what to write where: with rights that the
-    // caller does not have, everybody who may call it could do everything.
+    // A ledger belongs to the caller and says what to write where. With capabilities that the
+    // caller does not have, it would let every caller do everything.
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);
     }
@@ -100,7 +101,7 @@ pub fn shape_on(
     session.plans.following = following;
     let board = board.or_else(|| options.diagnostics.then(Arc::default));
     session.desk.board = board.clone();
-    // Whether this machine and user may shape at all is checked before an application is started.
+    // This checks that the machine and the user can shape, before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
     let cpus: Vec<u16> = plan.servers.iter().map(|s| s.cpu).collect();
     let diagnostics = board.filter(|_| options.diagnostics);
@@ -133,11 +134,11 @@ pub fn shape_on(
     Ok(summary)
 }
 
-/// Directory of a recording.
+/// The directory of a recording.
 pub(crate) enum Trace {
-    /// The user wants it.
+    /// The user named the directory.
     Wanted(PathBuf),
-    /// In a directory that only we can look into, removed at the end.
+    /// A directory that only its owner can read. It is removed at the end.
     Temporary(TempDir),
 }
 
@@ -157,7 +158,6 @@ impl Trace {
         matches!(self, Trace::Temporary(_))
     }
 
-    /// Where the recording goes.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Trace::Wanted(path) => path.clone(),

@@ -1,5 +1,5 @@
-//! What an observation of the application means for the session: whose callback ran, which thread is
-//! assigned to which server, which execution is complete.
+//! Applies observations of the application to the session: which process has a callback, which
+//! thread belongs to which server, and which execution is complete.
 
 use super::Session;
 use crate::error::ShapeError;
@@ -11,11 +11,12 @@ use crate::threads::Thread;
 use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_trace::{Event, EventKind};
 
-/// The watcher's first callback is the first callback of all chains.
+/// Index of the first callback of all chains.
 const FIRST: usize = 0;
 
 impl Session<'_> {
-    /// When second instances started callbacks: what they published then is nobody's execution.
+    /// Returns when second instances started callbacks. Their publications are not executions of
+    /// the plan.
     pub(super) fn starts_of_seconds(&self, found: &[PlanObservation]) -> Vec<u64> {
         let start = |o: &PlanObservation| match *o {
             PlanObservation::Ran {
@@ -33,7 +34,7 @@ impl Session<'_> {
         found.iter().filter_map(start).collect()
     }
 
-    /// Threads and processes that have ended: their ids are used again.
+    /// Forgets threads and processes that have ended, because their ids are used again.
     pub(super) fn forget_ended(&mut self, events: &[Event]) {
         for event in events.iter().filter(|e| e.kind == EventKind::Exit) {
             self.application.roles.forget(event.tid);
@@ -43,7 +44,8 @@ impl Session<'_> {
         }
     }
 
-    /// Whether a process has the callback that it ran. A second instance is told, and left alone.
+    /// Reports whether a process has the callback that it ran. A second instance is noted and left
+    /// unchanged.
     pub(super) fn has_callback(&mut self, callback: usize, pid: u32) -> Result<bool, ShapeError> {
         let standing = self.application.instances.ran(callback, pid);
         let name = self.application.name(callback);
@@ -74,7 +76,8 @@ impl Session<'_> {
         }
     }
 
-    /// An error that is about one thread alone is told, and the others are shaped on.
+    /// Notes an error that concerns one thread only, so that shaping continues. Returns every other
+    /// error.
     pub(super) fn told(&mut self, error: ShapeError) -> Result<(), ShapeError> {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
         if self.options.enforcement.strict || !is_shaping || !error.is_of_one_thread() {
@@ -165,7 +168,7 @@ impl Session<'_> {
         }
     }
 
-    /// A thread ran a callback: it belongs to the callback's server from now on.
+    /// Assigns a thread to the server of a callback that it ran.
     pub(super) fn assign(&mut self, callback: usize, thread: Thread) -> Result<(), ShapeError> {
         let roles = &mut self.application.roles;
         let server = match roles.ran(callback, thread.pid, thread.tid) {
@@ -183,7 +186,7 @@ impl Session<'_> {
             let assigned = may.then(|| shaping.assign(thread, job, server));
             match assigned {
                 Some(Ok(true)) => {}
-                // Another user's now, or it has ended.
+                // The thread has ended, or its process belongs to another user now.
                 None | Some(Ok(false)) => self.application.roles.forget(thread.tid),
                 Some(Err(error)) => return self.told(error),
             }
@@ -191,12 +194,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// An execution is complete.
+    /// Counts a complete execution and explains it if it is late.
     pub(super) fn count(&mut self, execution: Execution) {
         let Some((course, until_ns)) = self.stage.course_mut() else {
             return;
         };
-        // Judged by the slots that it had.
+        // The execution is judged by the slots of its own cycle.
         let plan = self.plans.of(execution.start_ns);
         let duration = self.options.duration;
         let Some(cycle) = course.count(plan, execution, until_ns, duration) else {
@@ -235,7 +238,7 @@ impl Session<'_> {
     }
 }
 
-/// The error of a callback that publishes an output on the output's own topic.
+/// Returns the error of a callback that publishes an output on the output's own topic.
 fn not_held(callback: &str, output: &Output) -> ShapeError {
     let held_topic = output.held_topic.as_deref().unwrap_or_default();
     let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
@@ -246,7 +249,7 @@ fn not_held(callback: &str, output: &Output) -> ShapeError {
     }
 }
 
-/// A thread for a sentence: its name, where it still has one, and its id.
+/// Returns the name of a thread, or "ended", and its id.
 fn thread_name(tid: u32) -> String {
     if tid == 0 {
         return "the idle CPU".into();

@@ -1,4 +1,4 @@
-//! What a session tells: its state while it runs, its result at the end.
+//! Reports the state of a running session and the result at its end.
 
 use super::Session;
 use crate::error::ShapeError;
@@ -87,7 +87,8 @@ impl Session<'_> {
                 behind: following.map(|f| f.behind()),
                 judgements: &course.books.of_last(&summary.judgements),
                 deliveries: &course.deliveries_of_last(),
-                // Of the whole run: those of one plan are counted from its judgements.
+                // Counters of the whole run. With several plans, the counts are taken from the
+                // judgements of the last.
                 counts: if earlier.is_empty() { &counts } else { &[] },
                 outside_ns: course.isolation.outside_ns(),
             },

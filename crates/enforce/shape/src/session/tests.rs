@@ -1,4 +1,4 @@
-//! The transitions of a session, with servers that only note what they are asked to do.
+//! Tests the transitions of a session, with servers that only record the calls to them.
 
 use super::*;
 use crate::options::{ApplicationOptions, EnforcementOptions};
@@ -14,14 +14,14 @@ use std::rc::Rc;
 const MS: u64 = 1_000_000;
 const TIMER: &str = "/talker:timer(100ms)";
 const OTHER: &str = "/other:timer(100ms)";
-/// No thread or process of this machine has them.
+/// Thread and process ids that do not exist on this machine.
 pub(super) const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
 const REFUSED: u32 = 4_000_011;
-/// A server with so many slots cannot have them.
+/// Number of slots at which a fake server refuses a plan.
 pub(super) const NO_GATE: usize = 5;
-/// Another process with the same nodes.
+/// Id of a second process with the same nodes.
 const TWIN: u32 = 4_000_101;
 
 type Log = Rc<RefCell<Vec<String>>>;
@@ -102,7 +102,8 @@ impl Servers for FakeServers {
     }
 }
 
-/// `/talker` with a timer, whose thread belongs to `gamma`. `/other` is in `rest`.
+/// Returns a plan in which the timer of `/talker` belongs to `gamma` and that of `/other` to
+/// `rest`.
 pub(super) fn plan() -> Plan {
     let server = |name: &str, slot: (u64, u64), callback: &str| onbeat_plan::schema::Server {
         name: name.into(),
@@ -170,7 +171,8 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
     }
 }
 
-/// A node with a timer, created at `at` ms. All its handles begin with `handle`.
+/// Returns the events of a node with a timer, created at `at` ms. All its handles begin with
+/// `handle`.
 fn node(name: &str, handle: &str, at: u64) -> String {
     let head = format!("{at}ms cpu0 {TALKER}/{TALKER}");
     format!(
@@ -185,12 +187,12 @@ fn node(name: &str, handle: &str, at: u64) -> String {
     )
 }
 
-/// Both nodes, in one process.
 pub(super) fn nodes(at: u64) -> String {
     node("talker", "0x1", at) + &node("other", "0x2", at)
 }
 
-/// A timer's callback of a node that starts on a thread at `at` ms and publishes 5 ms later.
+/// Returns the events of a timer's callback that starts on a thread at `at` ms and publishes 5 ms
+/// later.
 pub(super) fn run(handle: &str, tid: u32, at: u64) -> String {
     let head = |at: u64| format!("{at}ms cpu0 {TALKER}/{tid}");
     let (start, end) = (head(at), head(at + 5));
@@ -204,11 +206,11 @@ pub(super) fn run(handle: &str, tid: u32, at: u64) -> String {
     )
 }
 
-/// A session with its servers' log and the application's time.
+/// A session with the log of its servers and the time of the application.
 pub(super) struct Harness<'a> {
     pub(super) session: Session<'a>,
     log: Log,
-    /// What its servers say of it.
+    /// The pauses that the servers report.
     pauses: Rc<Cell<Pauses>>,
     pub(super) now_ms: u64,
 }
@@ -222,7 +224,7 @@ impl<'a> Harness<'a> {
         Harness::of_user(plan, options, report, |_| None)
     }
 
-    /// The application's user is `user_of`'s.
+    /// Starts a session in which `user_of` returns the user of a process.
     fn of_user(
         plan: &'a Plan,
         options: &'a ShapeOptions,
@@ -243,9 +245,9 @@ impl<'a> Harness<'a> {
         });
         let mut session = Session::new(plan, options, report, (start, Arc::default()));
         session.trust = Trust::new(options.application.users.as_deref(), user_of);
-        // Processes of this test run until their end is told.
+        // In these tests a process runs until an event reports its end.
         session.application = Application::new(plan, |_| true);
-        // Later than anything that the session measures itself.
+        // This is later than any time that the session measures itself.
         let now_ms = (monotonic_ns() / MS / 100 + 36_000) * 100;
         let mut harness = Harness {
             session,
@@ -262,7 +264,7 @@ impl<'a> Harness<'a> {
         self.session.push(&events, &|_| ());
     }
 
-    /// Cycles in which both callbacks run, `late_ms` after the grid.
+    /// Runs both callbacks for `count` cycles, `late_ms` after the grid.
     pub(super) fn cycles(&mut self, count: u64, late_ms: u64) {
         for _ in 0..count {
             let at = self.now_ms + late_ms;
@@ -395,7 +397,6 @@ fn a_time_that_was_cut_short_is_no_kept_promise() {
     }
 }
 
-/// Its first outputs began unshaped, in another phase: no policy ends shaping because of them.
 #[test]
 fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
     let (plan, options) = (plan(), options(&[]));
@@ -409,7 +410,7 @@ fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
         };
         (shaping.course.has_policy(at_ns), shaping.has_policy(&plan))
     };
-    // The clock of this machine is behind these events: five cycles have not passed yet.
+    // The clock of this machine is behind these events, so five cycles have not passed yet.
     assert_eq!(has_policy(&mut harness), (true, false));
     let Stage::Shaping(shaping) = &mut harness.session.stage else {
         panic!("it is not shaped");
@@ -430,7 +431,7 @@ fn an_end_while_finding_puts_nothing_back_and_judges_nothing() {
     harness.cycles(5, 0);
     harness.session.ending();
     assert!(harness.session.stage.is_stopped());
-    // What comes after the end begins nothing.
+    // Events after the end begin nothing.
     harness.cycles(20, 0);
     assert!(harness.session.stage.is_stopped() && !harness.session.is_over());
     let (summary, error) = harness.session.end();
@@ -453,7 +454,7 @@ fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
     let roles = &harness.session.application.roles;
     assert!(!roles.threads().contains_key(&VANISHED));
     harness.now_ms += 100;
-    // The timer was set anew.
+    // The timer was set again.
     harness.cycles(64, 30);
     assert_eq!(harness.take_log(), ["origin at 30 ms"]);
 }
@@ -538,7 +539,7 @@ fn only_what_was_shaped_is_kept_and_only_in_a_recording_that_is_wanted() {
         harness.cycles(12, 0);
         let expected = if wanted { events.len() } else { 0 };
         assert_eq!(kept(&harness.session), expected);
-        // Its threads have no priority any more, and run wherever they may: no figure of a shaped one.
+        // After the end, threads have no priority any more, so their events are not kept.
         harness.session.stop();
         assert_eq!(kept(&harness.session), of_nodes);
     }
@@ -557,12 +558,12 @@ fn a_failed_start_leaves_the_application_alone() {
     assert!(summary.placed.is_empty());
 }
 
-/// The same events in another process.
+/// Returns the same events as those of the other process.
 fn of_twin(text: &str) -> String {
     text.replace(&format!("{TALKER}/"), &format!("{TWIN}/"))
 }
 
-/// Does something with an application that is shaped, without `--strict` and with it.
+/// Checks a shaped application without `--strict` and with it.
 fn leniently_and_strictly(check: impl Fn(&mut Harness, bool)) {
     for strict in [false, true] {
         let plan = plan();
@@ -577,7 +578,6 @@ fn leniently_and_strictly(check: impl Fn(&mut Harness, bool)) {
     }
 }
 
-/// Notes that were not told before.
 fn new_notes(harness: &mut Harness) -> Vec<String> {
     harness.session.live().notes
 }
@@ -597,7 +597,7 @@ fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
             notes.len() == 1 && notes[0].contains(&format!("{REFUSED} cannot run on CPU 1")),
             "{notes:?}"
         );
-        // A thread of one server runs a callback of the other: it stays where it is.
+        // A thread of one server runs a callback of the other and stays in its server.
         harness.push(&run("0x2", TALKER, at + 20));
         harness.push(&run("0x2", TALKER, at + 30));
         let notes = new_notes(harness);
@@ -661,7 +661,7 @@ fn a_second_instance_is_left_alone_until_the_first_has_ended() {
             "{:?}",
             before.notes
         );
-        // Its executions are nobody's, and its phase is not followed.
+        // The executions of the second instance do not count, and its phase is not followed.
         for _ in 0..70 {
             let at = harness.now_ms + 33;
             harness.push(&of_twin(&run("0x1", TWIN, at)));
@@ -673,7 +673,7 @@ fn a_second_instance_is_left_alone_until_the_first_has_ended() {
             (live.executions, live.notes.len()),
             (before.executions + 70, 0)
         );
-        // The first one ends: the second is the application now.
+        // The first instance ends, and the second one belongs to the application now.
         let at = harness.now_ms;
         harness.push(&format!("{at}ms cpu0 {TALKER}/{TALKER} exit\n"));
         harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
@@ -704,7 +704,7 @@ fn a_thread_id_that_is_used_again_is_assigned_again() {
 #[test]
 fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
     let (mut plan, options) = (plan(), options(&[]));
-    // `/other` is in no plan now, and runs on a thread of its own and on the plan's.
+    // `/other` is in no plan now. It runs on a thread of its own and on a thread of the plan.
     plan.servers.truncate(1);
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -721,7 +721,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
         notes[0],
         format!("1 callback that is not in the plan shares threads with it, and will run in their slots only: {OTHER} (thread {TALKER}, 6 times).")
     );
-    // Where all slots are always open, nobody has to wait.
+    // If all slots are always open, no callback has to wait.
     let mut open = plan.clone();
     open.servers[0].slots_ms.clear();
     let mut report = |_: &Live| ();

@@ -1,5 +1,5 @@
-//! The application's process beside which a shaper runs: identified, and held by a descriptor, so that
-//! its id cannot become another's while its files are read and its namespaces entered.
+//! The application's process beside which a shaper runs. It is identified and held by a descriptor:
+//! its id cannot pass to another process while its files are read and its namespaces entered.
 
 use onbeat_proc::namespace::Namespace;
 use onbeat_proc::{Stat, User};
@@ -9,21 +9,21 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A process of the application.
 #[derive(Debug)]
 pub(super) struct Beside {
-    /// Its id.
     pub(super) pid: u32,
-    /// Its user, as whom the shaper loads the libraries that it names.
+    /// The user of the process. The shaper runs as this user, because it loads the libraries that
+    /// the process names.
     pub(super) user: User,
-    /// Namespaces that are not ours: those of its container. Empty if it is in none.
+    /// The namespaces of the process's container. Empty if it is in no container.
     pub(super) container: Vec<Namespace>,
     process: OwnedFd,
 }
 
 impl Beside {
-    /// The process that was seen at an instant (CLOCK_MONOTONIC). `None` if it has ended since, or nobody may run
-    /// a shaper beside it: only root can become another user.
+    /// Returns the process that was seen at `seen_ns` (CLOCK_MONOTONIC). Returns `None` if it has
+    /// ended since, or if this user may not run a shaper beside it: only root can become another
+    /// user.
     pub(super) fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let beside = Beside {
@@ -35,12 +35,13 @@ impl Beside {
         (had_started(pid, seen_ns) && !beside.has_ended(Duration::ZERO)).then_some(beside)
     }
 
-    /// Whether all that was read of it since is its own: it has not ended, and is the same user's still.
+    /// Reports whether everything read about the process so far belongs to it: it has not ended and
+    /// has the same user.
     pub(super) fn is_unchanged(&self) -> bool {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
 
-    /// Whether it has ended, or ends within this time.
+    /// Reports whether the process has ended or ends within this time.
     pub(super) fn has_ended(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut ask = [PollFd::new(&self.process, PollFlags::IN)];
@@ -55,13 +56,13 @@ impl AsFd for Beside {
 }
 
 fn may_run_as(pid: u32) -> Option<User> {
-    // SAFETY: cannot fail.
+    // SAFETY: geteuid has no arguments and cannot fail.
     let own = unsafe { libc::geteuid() };
     onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own)
 }
 
-/// Whether the process that has the id now had started when it was seen. One that started in the same
-/// kernel tick (10 ms) may be another.
+/// Reports whether the process that has the id now had started when it was seen. A process that
+/// started in the same kernel tick (10 ms) does not count, because it may be another one.
 fn had_started(pid: u32, seen_ns: u64) -> bool {
     let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
     let since_boot = boottime_ns().saturating_sub(monotonic_ns());

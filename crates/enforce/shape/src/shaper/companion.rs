@@ -1,5 +1,6 @@
-//! Another process of this program beside the application's: as its user and in its ROS 2, as a shaper is, but
-//! without priorities. It publishes what a session tells.
+//! Starts another process of this program beside the application, which publishes the state of a
+//! session. Like a shaper, it runs as the application's user and in its ROS 2, but it has no
+//! priorities.
 
 use super::beside::Beside;
 use super::process::Process;
@@ -11,18 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// It must have ended so long after it was killed; else it is left to the kernel.
+/// The longest wait for the end of a killed process. Afterwards the kernel is left to end it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A running companion. Dropping it kills it.
+/// A running companion process. It is killed when dropped.
 pub(crate) struct Companion {
     process: Process,
 }
 
 impl Companion {
-    /// Starts the program with `word` beside a process that was seen at an instant (CLOCK_MONOTONIC). It inherits
-    /// `descriptors`, and reads what `config` makes of librcl and of its libraries' folders from its standard input.
+    /// Starts the program with `word` beside a process that was seen at `seen_ns`
+    /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. Its standard input is the result of
+    /// `config`, which gets the path of librcl and the directories of its libraries.
     pub(crate) fn start(
         (program, word): (&Path, Word),
         (pid, seen_ns): (u32, u64),
@@ -44,18 +46,18 @@ impl Companion {
         Ok(companion)
     }
 
-    /// Its exit status once it has ended. Does not wait.
+    /// Returns the exit status once the process has ended. Does not wait.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.said.drain();
         self.process.try_wait()
     }
 
-    /// The last line of what it said.
+    /// Returns the last line that the process wrote to its standard error.
     pub(crate) fn last_line(&mut self) -> String {
         self.process.said.last_line()
     }
 
-    /// Waits until it has ended by itself, but no longer than that.
+    /// Waits until the process has ended by itself, but at most this long.
     pub(crate) fn wait(&mut self, at_most: Duration) {
         let begin = Instant::now();
         while matches!(self.ended(), Ok(None)) && begin.elapsed() < at_most {

@@ -1,4 +1,4 @@
-//! The plan as a shaper's configuration and table. Pure.
+//! Converts a plan into a shaper's configuration and slot table. Pure.
 
 use crate::slots::slots;
 use onbeat_plan::schema::{Hold, Plan};
@@ -8,22 +8,23 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-/// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not
-/// show it.
+/// After this time without a sign of life, the shaper treats its owner as dead, even if the pipe is
+/// still open.
 const SILENCE_NS: u64 = 5_000_000_000;
 
-// A plan's outputs fit into a shaper.
+// Ensures that the outputs of every plan fit into a shaper.
 const _: () = assert!(onbeat_plan::schema::MAX_HELD <= onbeat_ros::page::MAX_OUTPUTS);
 
-/// The application's ROS 2.
+/// The ROS 2 of the application.
 pub(super) struct Ros {
-    /// Its librcl.
+    /// The path of librcl.
     pub(super) rcl: PathBuf,
-    /// Folders of its libraries.
+    /// The directories of the libraries.
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Outputs that a shaper republishes, each topic once, whoever publishes on it.
+/// Returns the outputs that a shaper republishes, with their indices. Each topic occurs once, even
+/// with several publishers.
 fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
     let mut seen = BTreeSet::new();
     let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
@@ -31,7 +32,7 @@ fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Outpu
     all.filter(move |(_, o)| seen.insert(&o.held_topic))
 }
 
-/// Throttled inputs, each topic once.
+/// Returns the throttled inputs, each topic once.
 fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
     let mut seen = BTreeSet::new();
     plan.inputs
@@ -43,9 +44,9 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
     plan.servers.iter().find(|s| s.name == name)
 }
 
-/// The shaper's configuration, and for each of its outputs the plan's (`None` for a throttled
-/// input).
-/// `application` is the process beside which it runs (pidfd_open(2)).
+/// Returns the shaper's configuration, and for each of its outputs the index of the plan's output
+/// (`None` for a throttled input). `application` is the process beside which it runs
+/// (pidfd_open(2)).
 pub(super) fn configuration(
     plan: &Plan,
     application: BorrowedFd<'_>,
@@ -61,7 +62,8 @@ pub(super) fn configuration(
         numbers.push(Some(i));
     }
     for (n, i) in throttled(plan).enumerate() {
-        // In the order of the plan, so that each has its own time in the cycle.
+        // Priorities follow the order of the plan, so that each input has its own time in the
+        // cycle.
         let behind = u8::try_from(n).unwrap_or(u8::MAX);
         let lowest = plan.middleware.priority.saturating_add(1);
         let place = place(plan, &i.server).map(|p| Place {
@@ -69,8 +71,8 @@ pub(super) fn configuration(
             ..p
         });
         outputs.push(Output {
-            // Latency counts from the first one. Behind it the others are late in any case: they would
-            // spin until it preempts them.
+            // Latency counts from the first input. The other inputs are late in any case, because
+            // they would spin until the first one preempts them.
             spins: n == 0,
             ..output(&i.held_topic, &i.topic, Kind::Throttle, place)
         });
@@ -95,12 +97,12 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// Priority of the threads that send: below the dispatcher's, above the middleware's.
+/// Priority of the threads that send: below the dispatcher's, and above the middleware's.
 const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
-/// Where the shaper's thread of an output runs: on the middleware's CPU, so that neither its waiting
-/// for a slot nor its work takes the chain's time, nor the chain's work its own.
+/// Returns the place of the shaper's thread for an output: the middleware's CPU. Waiting for a slot
+/// and sending then take no time from the chain, and the chain takes none from them.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {
@@ -122,10 +124,10 @@ fn output(held_topic: &str, topic: &str, kind: Kind, place: Option<Place>) -> Ou
     }
 }
 
-/// Slots of the shaper's outputs, in the order of its configuration.
+/// Returns the slots of the shaper's outputs, in the order of its configuration.
 pub(super) fn tables(plan: &Plan) -> Vec<OutputTable> {
     let slots = |name: &str| server(plan, name).map(slots).unwrap_or_default();
-    // Of several publishers of one topic, the fastest decides from when on an output may come.
+    // If a topic has several publishers, the fastest one determines the earliest output.
     let earliest = |topic: &Option<String>| {
         let alike = plan.outputs.iter().filter(move |o| o.held_topic == *topic);
         alike.map(|o| o.earliest_ms.0).min().unwrap_or(0)
@@ -133,7 +135,8 @@ pub(super) fn tables(plan: &Plan) -> Vec<OutputTable> {
     let outputs = held(plan).map(|(_, o)| {
         let earliest_ns = earliest(&o.held_topic);
         let mut slots = slots(&o.server);
-        // Before that, the cycle's execution has no output yet: these slots are the next cycle's.
+        // Before this time the cycle's execution has no output yet, so these slots belong to the
+        // next cycle.
         for slot in slots.iter_mut().filter(|s| s.start_ns < earliest_ns) {
             slot.start_ns += plan.cycle_ms.0;
             slot.end_ns += plan.cycle_ms.0;
@@ -154,8 +157,7 @@ mod tests {
     use onbeat_ros::page::PageWriter;
     use std::os::fd::AsFd;
 
-    /// Inputs are published one after the other, in the order of the plan, which is that of their
-    /// times.
+    /// Inputs are published one after the other, in the order of the plan.
     #[test]
     fn the_first_input_has_the_highest_priority() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");

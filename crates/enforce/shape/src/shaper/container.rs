@@ -1,11 +1,12 @@
-//! Starts a shaper within the container of the application's process: in its namespaces, where its ROS 2 and
-//! its DDS domain are.
+//! Starts a shaper within the container of the application's process: in its namespaces, where its
+//! ROS 2 and its DDS domain are.
 //!
-//! Root trusts nobody: what is in a container is another's, also where its user is called root. So the
-//! child enters the namespaces, gives up every capability and becomes the process's user, and only then makes the
-//! process that the container can see; that one executes this program, from a descriptor of ours. The
-//! container's files (its dynamic linker, its C library, its ROS 2) are loaded by that process alone. Libraries that
-//! this program needs and a container need not have are descriptors of ours too.
+//! Root does not trust anything in a container, even if its user is called root. So the child first
+//! enters the namespaces, gives up every capability and becomes the process's user. Only then it
+//! creates the process that the container can see. That process executes this program from an
+//! inherited descriptor. It alone loads the container's files: the dynamic linker, the C library
+//! and ROS 2. Libraries that this program needs and a container may lack are inherited descriptors
+//! too.
 
 use super::beside::Beside;
 use super::process::Process;
@@ -21,7 +22,7 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Libraries that belong to the C library or the compiler: those of the container are used.
+/// Libraries that belong to the C library or the compiler. The shaper uses those of the container.
 const OF_EVERY_SYSTEM: [&str; 8] = [
     "libc.so",
     "libm.so",
@@ -33,7 +34,8 @@ const OF_EVERY_SYSTEM: [&str; 8] = [
     "ld-",
 ];
 
-/// A process that is born in a container can be stopped by others there before it executes its program.
+/// The longest wait for the start. Other processes of the container can stop the new process before
+/// it executes its program.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// This program and its libraries, as descriptors that a child inherits.
@@ -43,7 +45,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Opens the program, and the libraries of this process, which runs it too.
+    /// Opens the program and the libraries of this process, which runs the same program.
     pub(super) fn open(path: &Path) -> io::Result<Program> {
         let is_ours = |path: &&std::path::PathBuf| {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
@@ -57,18 +59,17 @@ impl Program {
         })
     }
 
-    /// A path that leads to it, wherever the process is that inherits it.
+    /// Returns a path to the program that is valid in every process that inherits the descriptor.
     pub(super) fn path(&self) -> String {
         path(&self.program)
     }
 
-    /// What the dynamic linker is to load from the descriptors (LD_PRELOAD).
+    /// Returns the libraries that the dynamic linker loads from the descriptors (LD_PRELOAD).
     pub(super) fn preload(&self) -> String {
         let libraries: Vec<String> = self.libraries.iter().map(path).collect();
         libraries.join(":")
     }
 
-    /// The descriptors that its process needs.
     fn descriptors(&self) -> Vec<RawFd> {
         let all = self.libraries.iter().chain([&self.program]);
         all.map(AsRawFd::as_raw_fd).collect()
@@ -79,8 +80,9 @@ fn path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Starts a command of a [`Program`] in the container of a process, as that process's user. `prepare` runs
-/// in the child first, with the rights of this process: async-signal-safe calls only.
+/// Starts a command of a [`Program`] in the container of a process, as that process's user.
+/// `prepare` runs in the child first, with the capabilities of this process. It must make only
+/// async-signal-safe calls.
 pub(super) fn spawn(
     mut command: Command,
     program: Program,
@@ -95,7 +97,7 @@ pub(super) fn spawn(
     let enter = move || {
         prepare()?;
         kept.iter().try_for_each(|&fd| inherit(fd))?;
-        // SAFETY: a plain system call on a descriptor that lives as long as this closure.
+        // SAFETY: setns only takes a descriptor, which lives as long as this closure.
         check(unsafe { libc::setns(process.as_raw_fd(), namespaces) })?;
         become_user(user)?;
         if is_born_anew {
@@ -103,15 +105,16 @@ pub(super) fn spawn(
         }
         Ok(())
     };
-    // SAFETY: only async-signal-safe calls, on values that were copied before.
+    // SAFETY: the closure makes only async-signal-safe calls, on values that were copied before.
     unsafe { command.pre_exec(enter) };
-    // Whoever stops the child before it has executed its program does not stop this process with it.
+    // A thread starts the child: a process that stops the child before it executes its program does
+    // not block this thread.
     let (send, receive) = channel();
     std::thread::Builder::new()
         .name("shaper-start".into())
         .spawn(move || {
             let child = command.spawn();
-            // Until here the child needs their numbers.
+            // The child needs these descriptors until here.
             drop((program, command, tell));
             let _ = send.send(child);
         })?;
@@ -121,7 +124,7 @@ pub(super) fn spawn(
     let pid = match is_born_anew {
         false => child.id(),
         true => {
-            // It has made the shaper, and ended.
+            // The child has created the shaper and ends.
             child.wait()?;
             let mut id = [0; 4];
             born.read_exact(&mut id)?;
@@ -131,21 +134,21 @@ pub(super) fn spawn(
     Ok((Process::new(pid, stderr)?, stdin))
 }
 
-/// A pipe: read end and write end.
+/// Creates a pipe and returns its read end and its write end.
 fn pipe() -> io::Result<(File, File)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
 }
 
-/// A descriptor stays open in the program that is executed.
+/// Keeps a descriptor open in the program that the child executes.
 pub(super) fn inherit(fd: RawFd) -> io::Result<()> {
-    // SAFETY: changes a flag of a descriptor.
+    // SAFETY: fcntl only changes a flag of a descriptor.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })
 }
 
-/// Gives up all that root has, for good.
+/// Gives up all rights of root, for good.
 fn become_user(User { uid, gid }: User) -> io::Result<()> {
-    // SAFETY: plain system calls on numbers.
+    // SAFETY: these system calls take only numbers and a null pointer for an empty list.
     unsafe {
         if libc::geteuid() == 0 {
             check(libc::setgroups(0, std::ptr::null()))?;
@@ -156,12 +159,13 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
     onbeat_rights::give_up_all_in_child()
 }
 
-/// A process is in its pid namespace from its birth on: goes on as a new one, which is our parent's child as this one
-/// is, and whose id is told through a pipe. The old one ends here.
+/// Continues as a new process, because a process belongs to its pid namespace from its start on.
+/// The new process is a child of this one's parent, and its id is written to a pipe. This process
+/// ends here.
 fn be_born(tells: RawFd) -> io::Result<()> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
-    // SAFETY: as fork(2): without a stack the new process has a copy of all memory. There is one thread,
-    // and what follows are system calls alone.
+    // SAFETY: like fork(2), the call without a stack copies all memory. The child has one thread,
+    // and only system calls follow.
     unsafe {
         let made = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
         match made {
@@ -176,7 +180,7 @@ fn be_born(tells: RawFd) -> io::Result<()> {
     }
 }
 
-/// The error of a system call.
+/// Returns the error of a failed system call.
 pub(super) fn check(result: libc::c_int) -> io::Result<()> {
     match result {
         0.. => Ok(()),

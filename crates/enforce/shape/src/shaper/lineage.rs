@@ -1,5 +1,5 @@
-//! Tells the kernel's programs what begins the chain's executions and where they are joined, so that an item's cycle travels
-//! with it to the shaper.
+//! Tells the BPF programs how the chain's executions begin and where they are joined, so that an
+//! item's cycle travels with it to the shaper.
 
 use crate::observe::{JoinChange, Joins, RootChange, Roots};
 use onbeat_plan::Plan;
@@ -9,31 +9,31 @@ use onbeat_trace::{Event, EventKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-// Both sides of the table have one layout.
+// Ensures that both sides of the table have the same layout.
 const _: () = {
     let [entries, shift, factor, check] = Lineage::LAYOUT;
     assert!(entries == layout::ENTRIES && shift == layout::SHIFT);
     assert!(factor == layout::FACTOR && check == layout::CHECK);
 };
 
-/// What begins the chain's executions, on its way into the kernel.
+/// Passes the roots and joins of the chain's executions on to the BPF programs.
 pub(crate) struct Births<'a> {
     plan: &'a Plan,
-    /// `None` as long as there is no recording, and where this kernel cannot tell.
+    /// Is `None` before the recording begins, and if this kernel does not support lineage.
     lineage: Option<Arc<Lineage>>,
     roots: Roots,
-    /// Changes that could not be told yet.
+    /// Changes that wait for the recording.
     untold: Vec<RootChange>,
-    /// Publishers of throttled inputs: of the shaper that runs.
+    /// The publishers of throttled inputs in the running shaper, with their process.
     inputs: Vec<(u32, Root)>,
     joins: Joins,
 }
 
-/// Changes that wait at most: there is one for each start of the application.
+/// Maximum number of waiting changes. Each start of the application causes one.
 const UNTOLD: usize = 64;
 
 impl<'a> Births<'a> {
-    /// Of a plan. `first` is the id of the first callback of its chains.
+    /// Begins without roots. `first` is the id of the first callback of the plan's chains.
     pub(super) fn new(plan: &'a Plan, first: &str) -> Births<'a> {
         Births {
             plan,
@@ -45,7 +45,7 @@ impl<'a> Births<'a> {
         }
     }
 
-    /// Gives the maps of the recording. Asks for them once.
+    /// Sets the maps of the recording. Calls `lineage` until it returns them once.
     pub(crate) fn set(&mut self, lineage: impl FnOnce() -> Option<Arc<Lineage>>) {
         if self.lineage.is_none() {
             self.lineage = lineage();
@@ -55,13 +55,13 @@ impl<'a> Births<'a> {
         }
     }
 
-    /// The table that a shaper maps.
+    /// Returns the table that a shaper maps.
     pub(super) fn table(&self) -> Option<RawFd> {
         self.lineage.as_ref().map(|l| l.table().as_raw_fd())
     }
 
-    /// Takes events in order of time. `shaper` is the running shaper's process: a throttled input
-    /// begins an execution when that publishes it.
+    /// Takes events, which must be in order of time. `shaper` is the process of the running shaper:
+    /// a throttled input begins an execution when the shaper publishes it.
     pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
         if let Some(change) = self.roots.push(events) {
             self.tell(change);
@@ -79,7 +79,7 @@ impl<'a> Births<'a> {
     }
 
     fn add_input(&mut self, pid: u32, root: Root) {
-        // Those of a shaper that has ended.
+        // Removes the inputs of a shaper that has ended.
         let (kept, gone): (Vec<_>, Vec<_>) = self.inputs.iter().partition(|i| i.0 == pid);
         self.inputs = kept;
         for (pid, was) in gone {
@@ -97,7 +97,8 @@ impl<'a> Births<'a> {
         });
     }
 
-    /// The first callback ran. With throttled inputs it begins nothing: they do.
+    /// Records a run of the first callback. With throttled inputs this begins no execution, because
+    /// the inputs do.
     pub(crate) fn first_ran(&mut self, pid: u32, tid: u32, start_ns: u64) {
         if self.plan.inputs.is_empty() {
             if let Some(change) = self.roots.ran(pid, tid, start_ns) {
@@ -106,9 +107,9 @@ impl<'a> Births<'a> {
         }
     }
 
-    /// A callback of the plan ran.
+    /// Records a run of a callback of the plan.
     pub(crate) fn ran(&mut self, callback: &str, (pid, tid): (u32, u32), start_ns: u64) {
-        // Before anybody can be told, nothing is asked for: what has not changed is told only once.
+        // A change is returned only once, so nothing is asked for before it can be passed on.
         if self.lineage.is_some() {
             if let Some(change) = self.joins.ran(callback, (pid, tid), start_ns) {
                 self.tell_join(change);
@@ -122,7 +123,7 @@ impl<'a> Births<'a> {
             lineage.remove_join(change.pid, was);
         }
         if let Some(now) = change.now {
-            // Without it, cycles are inferred from arrivals, which is counted.
+            // If this fails, cycles are inferred from arrivals, and these are counted.
             let _ = lineage.add_join(change.pid, now);
         }
     }
@@ -138,7 +139,7 @@ impl<'a> Births<'a> {
             lineage.remove_root(change.pid, was);
         }
         if let Some(now) = change.now {
-            // Without it, cycles are inferred from arrivals, which is counted.
+            // If this fails, cycles are inferred from arrivals, and these are counted.
             let _ = lineage.add_root(change.pid, now);
         }
     }

@@ -1,8 +1,8 @@
-//! The shaper process of a plan, seen from its owner.
+//! The shaper process of a plan, as its owner sees it.
 //!
-//! It is started with the application's environment, as its user and within its container, gets its table through a page
-//! of shared memory, and reports what it published through a pipe. [`Supervisor`] starts it when it
-//! is needed.
+//! The shaper is started with the application's environment, as its user and within its container.
+//! It gets its table through a page of shared memory and reports its publications through a pipe.
+//! [`Supervisor`] starts the shaper when it is needed.
 
 mod beside;
 mod companion;
@@ -38,47 +38,47 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why there is no shaper.
+/// The reason why there is no shaper.
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// The application's ROS 2 cannot be determined.
+    /// The application's ROS 2 could not be determined.
     #[error(transparent)]
     Application(#[from] EnvironmentError),
-    /// It cannot be started.
+    /// The shaper could not be started.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
-    /// It cannot be started where the application is.
+    /// The shaper could not be started in the application's container.
     #[error("cannot start the shaper in the container of process {pid}: {source}: it needs /proc and glibc there, and root here")]
     Container {
-        /// The process.
+        /// The application's process in the container.
         pid: u32,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Nobody may load that process's libraries.
+    /// The current user may not load the libraries of the process with this id.
     #[error("process {0} has no user as whom a shaper may run: onbeat shapes its own user's applications, as root anyone's")]
     User(u32),
-    /// It ended by itself.
+    /// The shaper ended by itself.
     #[error("the shaper ended ({status}): {said}")]
     Ended {
-        /// Its exit status.
+        /// The exit status of the shaper.
         status: std::process::ExitStatus,
-        /// The last line of its standard error.
+        /// The last line of the shaper's standard error.
         said: String,
     },
-    /// It has not created all its endpoints.
+    /// The shaper did not create all its endpoints in time.
     #[error(
         "the shaper had no endpoints within {within_s} s: does the application publish {topics}?"
     )]
     NotReady {
-        /// How long it was waited for, s.
+        /// The time that onbeat waited, s.
         within_s: u64,
-        /// The topics that it takes.
+        /// The topics that the shaper takes.
         topics: String,
     },
 }
 
-/// From the first process of a container that the kernel kills to the last.
+/// The longest time in which the kernel kills all processes of a container.
 const CONTAINER_ENDS: Duration = Duration::from_secs(1);
 
 /// A running shaper.
@@ -88,49 +88,46 @@ pub(crate) struct Shaper {
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// Whether late outputs are carried, whatever the policy: see [`Shaper::shape`].
+    /// Late outputs are carried over, whatever the policy: see [`Shaper::shape`].
     settling: bool,
 }
 
-/// One of the shaper's outputs.
 struct OutputState {
-    /// The plan's output (the first of those of one topic). `None` for a throttled input.
+    /// The index of the plan's output (the first one of its topic). `None` for a throttled input.
     output: Option<usize>,
-    /// Whether its endpoints exist.
     is_ready: bool,
-    /// When a throttled input last arrived, CLOCK_MONOTONIC.
+    /// The latest arrivals of a throttled input, CLOCK_MONOTONIC.
     arrivals: VecDeque<u64>,
 }
 
-/// What a shaper has reported since the last time.
+/// The reports of a shaper since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
-    /// Messages that it has published or discarded.
+    /// Messages that the shaper has published or discarded.
     pub(crate) releases: Vec<Release>,
-    /// Throttled inputs that have arrived: which one, and when (CLOCK_MONOTONIC).
+    /// Throttled inputs that have arrived: index and time (CLOCK_MONOTONIC).
     pub(crate) arrivals: Vec<(usize, u64)>,
-    /// It has stopped shaping, because an output was late and the policy says so.
+    /// The shaper has stopped shaping, because an output was late and the policy says so.
     pub(crate) has_stopped: bool,
-    /// It has ended, as it does with the process beside which it runs.
+    /// The shaper has ended, as it does with the process beside which it runs.
     pub(crate) has_ended: bool,
-    /// Reports that did not fit into the pipe.
+    /// Number of reports that did not fit into the pipe.
     pub(crate) lost: u64,
 }
 
 impl Shaper {
-    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Whether all of its endpoints exist.
+    /// Reports whether all endpoints of the shaper exist.
     pub(crate) fn is_ready(&self) -> bool {
         self.outputs.iter().all(|o| o.is_ready)
     }
 
-    /// Begins to hold messages back until their slots. A late one leaves in a later slot, whatever
-    /// the policy, until [`Shaper::set_settling`] says that all have settled: executions that run now
-    /// began unshaped.
+    /// Begins to hold messages back until their slots. A late message leaves in a later slot,
+    /// whatever the policy, until [`Shaper::set_settling`] ends this: executions that run now began
+    /// unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
@@ -139,13 +136,13 @@ impl Shaper {
         self.settling = true;
     }
 
-    /// From its instant on executions have the new slots, the ones before those that they had.
+    /// Gives the shaper the new slots. Executions released before the change keep their slots.
     pub(crate) fn swap(&self, swap: &Swap) {
         let (new, before) = (config::tables(swap.plan), config::tables(swap.before));
         self.page.swap_slots(swap.from_ns as i64, &new, &before);
     }
 
-    /// From now on the plan's policy applies, or it does not while others settle.
+    /// Sets whether late outputs are carried over (true), or the plan's policy applies.
     pub(crate) fn set_settling(&mut self, settling: bool) {
         if self.settling != settling {
             self.page.set_settling(settling);
@@ -153,13 +150,14 @@ impl Shaper {
         }
     }
 
-    /// Moves the cycles from an instant on.
+    /// Moves the cycles from `from_ns` on.
     pub(crate) fn move_origin(&self, origin_ns: u64, from_ns: u64) {
         self.page
             .move_origin(origin_ns as i64, from_ns, monotonic_ns());
     }
 
-    /// The next instant at which no output is under way (see [`rest`]) in cycles from an origin.
+    /// Returns the next time at which no output is on its way (see [`rest`]) in cycles from an
+    /// origin.
     pub(crate) fn rest_ns(&self, plan: &Plan, origin_ns: u64) -> u64 {
         rest::next_ns(
             plan.cycle_ms.0,
@@ -169,18 +167,18 @@ impl Shaper {
         )
     }
 
-    /// Sign of life of its owner. To be given about once a second.
+    /// Signals that the owner is alive. Must be called about once a second.
     pub(crate) fn beat(&self) {
         self.page.beat(monotonic_ns());
     }
 
-    /// From now on all messages pass at once.
+    /// Lets all messages pass at once from now on.
     pub(crate) fn pass_through(&mut self) {
         self.settling = false;
         self.page.set_pass_through(true);
     }
 
-    /// Reads its reports. Fails if it has ended with an error.
+    /// Reads the shaper's reports. Fails if the shaper has ended with an error.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let mut polled = Polled::default();
         self.process.said.drain();
@@ -201,7 +199,8 @@ impl Shaper {
         }
     }
 
-    /// Whether it was killed because its container has ended: the kernel kills all that is in a pid namespace.
+    /// Reports whether the shaper was killed because its container has ended. The kernel then kills
+    /// all processes of the pid namespace.
     fn ended_with_its_container(&self, status: ExitStatus) -> bool {
         status.signal() == Some(libc::SIGKILL)
             && self.beside.container.contains(&Namespace::Pid)
@@ -244,16 +243,16 @@ impl Shaper {
         }
     }
 
-    /// When each throttled input last arrived, CLOCK_MONOTONIC.
+    /// Returns the latest arrivals of each throttled input, CLOCK_MONOTONIC.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = &VecDeque<u64>> {
         let inputs = self.outputs.iter().filter(|o| o.output.is_none());
         inputs.map(|o| &o.arrivals)
     }
 
-    /// Leaves it alone: it passes all messages on, and ends when its topics have no publisher any
-    /// more.
+    /// Stops supervising the shaper. It passes all messages on and ends when its topics have no
+    /// publisher any more.
     pub(crate) fn end(self) {
-        // The end of the pipe shows it that its owner is gone.
+        // The closed pipe shows the shaper that its owner has ended.
         self.page.set_pass_through(true);
     }
 }
@@ -261,7 +260,7 @@ impl Shaper {
 /// The reading end of a shaper's reports.
 struct Reports {
     pipe: File,
-    /// The start of a record whose rest is still to come.
+    /// The start of an incomplete record.
     partial: Vec<u8>,
 }
 
@@ -273,7 +272,7 @@ impl Reports {
         }
     }
 
-    /// The records that are complete. Does not wait.
+    /// Returns the complete records. Does not wait.
     fn read(&mut self) -> Vec<Record> {
         let mut buffer = [0; 64 * RECORD_BYTES];
         loop {
@@ -294,17 +293,17 @@ impl Reports {
     }
 }
 
-/// A pipe for reports: read end, which does not block, and write end.
+/// Creates a pipe for reports and returns its read end, which does not block, and its write end.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
-    // SAFETY: there is room for two descriptors, which are nobody else's.
+    // SAFETY: the array has room for two descriptors, and nothing else owns them.
     let (read, write) = unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(io::Error::last_os_error());
         }
         (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
     };
-    // SAFETY: asks for a flag and for room on descriptors of ours.
+    // SAFETY: these calls only set a flag and a size on open descriptors.
     unsafe {
         libc::fcntl(read.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
         libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 18);

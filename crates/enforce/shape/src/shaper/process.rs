@@ -6,17 +6,17 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ExitStatus};
 
-/// A child that was started here, or by a child in our name (CLONE_PARENT).
+/// A child that was started by this process, or by a child on its behalf (CLONE_PARENT).
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// What it writes to its standard error.
+    /// The output of the process on its standard error.
     pub(super) said: Said,
 }
 
 impl Process {
-    /// A child by its id. Nobody else waits for it.
+    /// Wraps a child by its id. No other code may wait for the child.
     pub(super) fn new(pid: u32, stderr: Option<ChildStderr>) -> io::Result<Process> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         Ok(Process {
@@ -26,20 +26,20 @@ impl Process {
         })
     }
 
-    /// Its id, as this process's pid namespace has it.
+    /// Returns the id of the process in this process's pid namespace.
     pub(super) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills it, stopped or not. Nothing if it has ended.
+    /// Kills the process, even if it is stopped. Does nothing if it has ended.
     pub(super) fn kill(&mut self) {
         if self.status.is_none() {
-            // Until it is waited for, its id is its own.
+            // The id cannot be used again before the process is waited for.
             let _ = kill_process(self.pid, Signal::KILL);
         }
     }
 
-    /// Its exit status once it has ended. Does not wait.
+    /// Returns the exit status once the process has ended. Does not wait.
     pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;

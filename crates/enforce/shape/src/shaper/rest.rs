@@ -1,14 +1,14 @@
-//! The instant of a cycle at which no output is under way: between the last slot and the next release.
-//! Pure.
+//! Finds the time in a cycle at which no output is on its way: between the last slot and the next
+//! release. Pure.
 //!
-//! Where the origin moves then, each execution has one origin: its input is let in and its output leaves as
-//! far apart as the plan says. A plan whose slots reach into the next cycle (logical execution time) has no
-//! such instant: there a step is felt by the output that waits.
+//! If the origin moves at that time, each execution has a single origin. The distance between its
+//! input and its output is then as planned. If slots reach into the next cycle (logical execution
+//! time), there is no such time, and a step affects the output that waits.
 
 use onbeat_ros::page::OutputTable;
 use onbeat_time::Cycle;
 
-/// The next one from `now_ns` on, in the middle of its time; `now_ns` if there is none.
+/// Returns the middle of the next such time from `now_ns` on, or `now_ns` if there is none.
 pub(super) fn next_ns(cycle_ns: u64, outputs: &[OutputTable], origin_ns: u64, now_ns: u64) -> u64 {
     let slots = outputs.iter().flat_map(|o| &o.slots);
     let last_ns = slots.map(|s| s.end_ns).max().unwrap_or(0);
@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(next_ns(100, &outputs, 1000, 1000), 1070);
         assert_eq!(next_ns(100, &outputs, 1000, 1070), 1070);
         assert_eq!(next_ns(100, &outputs, 1000, 1071), 1170);
-        // Before the origin, too.
+        // The time may also be before the origin.
         assert_eq!(next_ns(100, &outputs, 1000, 900), 970);
     }
 

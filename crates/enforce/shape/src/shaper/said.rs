@@ -1,31 +1,32 @@
-//! What a shaper writes to its standard error: read all the time, so that no write of it waits, and
-//! the last of it kept.
+//! Reads a shaper's standard error all the time, so that the shaper never waits for a write, and
+//! keeps the end of the text.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Bytes that are kept.
+/// Number of bytes that are kept.
 const KEPT: usize = 4096;
-/// Reads at once: whoever writes without end does not keep its reader.
+/// Maximum number of reads per call, so that a process that writes without end does not block its
+/// reader.
 const READS: usize = 64;
 
 /// The reading end of a shaper's standard error.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// `None`: it has none, or nobody writes any more.
+    /// Is `None` if there is no pipe, or if all writers have closed it.
     pipe: Option<File>,
-    /// The last of it.
+    /// The last bytes of the text.
     last: VecDeque<u8>,
 }
 
 impl Said {
-    /// Of a pipe, which does not block from now on.
+    /// Wraps a pipe and makes it non-blocking.
     pub(super) fn new(pipe: Option<impl Into<OwnedFd>>) -> Said {
         let pipe: Option<OwnedFd> = pipe.map(Into::into);
         if let Some(pipe) = &pipe {
-            // SAFETY: asks for a flag on a descriptor of ours.
+            // SAFETY: fcntl only sets a flag on an open descriptor.
             unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         }
         Said {
@@ -34,7 +35,7 @@ impl Said {
         }
     }
 
-    /// Takes what was written since. Does not wait.
+    /// Reads the text written since the last call. Does not wait.
     pub(super) fn drain(&mut self) {
         let mut buffer = [0; KEPT];
         for _ in 0..READS {
@@ -52,8 +53,8 @@ impl Said {
         }
     }
 
-    /// The last line of what was written so far. Does not wait, although a child of the shaper may
-    /// still have the pipe.
+    /// Returns the last line written so far. Does not wait, although a child of the shaper may
+    /// still have the pipe open.
     pub(super) fn last_line(&mut self) -> String {
         self.drain();
         let text = String::from_utf8_lossy(self.last.make_contiguous()).into_owned();
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(Said::new(None::<OwnedFd>).last_line(), "it said nothing");
     }
 
-    /// A child of its own lives on with the pipe, until its input ends.
+    /// A child of the shell keeps the pipe open until its input ends.
     #[test]
     fn the_last_line_does_not_wait_for_who_still_has_the_pipe() {
         let (mut child, mut said) = shell("exec 3<&0; cat <&3 & echo bye >&2");

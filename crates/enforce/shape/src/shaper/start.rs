@@ -1,4 +1,4 @@
-//! Starts the shaper's process: beside the application's, and where that one is.
+//! Starts the shaper's process beside the application's process, in the same container.
 
 use super::beside::Beside;
 use super::config::{configuration, Ros};
@@ -20,14 +20,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// The middleware's publication mode: it does not apply to a shaper, which holds messages back
+/// The middleware's publication mode. It does not apply to a shaper, which holds messages back
 /// itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
 impl Shaper {
     /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
-    /// `pid`, which was seen at `seen_ns`. It passes everything on at once until [`Shaper::shape`].
-    /// `lineage` is the table of lineage, if there is one.
+    /// `pid`, which was seen at `seen_ns`. The shaper passes all messages on at once until
+    /// [`Shaper::shape`]. `lineage` is the table of lineage, if there is one.
     pub(super) fn start(
         plan: &Plan,
         program: &Path,
@@ -79,13 +79,14 @@ impl Shaper {
     }
 }
 
-/// The ROS 2 of the process.
+/// Returns the ROS 2 environment of the process.
 pub(super) fn own_environment(beside: &Beside) -> Result<Environment, ShaperError> {
     let mut found = match beside.container.contains(&Namespace::Mount) {
         true => Environment::of_container(beside.pid)?,
         false => Environment::of_process(beside.pid)?,
     };
-    // What was read is that user's: the process was not another program in the meantime.
+    // The process must not have become another program meanwhile: then what was read could be
+    // another user's.
     if !beside.is_unchanged() {
         return Err(ShaperError::User(beside.pid));
     }
@@ -93,12 +94,10 @@ pub(super) fn own_environment(beside: &Beside) -> Result<Environment, ShaperErro
     Ok(found)
 }
 
-/// What this program is started as.
+/// The role in which this program is started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Word {
-    /// It holds topics back.
     Shaper,
-    /// It publishes diagnostics.
     Diagnostics,
 }
 
@@ -111,33 +110,37 @@ impl Word {
     }
 }
 
-/// The highest real-time priority of a shaper's threads; 0: none has one.
+/// Returns the highest real-time priority of a shaper's threads, or 0 if they have none.
 fn highest_priority(config: &Config) -> u8 {
     let outputs = config.outputs.iter().map(|output| output.place.as_ref());
     let places = outputs.chain([config.middleware.as_ref()]).flatten();
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// What a shaper has of ours.
+/// The descriptors and priorities that a shaper gets from this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Descriptors that stay open: page, reports, the application's process, and lineage if there is one.
+    /// Descriptors that stay open: page, reports, the application's process, and lineage if there
+    /// is one.
     pub(super) inherited: [Option<RawFd>; 4],
     pub(super) priority: Priority,
 }
 
-/// The real-time priorities of a shaper's threads, which it sets as the application's user.
+/// The real-time priorities of a shaper's threads, which the shaper sets as the application's user.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Priority {
-    /// That user may have none: up to the plan's highest, because he can make the shaper do anything.
+    /// The highest priority that the user may set. It is the plan's highest, because the user can
+    /// make the shaper do anything.
     Allowed(u8),
-    /// All threads have this one from the beginning: this process may not allow any (RLIMIT_RTPRIO wants
-    /// CAP_SYS_RESOURCE, which container managers take from root).
+    /// The priority of all threads from the beginning. It is needed if this process cannot allow
+    /// priorities to others: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which container managers take
+    /// from root.
     Inherited(u8),
 }
 
 impl Priority {
-    /// Of a shaper beside a process. Threads that inherit theirs set none themselves.
+    /// Returns the priority of a shaper beside a process. Threads that inherit their priority must
+    /// not set one, so it is removed from `config`.
     fn of(config: &mut Config, beside: &Beside) -> Priority {
         let highest = highest_priority(config);
         let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;
@@ -151,14 +154,14 @@ impl Priority {
     }
 }
 
-/// Whether this process may let others have a priority.
+/// Reports whether this process may allow another user's process this priority.
 fn may_allow(priority: u8) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio);
     onbeat_rights::has(Capability::CAP_SYS_RESOURCE)
         || limit.maximum.is_none_or(|most| most >= priority.into())
 }
 
-/// Starts a shaper, or what else is to be there, where a process is, as that process's user.
+/// Starts this program in the given role beside a process, in its container and as its user.
 pub(super) fn spawn(
     (program, word): (&Path, Word),
     variables: Vec<(OsString, OsString)>,
@@ -168,7 +171,7 @@ pub(super) fn spawn(
     if beside.container.is_empty() {
         let user = beside.user;
         let mut command = command((program, word), variables);
-        // SAFETY: only async-signal-safe calls, on values that were copied.
+        // SAFETY: the closure makes only async-signal-safe calls, on values that were copied.
         unsafe { command.pre_exec(move || limits.apply().and_then(|()| become_user(user))) };
         let mut child = command.spawn().map_err(ShaperError::Start)?;
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
@@ -185,7 +188,6 @@ pub(super) fn spawn(
     enter().map_err(|source| ShaperError::Container { pid, source })
 }
 
-/// The command of a shaper, or of what else is to be there.
 fn command((program, word): (&Path, Word), variables: Vec<(OsString, OsString)>) -> Command {
     let mut command = Command::new(program);
     command
@@ -200,19 +202,21 @@ fn command((program, word): (&Path, Word), variables: Vec<(OsString, OsString)>)
 }
 
 impl Limits {
-    /// Runs in the child before the program: only async-signal-safe calls.
+    /// Applies the limits in the child, before the program runs. Makes only async-signal-safe
+    /// calls.
     fn apply(self) -> io::Result<()> {
         self.inherited.into_iter().flatten().try_for_each(inherit)?;
-        // It sets its priorities as the application's user, who may not be allowed to: up to the
-        // highest that it needs, because that user can make the shaper do anything. The threads that
-        // send need more than the plan's: no thread of a server may keep them from their slot.
+        // The shaper sets its priorities as the application's user, who may not have the right to.
+        // The limit is the highest priority that the shaper needs, because the user can make the
+        // shaper do anything. The threads that send need more than the plan's priorities: no thread
+        // of a server may keep them from their slot.
         match self.priority {
             Priority::Allowed(priority) => {
                 let limit = libc::rlimit {
                     rlim_cur: priority.into(),
                     rlim_max: priority.into(),
                 };
-                // SAFETY: a plain system call on a limit that lives while the call lasts.
+                // SAFETY: the call reads a limit that lives until the call returns.
                 unsafe { libc::setrlimit(libc::RLIMIT_RTPRIO, &limit) };
                 Ok(())
             }
@@ -220,16 +224,16 @@ impl Limits {
                 let parameters = libc::sched_param {
                     sched_priority: priority.into(),
                 };
-                // SAFETY: as above.
+                // SAFETY: the call reads parameters that live until the call returns.
                 check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) })
             }
         }
     }
 }
 
-/// Runs in the child before the program: only async-signal-safe calls.
+/// Becomes the user in the child, before the program runs. Makes only async-signal-safe calls.
 fn become_user(User { uid, gid }: User) -> io::Result<()> {
-    // SAFETY: plain system calls on numbers.
+    // SAFETY: these system calls take only numbers and a null pointer for an empty list.
     unsafe {
         // The middleware's shared memory belongs to the application's user.
         let must_change = libc::geteuid() == 0 && uid != 0;
@@ -240,7 +244,7 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
         {
             return Err(io::Error::last_os_error());
         }
-        // Nor does its file give it any.
+        // The program's file must not give it any rights either.
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
         }

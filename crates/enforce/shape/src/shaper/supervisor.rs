@@ -1,4 +1,4 @@
-//! Keeps a shaper beside a process of the application, if the plan needs one.
+//! Keeps a shaper running beside a process of the application, if the plan needs one.
 
 use super::lineage::Births;
 use super::{Polled, Shaper, ShaperError};
@@ -8,24 +8,25 @@ use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Processes after which those that have ended are forgotten.
+/// Number of processes above which ended ones are forgotten.
 const PUBLISHERS: usize = 64;
 
 /// Starts the shaper when a process needs it, and again when it has ended.
 ///
-/// A shaper ends with the process beside which it runs. Other processes may run on, or that process
-/// may be started anew: then there is a new shaper.
+/// A shaper ends with the process beside which it runs. If other processes still run, or that
+/// process is restarted, a new shaper is started.
 pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     program: &'a Path,
     shaper: Option<Shaper>,
-    /// Processes that publish what a shaper takes, and when each was last seen (CLOCK_MONOTONIC).
+    /// Processes that publish messages for the shaper, and when each was last seen
+    /// (CLOCK_MONOTONIC).
     publishers: BTreeMap<u32, u64>,
     births: Births<'a>,
 }
 
 impl<'a> Supervisor<'a> {
-    /// No shaper runs yet. `program` is started with `shaper` as its first argument.
+    /// Begins without a shaper. `program` is started with `shaper` as its first argument.
     pub(crate) fn new(plan: &'a Plan, program: &'a Path) -> Supervisor<'a> {
         Supervisor {
             plan,
@@ -36,34 +37,31 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// What begins the chain's executions.
     pub(crate) fn births_mut(&mut self) -> &mut Births<'a> {
         &mut self.births
     }
 
-    /// Takes events in order of time: what begins executions, who publishes throttled inputs.
+    /// Takes events, which must be in order of time. Finds roots of executions and publishers of
+    /// throttled inputs.
     pub(crate) fn push(&mut self, events: &[Event]) {
         let shaper = self.pid();
         self.births.push(events, shaper);
         self.add_publishers_of_inputs(events);
     }
 
-    /// The running shaper.
     pub(crate) fn shaper(&self) -> Option<&Shaper> {
         self.shaper.as_ref()
     }
 
-    /// The running shaper, to be changed.
     pub(crate) fn shaper_mut(&mut self) -> Option<&mut Shaper> {
         self.shaper.as_mut()
     }
 
-    /// Process of the running shaper.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.shaper.as_ref().map(Shaper::pid)
     }
 
-    /// Whether the shaper has its endpoints, or the plan needs none.
+    /// Reports whether the shaper has its endpoints, or the plan needs no shaper.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.shaper {
             Some(shaper) => shaper.is_ready(),
@@ -71,7 +69,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A process publishes what a shaper takes: it was seen at `seen_ns`.
+    /// Records a process, seen at `seen_ns`, that publishes messages for the shaper.
     pub(crate) fn add_publisher(&mut self, pid: u32, seen_ns: u64) {
         let is_new = self.publishers.insert(pid, seen_ns).is_none();
         if is_new && self.publishers.len() > PUBLISHERS {
@@ -115,7 +113,7 @@ impl<'a> Supervisor<'a> {
         Ok(Some(pid))
     }
 
-    /// Reads the shaper's reports. Nothing if none runs. Forgets a shaper that has ended.
+    /// Reads the shaper's reports, if one runs. Forgets a shaper that has ended.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let polled = match &mut self.shaper {
             Some(shaper) => shaper.poll()?,
@@ -127,7 +125,7 @@ impl<'a> Supervisor<'a> {
         Ok(polled)
     }
 
-    /// Leaves the shaper alone.
+    /// Stops supervising the shaper.
     pub(crate) fn end(self) {
         if let Some(shaper) = self.shaper {
             shaper.end();
@@ -167,7 +165,7 @@ mod tests {
         supervisor.add_publisher(u32::MAX - 1, u64::MAX);
         assert!(matches!(supervisor.ensure_shaper(), Ok(None)));
         assert!(supervisor.publishers.is_empty());
-        // This one runs, but is no ROS 2 node.
+        // This process runs but is not a ROS 2 node.
         supervisor.add_publisher(std::process::id(), u64::MAX);
         assert!(supervisor.ensure_shaper().is_err());
         assert!(supervisor.shaper().is_none());

@@ -1,5 +1,5 @@
-//! What was counted under each plan of a session. An execution counts under the plan of its release.
-//! Pure.
+//! Counts executions separately for each plan of a session. An execution counts under the plan of
+//! its release. Pure.
 
 use crate::judge::{judge, Behind, Delivery, Judgement, Measured, Verdict};
 use crate::observe::{Execution, Fate};
@@ -8,19 +8,19 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Most plans of which is told what was counted: the last ones.
+/// Maximum number of plans whose counts are kept. The latest are kept.
 const KEPT: usize = 64;
 
-/// What was counted under one plan.
+/// The counts of one plan.
 pub(crate) struct Book {
     plan: Arc<Plan>,
     number: u64,
-    /// It is the plan of executions that are released from then on, CLOCK_MONOTONIC.
+    /// The plan applies to executions that are released from this time on, CLOCK_MONOTONIC.
     from_ns: u64,
     executions: u64,
     late: u64,
     discarded: u64,
-    /// If its bands followed the load: what it promised then, and how they followed. Known at its end.
+    /// The promises of the followed bands, and how the bands moved. Set when the next plan begins.
     followed: Option<(Plan, Behind)>,
 }
 
@@ -38,16 +38,15 @@ impl Book {
     }
 }
 
-/// The plans of a session, in order.
+/// The counts of a session's plans, in order.
 pub(crate) struct Books {
-    /// Never empty; the last one is in force.
+    /// Holds at least one book. The last one is of the plan in force.
     books: VecDeque<Book>,
-    /// Earlier plans that are not kept.
+    /// Number of earlier plans that were removed because of the limit.
     forgotten: usize,
 }
 
 impl Books {
-    /// Begins with a plan.
     pub(crate) fn new(plan: Arc<Plan>, number: u64) -> Books {
         Books {
             books: VecDeque::from([Book::new(plan, number, 0)]),
@@ -55,7 +54,8 @@ impl Books {
         }
     }
 
-    /// Another plan is in force from an instant on. `followed`: what became of the bands of the one before.
+    /// Begins the counts of another plan, which applies from `from_ns` on. `followed` holds the
+    /// bands of the plan before.
     pub(crate) fn begin(
         &mut self,
         (plan, number): (Arc<Plan>, u64),
@@ -72,14 +72,13 @@ impl Books {
         self.books.push_back(Book::new(plan, number, from_ns));
     }
 
-    /// The one in force.
     pub(crate) fn last(&self) -> &Book {
         &self.books[self.books.len() - 1]
     }
 
-    /// Number of the book of an execution that began then.
+    /// Returns the index of the book in which an execution that began at `start_ns` counts.
     fn at(&self, start_ns: u64) -> usize {
-        // The first callback starts near its release, which is what counts.
+        // The release decides, and the first callback starts near its release.
         let at_ns = start_ns.saturating_add(self.last().plan.cycle_ms.0 / 2);
         self.books
             .iter()
@@ -87,7 +86,6 @@ impl Books {
             .unwrap_or(0)
     }
 
-    /// Counts an execution.
     pub(crate) fn add(&mut self, execution: &Execution) {
         let at = self.at(execution.start_ns);
         let book = &mut self.books[at];
@@ -96,7 +94,7 @@ impl Books {
         book.discarded += u64::from(execution.fate == Fate::Discarded);
     }
 
-    /// The executions of the plan in force among judgements.
+    /// Returns the judgements of the plan in force.
     pub(crate) fn of_last(&self, judgements: &[Judgement]) -> Vec<Judgement> {
         self.of(self.books.len() - 1, judgements)
     }
@@ -108,8 +106,8 @@ impl Books {
         here.copied().collect()
     }
 
-    /// Those of earlier plans, each with what was counted, and judged where judgements are given.
-    /// `deliveries` are the cycles of all plans, by chain.
+    /// Returns the counts of earlier plans, judged if `judgements` are given. `deliveries` holds
+    /// the cycles of all plans, by chain.
     pub(crate) fn earlier(
         &self,
         deliveries: &[Vec<Delivery>],

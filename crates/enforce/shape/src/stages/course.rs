@@ -1,5 +1,6 @@
-//! The course of shaping: its phase, executions and runs outside slots. It outlives
-//! [`super::Shaping`], because executions are known a quarter of a second after they end.
+//! The course of shaping: its phase, its executions and the time that threads ran outside of their
+//! slots. It outlives [`super::Shaping`], because executions are complete a quarter of a second
+//! after they end.
 
 use super::books::Books;
 use crate::judge::{
@@ -13,33 +14,32 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first cycles do not count: executions that run now began unshaped.
+/// Number of cycles at the beginning that do not count, because their executions began unshaped.
 const SETTLE_CYCLES: u64 = 5;
 
-/// Shaping so far.
+/// The counts and the phase since shaping began.
 pub(crate) struct Course {
     began: Instant,
-    /// The same, CLOCK_MONOTONIC.
+    /// Equals `began`, but as CLOCK_MONOTONIC.
     began_ns: u64,
-    /// First instant that counts: the threads and executions have settled.
+    /// The first time that counts. Threads and executions have settled then.
     pub(crate) settled_ns: u64,
-    /// From then on the policy for late outputs applies: later, where a process was started anew.
+    /// The first time at which the policy for late outputs applies. It moves when a process is
+    /// restarted.
     policy_ns: u64,
     pub(crate) phase: PhaseHistory,
-    /// The clock of throttled inputs.
     pub(crate) inputs: InputClock,
     pub(crate) isolation: IsolationMonitor,
     pub(crate) results: Results,
     pub(crate) deliveries: Deliveries,
-    /// What was counted under each plan.
     pub(crate) books: Books,
-    /// The last start of a chain, CLOCK_MONOTONIC.
+    /// The latest start of a chain, CLOCK_MONOTONIC.
     heard_ns: u64,
 }
 
 impl Course {
-    /// Shaping begins at `now_ns` (CLOCK_MONOTONIC), with all threads in their servers, under a plan and
-    /// its number.
+    /// Begins the course at `now_ns` (CLOCK_MONOTONIC) under a plan and its number. All threads are
+    /// in their servers.
     pub(crate) fn new(
         (plan, number): (&Arc<Plan>, u64),
         phase: Phase,
@@ -71,36 +71,35 @@ impl Course {
         }
     }
 
-    /// Time since shaping began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// A process or the shaper was started anew at `now_ns`: executions began unshaped again, and are
-    /// not judged by the policy for late outputs.
+    /// Suspends the policy for late outputs, because a process or the shaper was restarted at
+    /// `now_ns`. Executions began unshaped again.
     pub(crate) fn unsettle(&mut self, plan: &Plan, now_ns: u64) {
         self.policy_ns = self.policy_ns.max(now_ns + SETTLE_CYCLES * plan.cycle_ms.0);
     }
 
-    /// Whether the plan's policy applies to an execution that starts at an instant.
+    /// Reports whether the plan's policy applies to an execution that starts at `start_ns`.
     pub(crate) fn has_policy(&self, start_ns: u64) -> bool {
         start_ns >= self.policy_ns && !self.phase.phase().is_sought()
     }
 
-    /// How long shaping lasted until an instant.
+    /// Returns how long shaping lasted until `until_ns`.
     pub(crate) fn shaped(&self, until_ns: u64) -> Duration {
         Duration::from_nanos(until_ns.saturating_sub(self.began_ns))
     }
 
-    /// Takes the switches among events, up to an instant.
+    /// Takes the switches among the events, up to `until_ns`.
     pub(crate) fn push_switches(&mut self, events: &[Event], until_ns: u64) {
         let origin_ns = self.phase.phase().origin_ns();
         self.isolation.push(events, until_ns, origin_ns);
     }
 
-    /// Counts an execution if it began after all had settled, and its output left before `until_ns`
-    /// and before the end of `duration`. Returns the number of its cycle, or `None` if it does not
-    /// count.
+    /// Counts an execution and returns the number of its cycle, or `None` if it does not count. An
+    /// execution counts if it began after `settled_ns`, and if its output left before `until_ns`
+    /// and before the end of `duration`.
     pub(crate) fn count(
         &mut self,
         plan: &Plan,
@@ -109,7 +108,7 @@ impl Course {
         duration: Option<Duration>,
     ) -> Option<i64> {
         let ends_ns = self.ends_ns(duration);
-        // An application that ends publishes its last outputs at once: these do not count.
+        // An application that ends publishes its last outputs at once. They do not count.
         if execution.start_ns < self.settled_ns || execution.output_ns >= until_ns.min(ends_ns) {
             return None;
         }
@@ -123,7 +122,8 @@ impl Course {
         Some(self.phase.phase().cycle(execution.start_ns).0)
     }
 
-    /// Another plan is in force from an instant on. `followed`: what became of the bands of the one before.
+    /// Begins the counts of another plan, which applies from `from_ns` on. `followed` holds the
+    /// bands of the plan before.
     pub(crate) fn begin_plan(
         &mut self,
         (plan, number): (Arc<Plan>, u64),
@@ -135,17 +135,17 @@ impl Course {
         self.books.begin((plan, number), from_ns, followed);
     }
 
-    /// By chain: cycles of the plan in force.
+    /// Returns the cycles of the plan in force, by chain.
     pub(crate) fn deliveries_of_last(&self) -> Vec<Delivery> {
         self.deliveries.by_plan().pop().unwrap_or_default()
     }
 
-    /// What was counted under earlier plans, and judged where judgements are given.
+    /// Returns the counts of earlier plans, judged if `judgements` are given.
     pub(crate) fn earlier(&self, judgements: Option<&[Judgement]>) -> Vec<EarlierPlan> {
         self.books.earlier(&self.deliveries.by_plan(), judgements)
     }
 
-    /// A chain started: its first callback, or its throttled input.
+    /// Records the start of a chain: of its first callback, or of its throttled input.
     pub(crate) fn started(&mut self, start_ns: u64) {
         if start_ns >= self.settled_ns {
             self.heard_ns = self.heard_ns.max(start_ns);
@@ -153,14 +153,15 @@ impl Course {
         }
     }
 
-    /// Time has passed: cycles in which nothing started count. To be called about once a second.
+    /// Counts the cycles in which nothing started until `now_ns`. Must be called about once a
+    /// second.
     pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
         self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
     }
 
-    /// Ends the counting of cycles: those count of which the promised output was due before
-    /// `until_ns`, and before the end of `duration`. An application that ended before (`has_ended`)
-    /// is not blamed for the silence of its last seconds.
+    /// Ends the counting of cycles. A cycle counts if its promised output was due before `until_ns`
+    /// and before the end of `duration`. If the application ended before (`has_ended`), the silence
+    /// of its last seconds does not count.
     pub(crate) fn finish(
         &mut self,
         plan: &Plan,
@@ -185,7 +186,7 @@ impl Course {
     }
 }
 
-/// Number of topics that are throttled.
+/// Returns the number of topics that are throttled.
 fn inputs(plan: &Plan) -> usize {
     let topics: BTreeSet<_> = plan.inputs.iter().map(|i| &i.held_topic).collect();
     topics.len()

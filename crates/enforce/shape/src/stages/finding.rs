@@ -1,5 +1,5 @@
-//! The application runs as it would without us, until all callbacks of the plan are found and the
-//! first one's releases are known to lie on a grid.
+//! The stage in which the application runs as it would without onbeat. It ends when all callbacks
+//! of the plan are found and the releases of the first one are known to lie on a grid.
 
 use crate::error::ShapeError;
 use crate::launch::moves;
@@ -9,29 +9,28 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of starts of the first callback from which the grid is taken.
+/// Number of starts of the first callback that determine the grid.
 const STARTS: usize = 12;
 
-/// One part in so many of the time to find everything is left for throttled inputs to become steady.
+/// Throttled inputs have this part of the time for finding everything to become steady.
 const STEADY_PART: u32 = 4;
 
-/// Callbacks and period are not all known yet.
+/// The stage in which callbacks and period are not all known yet.
 pub(crate) struct Finding {
     began: Instant,
-    /// The last starts of the first callback, CLOCK_MONOTONIC.
+    /// The latest starts of the first callback, CLOCK_MONOTONIC.
     starts: VecDeque<u64>,
 }
 
-/// What [`Finding`] needs to know of the shaper.
+/// The part of the shaper's state that [`Finding`] needs.
 pub(crate) struct ShaperView<'s> {
-    /// Whether it has its endpoints, or none is needed.
+    /// The shaper has its endpoints, or no shaper is needed.
     pub(crate) is_ready: bool,
-    /// When each throttled input last arrived.
+    /// The latest arrivals of each throttled input.
     pub(crate) arrivals: Vec<&'s VecDeque<u64>>,
 }
 
 impl Finding {
-    /// Begins now.
     pub(crate) fn new() -> Finding {
         Finding {
             began: Instant::now(),
@@ -39,7 +38,7 @@ impl Finding {
         }
     }
 
-    /// The first callback started.
+    /// Records a start of the first callback.
     pub(crate) fn started(&mut self, start_ns: u64) {
         if self.starts.len() == STARTS {
             self.starts.pop_front();
@@ -47,13 +46,16 @@ impl Finding {
         self.starts.push_back(start_ns);
     }
 
-    /// Time since it began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The phase with which shaping can begin; `None` if something is still missing. Fails when the
-    /// time is over. `missing` are the callbacks that have not run often enough.
+    /// Returns the phase with which shaping can begin, or `None` if something is still missing.
+    /// `missing` are the callbacks that have not run often enough.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something is missing when the time is over.
     pub(crate) fn poll(
         &self,
         plan: &Plan,
@@ -90,8 +92,8 @@ impl Finding {
         let cycle_ns = plan.cycle_ms.0;
         let starts: Vec<u64> = self.starts.iter().copied().collect();
         if !plan.inputs.is_empty() {
-            // The throttler sets the cycle: if its inputs are periodic, after they have arrived. While
-            // they are not steady, the origin would have a long way to go later.
+            // The throttler sets the cycle, after its inputs if they are periodic. While inputs are
+            // not steady, the origin would have to move far later.
             let arrivals = || shaper.arrivals.iter().copied();
             if may_wait && Phase::may_settle(cycle_ns, arrivals()) {
                 return Ok(None);
@@ -103,7 +105,7 @@ impl Finding {
         }
         match Phase::of(cycle_ns, &starts, Releases::of(&plan.origin)) {
             Ok(phase) => Ok(Some(phase)),
-            // An application that has just started needs a while until it is steady.
+            // An application needs a while after its start until it is steady.
             Err(_) if !is_over => Ok(None),
             Err(spread_ns) => Err(ShapeError::NoGrid {
                 callback: plan.origin.clone(),
@@ -231,20 +233,21 @@ mod tests {
             let origin = |phase: Phase| phase.origin_ns() % (100 * MS);
             (found(EARLY).map(origin), found(LATE).map(origin))
         };
-        // Behind the periodic input; else, as it may become one, later at the first known start.
+        // Shaping begins after the periodic input. Without one, onbeat waits because the input may
+        // still become periodic, and then begins at the first known start.
         let on_grid = |count| (0..count).map(|n| (n * 100 + 10) * MS);
         assert_eq!(at(&on_grid(20).collect()), (Some(20 * MS), Some(20 * MS)));
         assert_eq!(at(&on_grid(12).collect()), (None, Some(20 * MS)));
         let first = Some(8 * 137 * MS % (100 * MS));
         assert_eq!(at(&VecDeque::new()), (None, first));
-        // What came while the application started says nothing of where inputs will come.
+        // Arrivals while the application starts do not show where inputs will come.
         let starting = (0..8).map(|n| (n * 100 + 90 - 10 * n) * MS);
         let started = (8..28).map(|n| (n * 100 + 10) * MS);
         let all: VecDeque<u64> = starting.clone().chain(started).collect();
         assert_eq!(at(&all), (Some(20 * MS), Some(20 * MS)));
         let (early, _) = at(&on_grid(20).skip(10).chain(starting).collect());
         assert_eq!(early, None, "they scatter");
-        // What comes as it likes is not waited for.
+        // onbeat does not wait for an input that will not become periodic.
         let wild: VecDeque<u64> = (0..32).map(|n| n * 137 * MS).collect();
         assert_eq!(at(&wild), (first, first));
     }

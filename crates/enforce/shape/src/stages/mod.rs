@@ -1,4 +1,4 @@
-//! The stages of a session, each a type with what it needs.
+//! The stages of a session. Each stage is a type with its own data.
 //!
 //! ```text
 //! Finding ---(all callbacks found, period known)---> Shaping
@@ -8,10 +8,10 @@
 //!    +------------------> Stopped <---------------------+
 //! ```
 //!
-//! - [`Finding`]: the application runs as it would without us.
-//! - [`Shaping`]: its threads are in their servers.
-//! - [`Stopped`]: everything is put back; the application runs on, and executions that ended before
-//!   are still judged.
+//! - [`Finding`]: the application runs as it would without onbeat.
+//! - [`Shaping`]: the application's threads are in their servers.
+//! - [`Stopped`]: everything is put back and the application continues. Executions that ended
+//!   before are still judged.
 
 mod books;
 mod course;
@@ -27,49 +27,46 @@ use crate::judge::CpuUsage;
 use crate::report::PlacedThread;
 use onbeat_reserve::Stats;
 
-/// Where a session is.
 pub(crate) enum Stage<'a> {
     Finding(Finding),
     Shaping(Box<Shaping<'a>>),
     Stopped(Stopped),
 }
 
-/// Why shaping ended.
+/// The reason why shaping ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoppedBy {
-    /// Its time was over, or the application, or somebody asked.
+    /// The duration was over, the application ended, or the user asked.
     Request,
-    /// An output was late, and the policy says so.
+    /// An output was late and the plan's policy ends shaping.
     Overshoot,
     /// The guard has ended.
     Guard,
-    /// An error, which is told.
+    /// An error occurred, which the session reports.
     Error,
 }
 
-/// The application runs on, unshaped.
+/// The application continues, unshaped.
 pub(crate) struct Stopped {
-    /// Why.
     pub(crate) by: StoppedBy,
-    /// When shaping ended, CLOCK_MONOTONIC.
+    /// The time at which shaping ended, CLOCK_MONOTONIC.
     pub(crate) at_ns: u64,
-    /// `None` if the application was never shaped.
+    /// Is `None` if the application was never shaped.
     pub(crate) shaped: Option<Box<Shaped>>,
 }
 
-/// What remains of [`Shaping`].
+/// The results that remain of [`Shaping`].
 pub(crate) struct Shaped {
     pub(crate) course: Course,
-    /// All threads that were placed.
     pub(crate) placed: Vec<PlacedThread>,
-    /// Final counters of the dispatcher.
     pub(crate) stats: Stats,
-    /// CPU time when all had settled, and when shaping ended. `None` if it ended before.
+    /// CPU time when threads and executions had settled, and when shaping ended. `None` if it ended
+    /// before.
     pub(crate) usage: Option<(CpuUsage, CpuUsage)>,
 }
 
 impl Stage<'_> {
-    /// The course of shaping so far. `None` if it never began.
+    /// Returns the course of shaping so far, or `None` if it never began.
     pub(crate) fn course(&self) -> Option<&Course> {
         match self {
             Stage::Finding(_) => None,
@@ -78,7 +75,8 @@ impl Stage<'_> {
         }
     }
 
-    /// The course, to be continued, with the instant up to which executions and switches count.
+    /// Returns the course for further counting, with the time up to which executions and switches
+    /// count.
     pub(crate) fn course_mut(&mut self) -> Option<(&mut Course, u64)> {
         match self {
             Stage::Finding(_) => None,
@@ -90,7 +88,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Whether everything was put back.
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(self, Stage::Stopped(_))
     }

@@ -1,8 +1,8 @@
-//! What the user is told when gates stayed open. Pure.
+//! Builds the notes for the user about gates that stayed open. Pure.
 
 use onbeat_reserve::Pauses;
 
-/// A sentence for each kind of pause that has come since `told`.
+/// Returns a sentence for each kind of pause that has occurred since `told`.
 pub(crate) fn sentences(told: Pauses, now: Pauses) -> Vec<String> {
     let mut sentences = Vec::new();
     if now.thawed_by_guard > told.thawed_by_guard {

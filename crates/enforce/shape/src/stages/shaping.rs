@@ -1,4 +1,4 @@
-//! The servers run: threads are assigned, the phase is followed.
+//! The stage in which the servers run: threads are assigned, and the phase is followed.
 
 use super::{pauses, Course, Shaped};
 use crate::error::ShapeError;
@@ -13,29 +13,33 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The application is shaped.
+/// The stage in which the application is shaped.
 pub(crate) struct Shaping<'a> {
     pub(crate) course: Course,
     placement: Placement<'a>,
-    /// `None` if idle CPUs may sleep deeply.
+    /// Is `None` if idle CPUs may sleep deeply.
     _awake: Option<Awake>,
-    /// How many of the gates' changes were taken.
+    /// Number of gate changes already read.
     seen_changes: u64,
-    /// How many of the gates' moves were taken.
+    /// Number of gate moves already read.
     seen_moves: u64,
-    /// Whether threads of which nothing is known were named.
+    /// The user was told about threads for which it is unknown whether they wait.
     has_named_unknown: bool,
-    /// CPU time when all had settled.
+    /// CPU time when threads and executions had settled.
     settled_usage: Option<CpuUsage>,
-    /// Slips are told when there are so many.
+    /// Number of slips at which the next note is due.
     next_told: u64,
-    /// What was told of the times at which gates stayed open.
+    /// The pauses of the gates that were already reported.
     told: Pauses,
 }
 
 impl<'a> Shaping<'a> {
-    /// Assigns the threads of the application to the servers. On an error everything is put back. With `notes`, a
-    /// thread that cannot be assigned is told and left alone, unless it is the only one.
+    /// Assigns the threads of the application to the servers. With `notes`, a thread that cannot be
+    /// assigned is reported and left unchanged, unless it is the only one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a thread cannot be assigned. Everything is put back then.
     pub(crate) fn begin(
         plan: (&Arc<Plan>, u64),
         application: &mut Application,
@@ -77,7 +81,7 @@ impl<'a> Shaping<'a> {
         })
     }
 
-    /// Assigns a thread that was found later. False if it has ended.
+    /// Assigns a thread that was found later. Returns false if the thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -91,9 +95,9 @@ impl<'a> Shaping<'a> {
         Ok(is_assigned)
     }
 
-    /// Finds the threads that have come since: lets go what gated threads have started, assigns the
-    /// publisher threads of processes that were started anew, places the middleware's. Of processes
-    /// that `is_ours` takes for the application's.
+    /// Finds threads that have started since the last call. Removes threads that gated threads have
+    /// started from their gates. Assigns the publisher threads of restarted processes and places
+    /// the middleware's. Only processes accepted by `is_ours` belong to the application.
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
@@ -113,7 +117,7 @@ impl<'a> Shaping<'a> {
             .place_middleware(application, shaper, is_ours);
     }
 
-    /// A gated thread may have started others, which are behind its gate: they are let go before long.
+    /// Removes the threads that gated threads have just started from their gates.
     pub(crate) fn free_heirs(&self, events: &[Event]) {
         let is_heir = |event: &Event| match event.kind {
             EventKind::Fork { parent_tid, .. } => self.placement.is_assigned(parent_tid),
@@ -124,8 +128,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// The first callback started: the servers follow it. Returns the new origin, if it has moved:
-    /// outputs have it from `from_ns` on.
+    /// Moves the cycles with a start of the first callback. Returns the new origin if it has moved.
+    /// The new origin applies to outputs from `from_ns` on.
     pub(crate) fn started(&mut self, start_ns: u64, from_ns: u64) -> Option<u64> {
         let since = (from_ns, monotonic_ns());
         let origin_ns = self.course.phase.started(start_ns, since)?;
@@ -133,7 +137,7 @@ impl<'a> Shaping<'a> {
         Some(origin_ns)
     }
 
-    /// When throttled inputs came before shaping began.
+    /// Records arrivals of throttled inputs from before shaping began.
     pub(crate) fn inputs_came<'t>(&mut self, arrivals: impl Iterator<Item = &'t VecDeque<u64>>) {
         let course = &mut self.course;
         for (input, times) in arrivals.enumerate() {
@@ -143,8 +147,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Throttled inputs have arrived: the cycles follow their clock, outputs from `from_ns` on. How they
-    /// moved, if they did, and what is to be told of slips.
+    /// Moves the cycles with arrivals of throttled inputs. A new origin applies to outputs from
+    /// `from_ns` on. Returns the movement, if any, and a note about slips for the user.
     pub(crate) fn inputs_arrived(
         &mut self,
         arrivals: &[(usize, u64)],
@@ -169,7 +173,7 @@ impl<'a> Shaping<'a> {
         (moved, note)
     }
 
-    /// The servers have the slots of another plan from an instant on. On an error all is as before.
+    /// Gives the servers the slots of another plan from `from_ns` on. On an error nothing changes.
     pub(crate) fn swap(&mut self, servers: Vec<Server>, from_ns: u64) -> Result<(), SwapError> {
         self.placement.swap(servers)?;
         let isolations = self.placement.isolations();
@@ -177,27 +181,28 @@ impl<'a> Shaping<'a> {
         Ok(())
     }
 
-    /// Takes what the gates have changed since the last call.
+    /// Reads the changes of the gates since the last call.
     pub(crate) fn take_changes(&mut self) {
         let changes = self.placement.changes_since(&mut self.seen_changes);
         self.course.isolation.changed(changes);
     }
 
-    /// The gates' moves since the last call.
+    /// Returns the moves of the gates since the last call.
     pub(crate) fn moves(&mut self) -> Vec<Move> {
         self.placement.moves_since(&mut self.seen_moves)
     }
 
-    /// The process of the chains' first callback is another one: the phase is found again.
+    /// Starts the search for the phase again, because another process runs the first callback of
+    /// the chains.
     pub(crate) fn first_anew(&mut self, plan: &Plan) {
-        // A throttler's cycles follow its inputs.
+        // The cycles of a throttler follow its inputs instead.
         if plan.inputs.is_empty() {
             self.course.phase.anew();
         }
         self.course.unsettle(plan, monotonic_ns());
     }
 
-    /// Names the threads of which soft gates do not know whether they wait, once.
+    /// Names, once, the threads for which a soft gate cannot see whether they wait.
     pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
         let gates = self.stats().gates;
         let unknown = gates.iter().filter(|g| g.unknown >= ENDS_UNKNOWN);
@@ -208,15 +213,15 @@ impl<'a> Shaping<'a> {
         self.has_named_unknown |= gates.iter().any(|g| g.unknown >= ENDS_UNKNOWN);
     }
 
-    /// When threads and executions have first settled, CPU time begins to count.
+    /// Starts to count CPU time once threads and executions have settled.
     pub(crate) fn count_cpu(&mut self, shaper: Option<u32>) {
         if self.settled_usage.is_none() && monotonic_ns() >= self.course.settled_ns {
             self.settled_usage = Some(CpuUsage::now(shaper));
         }
     }
 
-    /// Whether the plan's policy for late outputs applies. Not until all have settled, and not while the
-    /// phase is looked for.
+    /// Reports whether the plan's policy for late outputs applies. The policy applies once threads
+    /// and executions have settled, and while the phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {
@@ -225,7 +230,7 @@ impl<'a> Shaping<'a> {
         self.course.has_policy(now_ns)
     }
 
-    /// Tells why gates stayed open since the last call. False if they stay open for good.
+    /// Notes why gates stayed open since the last call. Returns false if they stay open for good.
     pub(crate) fn tell_pauses(&mut self, notes: &mut Notes) -> bool {
         let pauses = self.placement.pauses();
         let new = pauses::sentences(self.told, pauses);
@@ -234,12 +239,11 @@ impl<'a> Shaping<'a> {
         !pauses.guard_lost
     }
 
-    /// Ids and names of the threads of a place.
+    /// Returns the ids and names of the threads in a server or in the middleware.
     pub(crate) fn threads_of(&self, place: &str) -> Vec<(u32, String)> {
         self.placement.threads_of(place)
     }
 
-    /// Counters of the dispatcher.
     pub(crate) fn stats(&self) -> Stats {
         self.placement.stats()
     }
@@ -266,15 +270,15 @@ fn slips_note(slips: u64) -> String {
     format!("Inputs came twice in a cycle, or not in one, although they came at their usual distance ({slips} so far).")
 }
 
-/// What is told of a thread that cannot be shaped.
+/// Returns the note about a thread that cannot be shaped.
 pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Left as it is: {error}.")
 }
 
-/// Ends of slots at which nothing is known of a thread, after which it is named: one that was just
-/// assigned has not come to its executor yet.
+/// Number of slot ends with an unknown state after which a thread is named. A thread that was just
+/// assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
-/// Threads that are named in one note.
+/// Maximum number of threads named in one note.
 const NAMED: usize = 4;
 
 fn unknown_note(server: &str, threads: &[String]) -> String {
@@ -288,7 +292,8 @@ fn unknown_note(server: &str, threads: &[String]) -> String {
     )
 }
 
-/// Threads that belong to a server, each with a callback that it runs and the server's index.
+/// Returns the threads that belong to a server, each with a callback that it runs and the index of
+/// the server.
 fn assignable(application: &Application) -> Vec<(Thread, usize, usize)> {
     let threads = application.roles.threads().iter();
     threads

@@ -1,9 +1,9 @@
-//! Sensors with clocks that are off, with jitter, gaps and restarts, through a week.
+//! Simulates sensors whose clocks drift, with jitter, gaps and restarts, for up to a week.
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Random numbers (SplitMix64).
+/// A random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
 
 const BEGIN: u64 = 1_000_000_000_000;
 
-/// A sensor of which message n is sent at `first + n * period * (1 + ppm / 10^6)`.
+/// A sensor that sends message n at `first + n * period * (1 + ppm / 10^6)`.
 #[derive(Debug, Clone, Copy)]
 struct Sensor {
     first_ns: u64,
@@ -33,12 +33,12 @@ impl Sensor {
     }
 }
 
-/// A simulated session: its origin follows the arrivals, or stays.
+/// A simulated session whose origin follows the arrivals.
 struct Session {
     period_ns: u64,
     phase: Phase,
     clock: InputClock,
-    /// The same arrivals with the origin of the beginning.
+    /// Counts the slips of the same arrivals if the origin stays.
     fixed: Phase,
     at_fixed: InputClock,
     found_again: u64,
@@ -82,13 +82,12 @@ impl Session {
         self.last_move = Some(at_ns);
     }
 
-    /// How far into its cycle an instant is.
     fn behind_start(&self, at_ns: u64) -> u64 {
         self.phase.cycle(at_ns).1
     }
 }
 
-/// Delays are drawn, so that rare ones break any limit: the same ones each time.
+/// Uses a fixed seed, because rare delays can exceed any limit.
 fn drawn() -> ProptestConfig {
     ProptestConfig {
         cases: 12,
@@ -101,8 +100,8 @@ fn drawn() -> ProptestConfig {
 proptest! {
     #![proptest_config(drawn())]
 
-    /// A clock that is off by up to 200 ppm: never a slip, never faster than said, and arrivals stay
-    /// where in the cycle they were.
+    /// The clock is off by up to 200 ppm. No input slips, the origin never exceeds its speed limit,
+    /// and arrivals stay at their position in the cycle.
     #[test]
     fn a_clock_that_is_off_is_followed(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..3_000_000, phase in 0u64..100_000_000,
@@ -111,7 +110,7 @@ proptest! {
         let period_ns = 100_000_000;
         let sensor = Sensor { first_ns: BEGIN + phase, ppm, jitter_ns };
         let mut random = Random(seed);
-        // As at the start of a session: behind the input by a tenth of the cycle.
+        // Begins a tenth of a cycle after the input, as at the start of a session.
         let mut session = Session::new(period_ns, sensor.first_ns + jitter_ns + 10_000_000 , 1);
         for n in 0..12_000u64 {
             let late = random.below(sensor.jitter_ns + 1);
@@ -128,15 +127,15 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
         prop_assert_eq!(session.found_again, 0);
         prop_assert!(session.fastest <= 1.0 / SLEW_PART as f64 + 1e-9, "{}", session.fastest);
-        // 20 minutes: more than 10 ms of drift are a slip where the origin stays.
+        // In 20 minutes, a drift of more than 10 ms causes a slip if the origin stays.
         let drift_ns = ppm.unsigned_abs() * 1200 * 1000;
         if ppm > 0 && drift_ns > 10_000_000 + 2 * jitter_ns {
             prop_assert!(session.at_fixed.slips() > 0, "a fixed origin does not slip");
         }
     }
 
-    /// Gaps, restarts at another phase, and outliers: the phase is found again, and slips are counted
-    /// only around them.
+    /// With gaps, restarts at another phase, and outliers, the phase is found again. Slips are
+    /// counted only around them.
     #[test]
     fn a_restart_is_found_again(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..2_000_000, jump in 10_000_000u64..90_000_000,
@@ -154,10 +153,10 @@ proptest! {
             session.arrived(0, sensor.due(n, period_ns) + late);
         }
         prop_assert_eq!(session.found_again, 0, "outliers are no restart");
-        // Each outlier is late for its cycle, and the next message is the second of one.
+        // Each outlier is late for its cycle, and the next message is the second of a cycle.
         let before = session.clock.slips();
         prop_assert!(before <= 2 * (3000 / outlier_every + 1), "{}", before);
-        // It is silent, and comes back at another phase.
+        // The sensor is silent and returns at another phase.
         sensor.first_ns = sensor.due(3000 + gap, period_ns) + jump;
         for n in 0..400u64 {
             let at = sensor.due(n, period_ns) + random.below(jitter_ns + 1);
@@ -171,7 +170,6 @@ proptest! {
         prop_assert!(after <= 16, "{after} slips until it was found");
     }
 
-    /// What comes as it likes moves nothing.
     #[test]
     fn events_without_a_grid_move_nothing(seed: u64) {
         let mut random = Random(seed);
@@ -185,7 +183,7 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
     }
 
-    /// Two inputs of one clock: the cycle begins behind the later one, and stays there.
+    /// Two inputs have the same clock. The cycle begins after the later one and stays there.
     #[test]
     fn several_inputs_are_followed_together(seed: u64, ppm in -200i64..=200, apart in 1u64..40) {
         let period_ns = 100_000_000;
@@ -204,8 +202,8 @@ proptest! {
         prop_assert!(behind > period_ns - 14_000_000, "{behind} ns into its cycle");
     }
 
-    /// Two inputs half a cycle apart, as two timers may be: either of the two gaps will do, and the one
-    /// in which cycles begin is kept. And where nothing drifts, the origin rests.
+    /// Two inputs are half a cycle apart, as two timers may be. Either gap will do, and the origin
+    /// stays in its gap. Without drift, the origin rests.
     #[test]
     fn an_origin_between_two_inputs_stays_there(seed: u64, apart in 46u64..=54) {
         let period_ns = 100_000_000;
@@ -226,10 +224,10 @@ proptest! {
     }
 }
 
-/// A week with 200 ppm: two minutes of drift, not one slip; with a fixed origin there are 121 at least.
+/// At 200 ppm the clock drifts by two minutes in a week. A fixed origin slips at least 121 times.
 #[test]
 fn a_week_without_a_slip() {
-    // A message a second: 604,800.
+    // A message per second for a week: 604,800.
     let period_ns = 1_000_000_000;
     let sensor = Sensor {
         first_ns: BEGIN,

@@ -1,4 +1,4 @@
-//! Machines as folders of files, and what is said of them.
+//! Tests the lines about machines that are simulated as directories of files.
 
 use super::*;
 use std::fs;
@@ -13,7 +13,6 @@ fn plan() -> Plan {
     plan
 }
 
-/// A machine with these files.
 fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Facts) {
     let dir = tempfile::tempdir().expect("a directory");
     for (path, text) in files {
@@ -63,7 +62,7 @@ const GOOD: &[(&str, &str)] = &[
     ),
 ];
 
-/// [`GOOD`] with some files changed.
+/// Returns the facts of a good machine with some files changed.
 fn with(changed: &[(&'static str, &'static str)]) -> Facts {
     let kept = GOOD
         .iter()

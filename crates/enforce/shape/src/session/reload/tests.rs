@@ -1,4 +1,4 @@
-//! Another plan takes the running one's place, whole, or nothing changes.
+//! Tests that another plan replaces the running one completely or not at all.
 
 use super::super::tests::{options, plan, Harness, NO_GATE};
 use super::*;
@@ -11,20 +11,21 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// Brings a plan to a session, as if it were the time of its events.
+/// Gives the session a plan at the time of its events.
 fn bring(harness: &mut Harness<'_>, plan: Result<Plan, String>) -> Reloaded {
     let now_ns = harness.now_ms * MS - 20 * MS;
     harness.session.reload(plan, |_| now_ns)
 }
 
-/// The session counts cycles from the harness's time on.
+/// Makes the session count cycles from the harness's time on.
 fn count_from_now(harness: &mut Harness<'_>) {
     let since_ns = harness.now_ms * MS;
     let (course, _) = harness.session.stage.course_mut().expect("it is shaped");
     course.deliveries.count_from(since_ns);
 }
 
-/// Another slot of the first server, and a worst case that no execution of the harness keeps.
+/// Returns a plan with another slot of the first server, and with a worst case that the harness
+/// never keeps.
 fn later() -> Plan {
     let mut plan = plan();
     plan.strategy = "later".into();
@@ -52,7 +53,7 @@ fn each_plan_has_its_figures_and_no_thread_is_put_back() {
     let reloaded = bring(&mut harness, Ok(later()));
     assert_eq!(reloaded.outcome, Outcome::Taken, "{}", reloaded.said);
     assert_eq!(reloaded.said, "Plan 2 (later) is in force now.");
-    // The server of the first callback has its guard too; nothing is released or assigned anew.
+    // The server of the first callback has its guard too. No thread is released or assigned again.
     assert_eq!(harness.take_log(), ["swap [2, 1]"]);
     harness.cycles(30, 0);
     let live = harness.session.live();
@@ -86,7 +87,6 @@ fn each_plan_has_its_figures_and_no_thread_is_put_back() {
     assert!(!summary.is_kept());
 }
 
-/// Cycles without an output count under the plan of their time.
 #[test]
 fn cycles_without_an_output_at_the_border_are_of_one_plan_each() {
     let (plan, options) = (plan(), options(&[]));
@@ -170,7 +170,7 @@ fn before_shaping_the_plan_is_the_one_that_shaping_begins_with() {
         "nothing ran under the first plan"
     );
     assert_eq!(is_kept(&summary.verdict, "average"), Some(false));
-    // A session that has ended takes none.
+    // A session that has ended accepts no plan.
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
     harness.session.stop();
@@ -182,7 +182,6 @@ fn before_shaping_the_plan_is_the_one_that_shaping_begins_with() {
     );
 }
 
-/// With --adapt the bands go on from the new plan's, which must be one whose bands can follow.
 #[test]
 fn bands_that_follow_go_on_from_the_new_plans() {
     let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
@@ -228,7 +227,8 @@ fn bands_that_follow_go_on_from_the_new_plans() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any pair: all of the session has the new plan, or all has the old one.
+    /// For any pair of plans, the whole session has the new plan or the whole session has the old
+    /// one.
     #[test]
     fn a_swap_is_whole_or_not_at_all(
         begin in 0u64..10, length in 1u64..39, slots in 1usize..7, cycle in prop::sample::select(vec![50u64, 100, 100, 100]),

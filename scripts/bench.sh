@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Prepares what an experiment needs and runs it: ./dev bench NAME [--quick | --long] [-o DIR] [--seed N] [--arrivals FILE] [--before PROGRAM]
+# Prepares what an experiment needs and runs it: ./dev bench NAME [--quick | --long] [-o DIR] [--seed N] [--arrivals FILE] [--baseline PROGRAM]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 lab=target/release/onbeat-lab
 
 name=${1:-}
 if [ -z "$name" ] || [ "$name" = -h ] || [ "$name" = --help ]; then
-  echo "usage: ./dev bench NAME [--quick | --long] [-o DIR] [--seed N] [--arrivals FILE] [--before PROGRAM]"
+  echo "usage: ./dev bench NAME [--quick | --long] [-o DIR] [--seed N] [--arrivals FILE] [--baseline PROGRAM]"
   echo
   exec "$lab"
 fi

@@ -1,5 +1,7 @@
-// What an event of ROS 2's tracing costs its caller: prints ns for each call, the median of 1,000 bursts of so many, with
-// pauses in which whoever takes the events away can do so: events CALLS
+// The cost of an event of ROS 2's tracing for its caller: events CALLS
+//
+// Prints the time per call in ns: the median of 1,000 bursts of CALLS calls. A pause between bursts
+// gives the tracer time to take the events away.
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@ static double now_ns(void) {
   return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-// What is public of an endpoint: its third word is its topic.
+// The public part of an endpoint. Its third word is the topic.
 static const void *publisher[3] = {0, 0, "/events"};
 
 int main(int argc, char **argv) {

@@ -1,10 +1,11 @@
-// A gate before the library of `onbeat record --preload`: it stands in for the same functions once
-// more, and passes each call on to onbeat's function, or to the original behind it. Which of the
-// two, a byte says: the first of the file that ONBEAT_LAB_GATE names, which the experiment writes.
-// Not 0, or no such file: onbeat's.
+// A gate before the library of `onbeat record --preload`, to be preloaded before onbeat's library.
 //
-// So one process runs in turns with and without onbeat's library, with the gate's own cost in both.
-// To be preloaded before onbeat's library. Nothing is looked up while a call is passed on.
+// It replaces the same functions once more. It passes each call on to onbeat's function, or to the
+// original function. The first byte of the file ONBEAT_LAB_GATE decides: 0 means the original.
+// Without such a file calls go to onbeat's function. The experiment writes the byte.
+//
+// One process can so run in turns with and without onbeat's library, and the gate costs the same in
+// both. No symbol is looked up during a call.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,8 +15,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// Of onbeat's functions those that are called while messages go round, with six integers or
-// addresses at most. What makes nodes and their parts has no gate: it is always recorded.
+// The functions of onbeat's library that are called for messages and have at most six integers or
+// addresses as arguments. Functions that create nodes and endpoints have no gate: they are always
+// recorded.
 #define FUNCTIONS(ONE)                          \
   ONE(ros_trace_callback_start)                 \
   ONE(ros_trace_callback_end)                   \
@@ -49,7 +51,8 @@ typedef uint64_t function(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint
 static const unsigned char always = 1;
 static const volatile unsigned char *is_open = &always;
 
-// Compiled to a jump: the function that is called sees its caller, and arguments of any number.
+// The compiler makes this a jump, so the called function sees its caller and any number of
+// arguments.
 #define GATE(name)                                                                                   \
   static function *name##_recorded, *name##_original;                                                \
   uint64_t name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f) {            \
@@ -57,9 +60,9 @@ static const volatile unsigned char *is_open = &always;
   }
 FUNCTIONS(GATE)
 
-// The function of this name in the first library behind that of `recorded` that has one: where
-// onbeat passes it on to. A library's handle finds those of the libraries that it needs, too; they
-// may not be the first.
+// Returns the function of this name in the first library after that of `recorded` that has one.
+// onbeat passes calls on to it. A library's handle also finds symbols of the libraries that it
+// needs, which may not be the first ones.
 static function *behind(const char *name, function *recorded) {
   struct link_map *library = NULL;
   Dl_info info;

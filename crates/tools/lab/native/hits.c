@@ -1,14 +1,15 @@
-// Functions whose entry blocks have the forms that matter to a uprobe, and a loop that calls them.
-// Reads "NAME CALLS" lines, answers "NANOSECONDS" for that many calls, until its input ends.
-// With a library as argument, its functions can be called by name too.
+// Functions with the entry blocks that matter to a uprobe, and a loop that calls them.
+//
+// Reads lines "NAME CALLS" until its input ends. Answers each with the nanoseconds for that many
+// calls. With a library as argument, NAME can also be one of its functions.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-// Each does the same: set up a frame, return. What differs is the first instruction. The labels
-// hit_NAME name the instruction to probe.
+// Each function sets up a frame and returns. Only the first instruction differs. The label hit_NAME
+// marks the instruction to probe.
 #define FORM(name, body) \
   __asm__(".text\n.p2align 4\n.globl form_" name "\n.type form_" name ", @function\nform_" name ":\n" body \
           ".size form_" name ", .-form_" name "\n")
@@ -19,7 +20,7 @@ FORM("nop5", ".globl hit_nop5\nhit_nop5: .byte 0x0f,0x1f,0x44,0x00,0x00\npush %r
 FORM("endbr", ".globl hit_endbr\nhit_endbr: .byte 0xf3,0x0f,0x1e,0xfa\npush %rbp\nmov %rsp, %rbp\npop %rbp\nret\n");
 FORM("mov", ".globl hit_mov\nhit_mov: mov %rdi, %rax\npush %rbp\nmov %rsp, %rbp\npop %rbp\nret\n");
 FORM("sub", ".globl hit_sub\nhit_sub: sub $8, %rsp\nadd $8, %rsp\npush %rbp\npop %rbp\nret\n");
-// A conditional jump behind a test, as functions with a guard begin.
+// A conditional jump after a test, as in functions that begin with a guard.
 FORM("jump", "test %rdi, %rdi\n.globl hit_jump\nhit_jump: je 1f\n1: push %rbp\nmov %rsp, %rbp\npop %rbp\nret\n");
 FORM("ret", "push %rbp\nmov %rsp, %rbp\npop %rbp\n.globl hit_ret\nhit_ret: ret\n");
 FORM("return", ".globl hit_return\nhit_return: push %rbp\nmov %rsp, %rbp\npop %rbp\nret\n");

@@ -1,4 +1,4 @@
-// A publisher or a subscriber on rcl that makes rclcpp's trace calls in rclcpp's order, and keeps
+// A publisher or a subscriber on rcl, which makes rclcpp's trace calls in rclcpp's order and keeps
 // the time of every message.
 //
 //   latency pub RATE_HZ BYTES   publishes at RATE_HZ, on an absolute time grid
@@ -38,7 +38,7 @@ static void sleep_until(int64_t ns) {
   while (!ended && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) {}
 }
 
-// What every message begins with.
+// The beginning of every message.
 struct stamp { int64_t sequence, intended_ns, sent_ns; };
 
 static rcl_context_t context;
@@ -73,7 +73,7 @@ static void publish(double rate_hz, size_t bytes) {
   check(rcl_clock_init(RCL_STEADY_TIME, &clock, &allocator), "creating the clock");
   rcl_timer_t timer = rcl_get_zero_initialized_timer();
   check(rcl_timer_init2(&timer, &clock, &context, period_ns, NULL, allocator, true), "creating the timer");
-  // As rclcpp does at start-up, with addresses that name the objects.
+  // The calls of rclcpp at start-up, with addresses that stand for its objects.
   static char callback;
   TRACETOOLS_TRACEPOINT(rclcpp_timer_callback_added, &timer, &callback);
   TRACETOOLS_TRACEPOINT(rclcpp_timer_link_node, &timer, &node);
@@ -184,6 +184,6 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: latency pub RATE_HZ BYTES | sub FILE\n");
     return 2;
   }
-  // Nothing is taken apart: the process ends, and takes its ROS 2 along.
+  // Nothing is destroyed: the process ends with its ROS 2 entities.
   _exit(0);
 }

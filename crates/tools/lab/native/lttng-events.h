@@ -1,5 +1,5 @@
-// The events of ROS 2 that two nodes on rcl raise for each message, with the names and fields of ros2_tracing.
-// LTTng's headers read this file several times.
+// The ROS 2 events that two nodes on rcl raise for each message, with the names and fields of
+// ros2_tracing. LTTng's headers include this file several times.
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER ros2
 #undef LTTNG_UST_TRACEPOINT_INCLUDE

@@ -1,5 +1,7 @@
-// By LTTng's user-space tracer: preloaded, these functions stand in for libtracetools'. That of the wheels is bound to
-// an older tracer, which no session of today reaches.
+// ROS 2's trace functions on LTTng's user-space tracer, to be preloaded.
+//
+// They replace those of libtracetools. The wheels' libtracetools is linked to an older tracer,
+// which current LTTng sessions cannot reach.
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng-events.h"

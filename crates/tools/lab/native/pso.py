@@ -1,8 +1,8 @@
-"""The thesis's way of placing slots: particle swarm optimisation with PySwarms (section 4.4.1).
+"""Places slots as the thesis does: particle swarm optimisation with PySwarms (section 4.4.1).
 
-Reads JSON from the standard input: samples_ms (sorted), bands, first_ms and last_ms (earliest end of the
-first slot, end of the last), least_ms (least distance of ends), particles, iterations, seeds. Writes
-one line of JSON per seed: ends_ms, and the seconds that the optimisation alone took.
+Reads JSON from standard input: samples_ms (sorted), bands, first_ms (earliest end of the first slot),
+last_ms (end of the last slot), least_ms (least distance between ends), particles, iterations, seeds.
+Writes one line of JSON per seed: ends_ms, and the seconds that the optimisation alone took.
 """
 import json
 import logging
@@ -20,7 +20,7 @@ free = ask["bands"] - 1
 
 
 def averages(particles):
-    """Equation 4.1 for every particle at once; what breaks a constraint costs more than any placement."""
+    """Computes equation 4.1 for all particles. A broken constraint costs more than any placement."""
     ends = np.sort(particles, axis=1)
     ends = np.hstack([ends, np.full((len(ends), 1), last)])
     until = np.searchsorted(samples, ends, side="right") / len(samples)
@@ -36,7 +36,7 @@ for seed in ask["seeds"]:
     swarm = ps.single.GlobalBestPSO(
         n_particles=ask["particles"],
         dimensions=free,
-        options={"c1": 0.5, "c2": 0.3, "w": 0.9},  # those of the library's own examples
+        options={"c1": 0.5, "c2": 0.3, "w": 0.9},  # the values of the library's own examples
         bounds=bounds,
     )
     begin = time.perf_counter()

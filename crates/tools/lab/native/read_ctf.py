@@ -1,4 +1,4 @@
-"""Reads a CTF trace into one dictionary per event, as tracetools_read does before any analysis."""
+"""Reads a CTF trace into one dictionary per event, as tracetools_read does."""
 
 import sys
 
@@ -6,14 +6,14 @@ import bt2
 
 
 def plain(value):
-    """A field's value without bt2's wrapper."""
+    """Returns a field's value without bt2's wrapper."""
     if isinstance(value, bt2._ArrayFieldConst):
         return [int(v) for v in value]
     return str(value) if isinstance(value, bt2._StringFieldConst) else int(value)
 
 
 def to_dict(message):
-    """Name, time stamp, context and payload of an event."""
+    """Returns name, time stamp, context and payload of an event."""
     event = message.event
     result = {"_name": event.name, "_timestamp": message.default_clock_snapshot.ns_from_origin}
     for part in (event.common_context_field, event.payload_field):
@@ -23,7 +23,7 @@ def to_dict(message):
 
 
 def main():
-    """Prints how many events there were."""
+    """Prints the number of events."""
     messages = bt2.TraceCollectionMessageIterator(sys.argv[1])
     events = [to_dict(m) for m in messages if type(m) is bt2._EventMessageConst]
     print(len(events), "events")

@@ -1,17 +1,18 @@
 // The graph of the perception pipeline (section 3 of "A middleware journey"): 50 publishers and 100
-// subscriptions. The program of our own runtime has the same numbers.
+// subscriptions. onbeat's peer program has the same numbers.
 #pragma once
 
 #include <stddef.h>
 
 enum { PIPELINE_NODES = 50, PIPELINE_INPUTS = 4 };
 
-// Node 0 is released by time. Each other node has two inputs, the last one four: 100 in all.
+// Returns the number of inputs of a node. Time releases node 0. Each other node has two inputs, the
+// last one four: 100 in all.
 static inline int pipeline_inputs(int node) {
   return node == 0 ? 0 : node == PIPELINE_NODES - 1 ? 4 : 2;
 }
 
-// Whose messages an input takes. Input 0, from the node before, is the one that triggers.
+// Returns the node whose messages an input takes. Input 0, from the previous node, triggers.
 static inline int pipeline_source(int node, int input) {
   switch (input) {
     case 0: return node - 1;

@@ -1,7 +1,8 @@
 // The protocol between an experiment and the programs that it measures, for peers in C and C++.
-// README.md describes it; src/protocol.rs in rust/ is the same for Rust.
+// README.md describes it. rust/src/protocol.rs is the same for Rust.
 //
-// Also what every peer needs: clocks, sleeping, what the process used, ending with one line.
+// This file also has what every peer needs: clocks, sleeping, resource usage, and ending with an
+// error.
 #pragma once
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// Ends the program with one line.
+// Prints one line on standard error and ends the program.
 __attribute__((noreturn, format(printf, 1, 2), unused)) static void peer_die(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -55,7 +56,7 @@ static inline struct peer_usage peer_used(void) {
   return usage;
 }
 
-// ---- settings: words NAME=VALUE, on the command line or behind `run` ----
+// ---- settings: words NAME=VALUE, on the command line or after `run` ----
 
 enum { PROTOCOL_WORDS = 24, PROTOCOL_LINE = 1024 };
 
@@ -71,7 +72,7 @@ static inline struct protocol_words protocol_arguments(int argc, char **argv) {
   return words;
 }
 
-// The value of a setting. Without it the program cannot go on.
+// Returns the value of a setting. Ends the program if it is missing.
 static inline const char *protocol_text(const struct protocol_words *words, const char *name) {
   size_t length = strlen(name);
   for (int i = 0; i < words->count; i++)
@@ -80,7 +81,7 @@ static inline const char *protocol_text(const struct protocol_words *words, cons
   peer_die("the setting %s= is missing", name);
 }
 
-// The value of a setting as a number above zero.
+// Returns the value of a setting as a number above zero. Ends the program if it is anything else.
 static inline double protocol_number(const struct protocol_words *words, const char *name) {
   const char *text = protocol_text(words, name);
   char *end = NULL;
@@ -95,14 +96,14 @@ enum protocol_kind { PROTOCOL_END, PROTOCOL_RUN, PROTOCOL_START, PROTOCOL_STOP }
 
 struct protocol_command {
   enum protocol_kind kind;
-  // PROTOCOL_START: when the run begins, CLOCK_MONOTONIC.
+  // PROTOCOL_START: the begin of the run, ns of CLOCK_MONOTONIC.
   int64_t start_ns;
-  // PROTOCOL_RUN: its settings, within `line`.
+  // PROTOCOL_RUN: the settings, which point into `line`.
   struct protocol_words words;
   char line[PROTOCOL_LINE];
 };
 
-// Reads the next command; PROTOCOL_END at the end of standard input.
+// Reads the next command. It is PROTOCOL_END at the end of standard input.
 static inline void protocol_read(struct protocol_command *command) {
   command->kind = PROTOCOL_END;
   command->words.count = 0;
@@ -121,13 +122,13 @@ static inline void protocol_read(struct protocol_command *command) {
   } else if (strcmp(word, "stop") == 0) {
     command->kind = PROTOCOL_STOP;
   } else {
-    peer_die("no command '%s'", command->line);
+    peer_die("unknown command '%s'", command->line);
   }
 }
 
 // ---- answers: lines of standard output ----
 
-// Says a line. Not through a buffer, which a middleware could flush or keep.
+// Prints a line. It uses no buffer, which a middleware could flush or hold back.
 __attribute__((format(printf, 1, 2))) static inline void protocol_say(const char *format, ...) {
   char line[256];
   va_list arguments;
@@ -139,10 +140,11 @@ __attribute__((format(printf, 1, 2))) static inline void protocol_say(const char
   if (write(STDOUT_FILENO, line, (size_t)length + 1) != length + 1) peer_die("standard output: %s", strerror(errno));
 }
 
-// This side of the run is connected, or can be sent to.
+// Reports that this side is connected, or that others can send to it.
 static inline void protocol_ready(void) { protocol_say("ready"); }
 
-// All messages of this side were sent or received; what the process used since `began` for so many.
+// Reports that this side has sent or received all its messages, and what the process has used for
+// them since `began`.
 static inline void protocol_done(long messages, const struct peer_usage *began) {
   struct peer_usage now = peer_used();
   protocol_say("done %ld %lld %lld %lld", messages, (long long)(now.cpu_ns - began->cpu_ns),
@@ -150,20 +152,20 @@ static inline void protocol_done(long messages, const struct peer_usage *began) 
                (long long)(now.involuntary - began->involuntary));
 }
 
-// The samples are in their files.
+// Reports that the samples are in their files.
 static inline void protocol_written(void) { protocol_say("written"); }
 
-// For peers that read commands only between the phases of a run: waits for a command of this kind.
+// Waits for a command of this kind, in peers that read commands only between the phases of a run.
 // The end of standard input ends the program.
 static inline int64_t protocol_await(enum protocol_kind kind) {
   struct protocol_command command;
   protocol_read(&command);
   if (command.kind == PROTOCOL_END) _exit(0);
-  if (command.kind != kind) peer_die("a command came out of order");
+  if (command.kind != kind) peer_die("the experiment sent a command out of order");
   return command.start_ns;
 }
 
-// Says `ready` and waits for the time at which the run begins.
+// Reports `ready` and waits for the begin of the run.
 static inline int64_t protocol_await_start(void) {
   protocol_ready();
   return protocol_await(PROTOCOL_START);

@@ -1,11 +1,12 @@
 // The roles of the `transport` experiment, for peers in C and C++: pacing, stamps, samples.
 //
 // role=pub, sub, pair (both in one process, a thread each) or thread (both in one thread);
-// readers=N is how many a publisher waits for; wait=sleep|spin is how a receiver waits. One process
-// that spins takes all subscriptions. README.md has the rest of the protocol.
+// readers=N is the number of readers that a publisher waits for; wait=sleep|spin is how a receiver
+// waits. A process that spins takes all subscriptions. README.md has the rest of the protocol.
 //
-// role=relay takes and sends each message on to `to=`, in `other_bytes=` of the run, with the time
-// at which the first of a chain was due; role=ping publishes and takes what comes back by `back=`, in as many.
+// role=relay takes each message and sends it on to `to=` with `other_bytes=` bytes and the due time
+// of the first message of the chain. role=ping publishes, and takes the answers that arrive by
+// `back=` with `other_bytes=` bytes.
 #pragma once
 
 #include "protocol.h"
@@ -19,10 +20,10 @@
 #define PEER_ALIGN _Alignas(64)
 #endif
 
-// Messages before the first that counts: pools, caches and connections are warm after them.
+// The number of messages before the first that counts. They warm up pools, caches and connections.
 enum { PEER_WARM_UP = 20, PEER_SIZES = 16, PEER_READERS = 16 };
 
-// What every message begins with. Sequence numbers of the warm-up are negative.
+// The beginning of every message. Sequence numbers of the warm-up are negative.
 struct stamp {
   int64_t sequence, intended_ns, sent_ns;
 };
@@ -31,35 +32,35 @@ struct sample {
   int64_t received_ns;
 };
 
-// What a peer has to bring. An endpoint is for one topic and size.
+// The functions that each middleware's peer provides. An endpoint is for one topic and size.
 struct peer {
   const char *name;
   void *(*writer)(const char *topic, size_t bytes);
   void *(*reader)(const char *topic, size_t bytes);
-  // Whether so many readers are connected.
+  // Reports whether `readers` readers are connected.
   bool (*matched)(void *writer, int readers);
-  // Loans or takes a buffer, fills it with `peer_fill`, sends it.
+  // Loans or takes a buffer, fills it with `peer_fill`, and sends it.
   void (*send)(void *writer, const struct stamp *stamp, size_t bytes);
-  // Takes a message with `peer_arrived`, waiting until a deadline at most; 0: does not wait.
+  // Takes a message with `peer_arrived`. Waits until the deadline at most. 0 means no wait.
   bool (*receive)(void *reader, int64_t deadline_ns, size_t bytes, struct sample *sample);
 };
 
-// Set before any endpoint is made: both sides are in one process.
+// Both sides are in one process. Set before any endpoint is created.
 static bool peer_within;
 
-// Writes what a message begins and ends with, as a sender that fills its payload in place would
-// begin and end.
+// Writes the first and the last bytes of a message, as a sender does that fills its payload in
+// place.
 static inline void peer_fill(void *payload, size_t bytes, const struct stamp *stamp) {
   memcpy(payload, stamp, sizeof *stamp);
   ((volatile uint8_t *)payload)[bytes - 1] = (uint8_t)stamp->sequence;
 }
 
-// Records a message that can be read now: reads its first and its last bytes.
+// Reads the first and the last bytes of a message that has just arrived, and the clock.
 static inline void peer_arrived(const void *payload, size_t bytes, struct sample *sample) {
   memcpy(&sample->stamp, payload, sizeof sample->stamp);
   uint8_t last = ((const volatile uint8_t *)payload)[bytes - 1];
   sample->received_ns = peer_now();
-  if (last != (uint8_t)sample->stamp.sequence) peer_die("a message arrived that was not whole");
+  if (last != (uint8_t)sample->stamp.sequence) peer_die("an incomplete message arrived");
 }
 
 struct peer_run {
@@ -67,18 +68,18 @@ struct peer_run {
   const char *name;
   int readers;
   bool spin;
-  // Endpoints by size, made when they are first needed and kept.
+  // Endpoints by size. They are created when first needed, and kept.
   size_t sizes[PEER_SIZES];
   void *writers[PEER_SIZES];
   void *taking[PEER_SIZES][PEER_READERS];
-  // The run that is on, and when it begins.
+  // The current run and its begin.
   int64_t start_ns;
   size_t bytes;
   double rate_hz;
   long count;
   char file[512];
   struct peer_usage began;
-  // Where a relay sends what it takes, and where a ping takes what comes back.
+  // The run to which a relay sends, or from which a ping takes the answers.
   struct peer_run *other;
 };
 
@@ -120,8 +121,8 @@ static inline void peer_await_readers(struct peer_run *run) {
   }
 }
 
-// The sending side of a run. The grid of intended times is fixed: a message that is late does not
-// move the next one.
+// The sending side of a run. The grid of intended times is fixed: a late message does not move the
+// next one.
 static inline void peer_publish(struct peer_run *run) {
   void *writer = run->writers[peer_slot(run)];
   int64_t period = (int64_t)(1e9 / run->rate_hz), intended = run->start_ns;
@@ -142,14 +143,15 @@ static inline void peer_write(const struct peer_run *run, const struct sample *s
   if (fclose(out) != 0 || written != count) peer_die("writing %s: %s", run->file, strerror(errno));
 }
 
-// Sends on what has arrived: the next one's latency counts from now, the chain's from when it was due.
+// Sends a received message on. The latency of the next hop counts from now, that of the chain from
+// the due time.
 static inline void peer_pass_on(struct peer_run *to, const struct sample *sample) {
   struct stamp stamp = {sample->stamp.sequence, sample->stamp.intended_ns, peer_now()};
   to->peer->send(to->writers[peer_slot(to)], &stamp, to->bytes);
 }
 
-// The receiving side of a run: to the last message of each subscription, or until nothing has come
-// for two seconds.
+// The receiving side of a run. It ends with the last message of each subscription, or after two
+// seconds without a message.
 static inline void peer_receive(struct peer_run *run) {
   int slot = peer_slot(run), subscriptions = run->spin ? run->readers : 1, open = subscriptions;
   size_t room = (size_t)run->count * (size_t)subscriptions, count = 0;
@@ -162,7 +164,7 @@ static inline void peer_receive(struct peer_run *run) {
   for (int i = 0; open > 0; i = (i + 1) % subscriptions) {
     struct sample sample;
     if (!run->peer->receive(run->taking[slot][i], run->spin ? 0 : limit, run->bytes, &sample)) {
-      // Reading the clock at each turn would be a part of the latency.
+      // Reading the clock in each iteration would add to the latency.
       if ((!run->spin || ++polls % 4096 == 0) && peer_now() > limit) break;
       continue;
     }
@@ -214,7 +216,7 @@ static inline void peer_pin(long cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET((size_t)cpu, &set);
-  // Without a second CPU both share the one there is.
+  // This fails without a second CPU. Both threads then share the one CPU.
   sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -227,7 +229,7 @@ static inline void *peer_receive_beside(void *run) {
 static inline void peer_pair(struct peer_run *run) {
   struct peer_run beside = *run;
   pthread_t thread;
-  if (pthread_create(&thread, NULL, peer_receive_beside, &beside) != 0) peer_die("no thread");
+  if (pthread_create(&thread, NULL, peer_receive_beside, &beside) != 0) peer_die("cannot start a thread");
   peer_publish(run);
   pthread_join(thread, NULL);
   protocol_done(run->count, &run->began);
@@ -242,7 +244,7 @@ static inline void *peer_receive_back(void *run) {
 
 static inline void peer_ping(struct peer_run *run) {
   pthread_t thread;
-  if (pthread_create(&thread, NULL, peer_receive_back, run->other) != 0) peer_die("no thread");
+  if (pthread_create(&thread, NULL, peer_receive_back, run->other) != 0) peer_die("cannot start a thread");
   peer_publish(run);
   pthread_join(thread, NULL);
   protocol_done(run->count, &run->began);
@@ -250,7 +252,7 @@ static inline void peer_ping(struct peer_run *run) {
   protocol_written();
 }
 
-// The other direction of a relay or a ping.
+// Creates the run of the other direction of a relay or a ping.
 static inline struct peer_run *peer_other(const struct peer_run *run, const struct protocol_words *words,
                                           const char *topic) {
   static struct peer_run other;
@@ -260,7 +262,7 @@ static inline struct peer_run *peer_other(const struct peer_run *run, const stru
   return &other;
 }
 
-// Takes over the settings of a run.
+// Copies the settings of a run.
 static inline void peer_prepare(struct peer_run *run, const struct protocol_words *words) {
   run->bytes = (size_t)protocol_number(words, "bytes");
   run->rate_hz = protocol_number(words, "rate_hz");
@@ -274,14 +276,14 @@ static inline void peer_prepare(struct peer_run *run, const struct protocol_word
   if (run->other->bytes < 64) peer_die("a message has at least 64 bytes");
 }
 
-// Makes the endpoints that a run needs and waits until readers are connected.
+// Creates the endpoints that a run needs and waits until readers are connected.
 static inline void peer_connect(struct peer_run *run, bool sends, bool takes) {
   if (takes) peer_open_readers(run, run->spin ? run->readers : 1);
   if (!sends) return;
   bool fresh = !run->writers[peer_slot(run)];
   peer_open_writer(run);
   peer_await_readers(run);
-  // The readers' side of a fresh connection may take longer.
+  // The readers' side of a new connection may need more time.
   if (fresh) usleep(100000);
 }
 
@@ -293,19 +295,19 @@ static inline int peer_main(int argc, char **argv, const struct peer *peer) {
   bool relay = strcmp(role, "relay") == 0, ping = strcmp(role, "ping") == 0;
   bool sends = pair || thread || ping || strcmp(role, "pub") == 0;
   bool takes = pair || thread || relay || strcmp(role, "sub") == 0;
-  if (!sends && !takes) peer_die("role=%s is none of pub, sub, pair, thread, relay, ping", role);
+  if (!sends && !takes) peer_die("role=%s is not one of pub, sub, pair, thread, relay, ping", role);
   run.peer = peer;
   run.name = protocol_text(&words, "name");
   run.readers = (int)protocol_number(&words, "readers");
   run.spin = strcmp(protocol_text(&words, "wait"), "spin") == 0;
-  if (run.readers > PEER_READERS) peer_die("1 to %d readers", PEER_READERS);
+  if (run.readers > PEER_READERS) peer_die("readers= must be 1 to %d", PEER_READERS);
   peer_within = pair || thread || ping;
   if (peer_within || relay) run.readers = 1;
   if (relay || ping) run.other = peer_other(&run, &words, relay ? "to" : "back");
   if (pair) peer_pin(0);
   struct protocol_command command;
   for (protocol_read(&command); command.kind != PROTOCOL_END; protocol_read(&command)) {
-    if (command.kind != PROTOCOL_RUN) peer_die("a command came out of order");
+    if (command.kind != PROTOCOL_RUN) peer_die("the experiment sent a command out of order");
     peer_prepare(&run, &command.words);
     peer_connect(&run, sends && !ping, takes);
     if (relay) peer_connect(run.other, true, false);

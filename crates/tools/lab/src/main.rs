@@ -46,9 +46,9 @@ use std::process::ExitCode;
 Examples:
   onbeat-lab                                 lists the experiments
   onbeat-lab parking --quick -o results
-  ./dev bench parking                        builds what the experiment needs first
-  onbeat-lab merge results/1 results/2       their figures side by side, as Markdown
-  onbeat-lab generate -n 50000000 -o TRACE   a generated trace of any length
+  ./dev bench parking                        first builds the programs that it needs
+  onbeat-lab merge results/1 results/2       prints their figures side by side, as Markdown
+  onbeat-lab generate -n 50000000 -o TRACE   writes a generated trace
 
 A target that is missed is a result, not a failure: results.json says so in 'met'.
 
@@ -63,8 +63,8 @@ struct Args {
     runs: Vec<PathBuf>,
     /// Document to update: the table of the runs replaces what stands between its lines `<!-- runs:
     /// begin -->` and `<!-- runs: end -->` (only for `merge`)
-    #[arg(long, value_name = "FILE")]
-    into: Option<PathBuf>,
+    #[arg(long, alias = "into", value_name = "FILE")]
+    document: Option<PathBuf>,
     /// Do fewer and shorter runs: good for a trial, not for quoting figures
     #[arg(long)]
     quick: bool,
@@ -91,15 +91,15 @@ struct Args {
     onbeat: Option<PathBuf>,
     /// Another build of `onbeat`, with its `onbeat-lab` beside it, to measure in the same rounds
     /// (only for `model`)
-    #[arg(long, value_name = "PROGRAM")]
-    before: Option<PathBuf>,
+    #[arg(long, alias = "before", value_name = "PROGRAM")]
+    baseline: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum MainError {
     #[error(transparent)]
     Lab(#[from] LabError),
-    #[error("cannot write to the standard output: {0}")]
+    #[error("cannot write to standard output: {0}")]
     Stdout(#[from] io::Error),
     #[error("{0}")]
     Usage(&'static str),
@@ -140,7 +140,7 @@ fn execute(args: Args) -> Result<(), MainError> {
     };
     if name == "generate" {
         let dir = args.output.ok_or(MainError::Usage(
-            "generate: name the trace directory with -o",
+            "generate: choose the trace directory with -o",
         ))?;
         return Ok(generate::write_trace(
             args.events.unwrap_or(1_000_000),
@@ -150,22 +150,24 @@ fn execute(args: Args) -> Result<(), MainError> {
     }
     if name == "merge" {
         if args.runs.is_empty() {
-            return Err(MainError::Usage("merge: name the directories of the runs"));
+            return Err(MainError::Usage(
+                "merge: list the result directories of the runs",
+            ));
         }
         let text = merge::markdown(&merge::read(&args.runs)?);
-        match args.into {
+        match args.document {
             Some(document) => merge::into_document(&document, &text)?,
             None => write!(out, "{text}")?,
         }
         return Ok(());
     }
-    if !args.runs.is_empty() || args.into.is_some() {
+    if !args.runs.is_empty() || args.document.is_some() {
         return Err(MainError::Usage(
-            "DIR and --into go with `onbeat-lab merge` only",
+            "DIR and --document are only for `onbeat-lab merge`",
         ));
     }
     if args.events.is_some() {
-        return Err(MainError::Usage("-n goes with `onbeat-lab generate` only"));
+        return Err(MainError::Usage("-n is only for `onbeat-lab generate`"));
     }
     let experiment = find(&name)?;
     let options = Options {
@@ -178,7 +180,7 @@ fn execute(args: Args) -> Result<(), MainError> {
             .output
             .unwrap_or_else(|| PathBuf::from("results").join(&name)),
         onbeat: args.onbeat.unwrap_or_else(onbeat_beside),
-        before: args.before,
+        before: args.baseline,
     };
     let results = frame::run(experiment, &options)?;
     write!(out, "{}", results.text())?;

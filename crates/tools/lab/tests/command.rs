@@ -1,4 +1,5 @@
-//! The program as a person uses it: help, the list of experiments, wrong words, generated traces.
+//! Tests of the `onbeat-lab` program: help, the list of experiments, wrong arguments, generated
+//! traces.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -35,7 +36,7 @@ fn help_has_examples_and_fits_the_screen() {
 }
 
 #[test]
-fn experiments_are_listed_and_wrong_words_are_named() {
+fn experiments_are_listed_and_wrong_arguments_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path();
     let out = lab(here, &[]);
@@ -58,7 +59,7 @@ fn experiments_are_listed_and_wrong_words_are_named() {
     assert!(fails(here, &["model", "-n", "5"], 2).contains("generate"));
     assert!(fails(here, &["generate"], 2).contains("-o"));
     assert!(fails(here, &["model", "--arrivals", "a.csv"], 1).contains("--arrivals"));
-    assert!(fails(here, &["planner", "--before", "onbeat"], 1).contains("--before"));
+    assert!(fails(here, &["planner", "--baseline", "onbeat"], 1).contains("--baseline"));
     assert_eq!(lab(here, &["--quik"]).status.code(), Some(2));
     let left = std::fs::read_dir(here).unwrap().count();
     assert_eq!(left, 0, "nothing was written");

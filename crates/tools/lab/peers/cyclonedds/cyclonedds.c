@@ -1,4 +1,4 @@
-// Cyclone DDS: a writer, and a reader that sleeps in a waitset.
+// Cyclone DDS as a peer: a writer, and a reader that sleeps in a waitset.
 #define _GNU_SOURCE
 #include "endpoints.h"
 

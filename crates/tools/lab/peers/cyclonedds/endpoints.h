@@ -1,4 +1,4 @@
-// Writers and readers of Cyclone DDS for a topic and size, over whatever CYCLONEDDS_URI configures.
+// Cyclone DDS writers and readers for a topic and a size. CYCLONEDDS_URI chooses the transport.
 #pragma once
 
 #include "../transport.h"
@@ -34,8 +34,7 @@ static inline dds_entity_t participant(void) {
   return one;
 }
 
-// Reliable and volatile, KEEP_LAST: what goes through shared memory, and what ROS 2 takes by
-// default.
+// Reliable, volatile, KEEP_LAST: ROS 2's default, and a setting that shared memory supports.
 static inline dds_qos_t *quality(void) {
   dds_qos_t *qos = dds_create_qos();
   dds_qset_reliability(qos, DDS_RELIABILITY_RELIABLE, DDS_SECS(10));
@@ -51,14 +50,14 @@ static inline dds_entity_t endpoint(const char *name, size_t bytes, bool writes)
                              : dds_create_reader(participant(), topic, qos, NULL);
   dds_delete_qos(qos);
   checked(made, writes ? "writer" : "reader");
-  // Falling back to the network in silence would make the figures those of another transport.
+  // A silent fallback to the network would give figures of another transport.
   bool wanted = getenv("PEER_SHARED_MEMORY") != NULL;
   if (wanted != dds_is_shared_memory_available(made))
     peer_die("cyclonedds: shared memory is %s: is iox-roudi running?", wanted ? "not available" : "in use");
   return made;
 }
 
-// The application's own buffer, for where nothing is loaned.
+// The application's own buffer, used where nothing is loaned.
 struct sender {
   dds_entity_t writer;
   bool loans;
@@ -80,7 +79,7 @@ static inline void send_message(struct sender *sender, const struct stamp *stamp
   checked(dds_write(sender->writer, payload), "writing");
 }
 
-// Takes one message if there is one, as a loan of the reader.
+// Takes one message, if there is one, as a loan of the reader.
 static inline bool take_message(dds_entity_t reader, size_t bytes, struct sample *sample) {
   void *loan = NULL;
   dds_sample_info_t info;

@@ -1,9 +1,9 @@
-// The perception pipeline as callbacks on Cyclone DDS: each node has a thread that is woken for
-// every message, and nodes that follow each other live in different processes.
+// The perception pipeline as callbacks on Cyclone DDS. Each node has a thread that every message
+// wakes, and consecutive nodes are in different processes.
 //
-// name=N process=P processes=C: node i lives in process i % C. `file=` is written by the process of
-// the last node: the time at which an iteration was due to start (intended, sent) and at which it
-// ended (received). README.md has the rest of the protocol.
+// name=N process=P processes=C: node i is in process i % C. The process of the last node writes
+// `file=`: the time at which an iteration was due to start (intended, sent) and the time at which
+// it ended (received). README.md has the rest of the protocol.
 #define _GNU_SOURCE
 #include "endpoints.h"
 #include "../pipeline.h"
@@ -13,7 +13,7 @@
 struct input {
   dds_entity_t reader;
   size_t bytes;
-  // What a callback that does not trigger keeps for the one that does.
+  // The message that a non-triggering callback keeps for the triggering one.
   struct stamp kept;
 };
 
@@ -31,7 +31,7 @@ static struct sample *samples;
 static size_t count;
 static atomic_bool begun;
 
-// What counts begins with the first node of the process that takes part in it.
+// Counting begins with the first node of this process that has a message to count.
 static void begin(void) {
   if (!atomic_exchange(&begun, true)) run.began = peer_used();
 }
@@ -65,7 +65,7 @@ static void *work(void *opaque) {
   for (;;) {
     if (checked(dds_waitset_wait(node->waitset, NULL, 0, DDS_SECS(30)), "waiting") == 0)
       peer_die("pipeline: node %d had no message for 30 s", node->number);
-    // Inputs that do not trigger first, so that a trigger finds the newest.
+    // Inputs that do not trigger are read first, so that a trigger finds their latest message.
     for (int i = node->inputs - 1; i >= 0; i--) {
       struct sample sample;
       while (take_message(node->input[i].reader, node->input[i].bytes, &sample)) {
@@ -116,7 +116,7 @@ static void iterate(void) {
   if (!samples) peer_die("pipeline: no memory");
   begun = false;
   for (int i = 1; i < PIPELINE_NODES; i++)
-    if (nodes[i] && pthread_create(&nodes[i]->thread, NULL, work, nodes[i]) != 0) peer_die("no thread");
+    if (nodes[i] && pthread_create(&nodes[i]->thread, NULL, work, nodes[i]) != 0) peer_die("cannot start a thread");
   run.start_ns = protocol_await_start();
   if (nodes[0]) source(nodes[0]);
   for (int i = 1; i < PIPELINE_NODES; i++)
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
   await_all();
   struct protocol_command command;
   for (protocol_read(&command); command.kind != PROTOCOL_END; protocol_read(&command)) {
-    if (command.kind != PROTOCOL_RUN) peer_die("a command came out of order");
+    if (command.kind != PROTOCOL_RUN) peer_die("the experiment sent a command out of order");
     peer_prepare(&run, &command.words);
     iterate();
   }

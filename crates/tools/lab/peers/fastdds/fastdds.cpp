@@ -1,4 +1,5 @@
-// Fast DDS with data sharing: samples are loaned from, and read in, memory that both sides map.
+// Fast DDS with data sharing as a peer: samples are loaned from, and read in, memory that both
+// sides map.
 #include "../transport.h"
 
 #include <fastdds/dds/core/LoanableSequence.hpp>
@@ -23,7 +24,7 @@ namespace {
 constexpr int kDomain = 88;
 constexpr int kDepth = 10;
 
-// Bytes of a fixed number, whose serialized form is themselves behind a header of four bytes.
+// A fixed number of bytes. The serialised form is a header of four bytes and the bytes themselves.
 class Bytes : public TopicDataType {
  public:
   explicit Bytes(size_t bytes) : bytes_(static_cast<uint32_t>(bytes)) {
@@ -74,15 +75,15 @@ DomainParticipant* participant() {
 Topic* topic_of(const char* name, size_t bytes) {
   TypeSupport type(new Bytes(bytes));
   if (type.register_type(participant()) != ReturnCode_t::RETCODE_OK) peer_die("fastdds: the type was refused");
-  // In one process both sides have the same topic.
+  // If both sides are in one process, they share the topic.
   if (auto* known = dynamic_cast<Topic*>(participant()->lookup_topicdescription(name))) return known;
   auto* topic = participant()->create_topic(name, type.get_type_name(), TOPIC_QOS_DEFAULT);
   if (!topic) peer_die("fastdds: no topic");
   return topic;
 }
 
-// The same for both kinds of endpoint: it fails where data cannot be shared, instead of falling
-// back to the network.
+// Sets what both kinds of endpoint share. Creation fails where data cannot be shared, instead of
+// falling back to the network.
 template <typename Qos>
 void shared(Qos& qos) {
   qos.history().kind = KEEP_LAST_HISTORY_QOS;

@@ -1,4 +1,5 @@
-// The floor: nothing but a word that one side changes and the other sleeps on, and a stamp.
+// The fastest possible hand-over: one side changes a word, the other sleeps on it and reads a
+// stamp.
 #define _GNU_SOURCE
 #include "../transport.h"
 
@@ -34,7 +35,8 @@ static struct shared *map(const char *topic) {
 }
 
 static struct side *attach(const char *topic) {
-  // The kernel tells a process's own words apart by their address: both sides need the same one.
+  // The kernel identifies words of one process by their address, so both sides need the same
+  // mapping.
   static struct { char topic[128]; struct shared *shared; } known[PEER_SIZES];
   int i = 0;
   while (i < PEER_SIZES - 1 && known[i].shared && strcmp(known[i].topic, topic) != 0) i++;
@@ -59,7 +61,7 @@ static void *reader(const char *topic, size_t bytes) {
 static void *writer(const char *topic, size_t bytes) {
   (void)bytes;
   struct side *side = attach(topic);
-  // The readers are there already, so nobody needs the name any more.
+  // The readers have opened the memory already, so nobody needs the name any more.
   char name[160];
   snprintf(name, sizeof name, "/%s", topic);
   shm_unlink(name);

@@ -1,4 +1,4 @@
-// Ping-pong on Cyclone DDS: a participant per node, a waitset for all readers of the process.
+// Ping-pong on Cyclone DDS: a participant per node, and one waitset for all readers of the process.
 #define _GNU_SOURCE
 #include "pingpong.h"
 
@@ -24,7 +24,7 @@ static void *node(int number) {
   return kept(checked(dds_create_participant(DDS_DOMAIN_DEFAULT, NULL, NULL), "participant"));
 }
 
-// What ROS 2 takes by default.
+// Uses ROS 2's default QoS.
 static dds_entity_t endpoint(dds_entity_t participant, const char *name, bool writes) {
   dds_qos_t *qos = dds_create_qos();
   dds_qset_reliability(qos, DDS_RELIABILITY_RELIABLE, DDS_INFINITY);

@@ -1,4 +1,4 @@
-// Ping-pong on Fast DDS: a participant per node, a waitset for all readers of the process.
+// Ping-pong on Fast DDS: a participant per node, and one waitset for all readers of the process.
 #include "pingpong.h"
 
 #include <fastdds/dds/core/condition/WaitSet.hpp>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kDomain = 89;
 
-// A number of eight bytes behind CDR's header.
+// A number of eight bytes after the CDR header.
 class Number : public TopicDataType {
  public:
   Number() {
@@ -77,7 +77,8 @@ Topic* topic_of(DomainParticipant* participant, const char* name) {
   return topic;
 }
 
-// What ROS 2 takes by default: reliable, volatile, KEEP_LAST 10, no data sharing, 100 ms at most in a write.
+// ROS 2's default QoS: reliable, volatile, KEEP_LAST 10, no data sharing, and at most 100 ms in a
+// write.
 template <typename Qos>
 void quality(Qos& qos) {
   qos.history().kind = KEEP_LAST_HISTORY_QOS;
@@ -110,7 +111,7 @@ void* reader(void* opaque, const char* name) {
 }
 
 void send(void* opaque, int64_t number) {
-  // One that finds no room in time is not sent, as in ROS 2.
+  // As in ROS 2, a message that finds no room in time is not sent.
   static_cast<DataWriter*>(opaque)->write(&number);
 }
 

@@ -1,8 +1,8 @@
-// The inhibitor: inverts a large image again and again until it has used so much CPU time, under
+// The inhibitor: inverts a large image repeatedly until it has used `ms` of CPU time, under
 // SCHED_RR and on one CPU. cpu=N priority=P ms=N
 //
-// It says `begun T` and `over T` (ns of CLOCK_MONOTONIC). The kernel ends it (RLIMIT_RTTIME) should it
-// run for twice as long, however little else gets a CPU.
+// It prints `begun T` and `over T` (ns of CLOCK_MONOTONIC). The kernel kills it (RLIMIT_RTTIME) if
+// it runs for twice as long, even if no other process gets a CPU.
 #define _GNU_SOURCE
 #include "../protocol.h"
 
@@ -15,7 +15,7 @@ static uint8_t image[WIDTH * HEIGHT * CHANNELS];
 
 static void invert(void) {
   for (size_t i = 0; i < sizeof image; i++) image[i] = (uint8_t)~image[i];
-  // The next inversion must not be joined with this one.
+  // The compiler must not join the next inversion with this one.
   __asm__ volatile("" ::: "memory");
 }
 

@@ -1,11 +1,13 @@
-// Ping-pong as an executor with one thread runs it: it waits until a timer is due or a message is
-// there, takes it and answers. One process has the sender, the answerer, or both.
+// Ping-pong as in an executor with one thread: it waits until a timer is due or a message has
+// arrived, takes the message and answers. One process has the sender, the answerer, or both.
 //
 // role=one (both, one node), two (both, two nodes), ping, pong; loops=N period_us=N file=SAMPLES;
-// cpu=N other=N pin=all|main|apart: the middleware's threads on cpu, anywhere, or on other; main=P
-// children=P: SCHED_RR priorities, 0 for time-sharing threads.
-// It says `ready` when the first answer has come, and `times BEGAN READY ENDED PACKETS` at its end
-// (ns of CLOCK_MONOTONIC; packets on the loopback interface between the last two).
+// cpu=N other=N pin=all|main|apart: the middleware's threads run on cpu, anywhere, or on other;
+// main=P children=P: SCHED_RR priorities, 0 for time-sharing threads.
+//
+// It prints `ready` when the first answer has arrived, and `times BEGAN READY ENDED PACKETS` at its
+// end (ns of CLOCK_MONOTONIC; PACKETS counts packets on the loopback interface between READY and
+// ENDED).
 #pragma once
 
 #include "../protocol.h"
@@ -15,16 +17,16 @@
 #include <sched.h>
 #include <signal.h>
 
-// A middleware: what the loop needs of it.
+// The functions of a middleware that the loop needs.
 struct middleware {
   const char *name;
-  // A participant or node; `number` tells those of a process apart.
+  // Creates a participant or node. `number` distinguishes the nodes of a process.
   void *(*node)(int number);
   void *(*writer)(void *node, const char *topic);
   void *(*reader)(void *node, const char *topic);
   void (*send)(void *writer, int64_t number);
   bool (*take)(void *reader, int64_t *number);
-  // Sleeps until a reader has a message or it is so late.
+  // Sleeps until a reader has a message, or until `until_ns`.
   void (*wait)(int64_t until_ns);
   void (*end)(void);
 };
@@ -61,7 +63,7 @@ static void pingpong_pin(int cpu) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) peer_die("CPU %d: %s", cpu, strerror(errno));
 }
 
-// Packets that the loopback interface of this network namespace has received.
+// Returns how many packets the loopback interface of this network namespace has received.
 static int64_t pingpong_packets(void) {
   FILE *file = fopen("/proc/net/dev", "r");
   char line[512];
@@ -88,7 +90,7 @@ static void pingpong_endpoints(const char *role) {
   }
 }
 
-// What an executor does between two waits.
+// Does the work of an executor between two waits.
 static void pingpong_callbacks(void) {
   int64_t number;
   while (ping_reader && used->take(ping_reader, &number)) used->send(pong_writer, number);
@@ -116,7 +118,7 @@ static void pingpong_meet(int64_t period_ns) {
   }
 }
 
-// A wake-up that was missed is skipped, as a timer of ROS 2 does: the number of loops is fixed.
+// A missed wake-up is skipped, as with a ROS 2 timer. The number of loops is fixed.
 static void pingpong_loops(int64_t period_ns) {
   int64_t due = peer_now() + period_ns;
   while (loops_done < loop_count && !ended) {
@@ -168,7 +170,7 @@ static int pingpong_main(int argc, char **argv, const struct middleware *made) {
   bool all = strcmp(pin, "all") == 0, apart = strcmp(pin, "apart") == 0;
   used = made;
   signal(SIGTERM, pingpong_stop);
-  // The middleware's threads inherit what this one is when it starts them.
+  // The middleware's threads inherit the policy that this thread has when it starts them.
   pingpong_policy(children == 0 ? main_priority : children, children != 0);
   if (all || apart) pingpong_pin(all ? cpu : atoi(protocol_text(&words, "other")));
   pingpong_endpoints(role);

@@ -1,5 +1,4 @@
-// Ping-pong on rcl, as compiled ROS 2 nodes have it: a node per node, a wait set for all
-// subscriptions of the process.
+// Ping-pong on rcl, as in compiled ROS 2 nodes: one wait set for all subscriptions of the process.
 #define _GNU_SOURCE
 #include "pingpong.h"
 

@@ -1,5 +1,7 @@
-// Cyclone DDS in `link`: reliable, KEEP_ALL, over UDP. It has no priorities on the wire: what a topic's
-// TRANSPORT_PRIORITY says needs network channels, which are not in its builds.
+// Cyclone DDS in `link`: reliable, KEEP_ALL, over UDP.
+//
+// It has no priorities on the network: TRANSPORT_PRIORITY needs network channels, which its
+// packages do not include.
 #include "link.hpp"
 
 #include <dds/dds.h>
@@ -22,7 +24,7 @@ dds_entity_t endpoint(const Settings& settings, const Stream& stream, bool write
   dds_qos_t* qos = dds_create_qos();
   dds_qset_reliability(qos, DDS_RELIABILITY_RELIABLE, DDS_SECS(30));
   dds_qset_history(qos, DDS_HISTORY_KEEP_ALL, 0);
-  // Samples on their way, as credits are.
+  // The number of samples under way, like the credits of onbeat's links.
   dds_qset_resource_limits(qos, 4, DDS_LENGTH_UNLIMITED, DDS_LENGTH_UNLIMITED);
   const std::string name = settings.topic(stream);
   dds_qset_transport_priority(qos, static_cast<int32_t>(stream.priority));

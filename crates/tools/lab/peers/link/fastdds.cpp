@@ -1,5 +1,5 @@
-// Fast DDS in `link`: reliable, KEEP_ALL, over UDP alone, with a flow controller that sends the writers of
-// higher priority first.
+// Fast DDS in `link`: reliable, KEEP_ALL, over UDP only, with a flow controller that sends writers
+// of higher priority first.
 #include "link.hpp"
 
 #include <fastdds/dds/core/LoanableSequence.hpp>
@@ -29,12 +29,12 @@ namespace {
 
 constexpr int kDomain = 88;
 constexpr char kController[] = "by_priority";
-// Samples on their way, as credits are.
+// The number of samples under way, like the credits of onbeat's links.
 constexpr int kSamples = 4;
 constexpr int64_t kRetryNs = 50000;
 constexpr unsigned kSocketBytes = 4 << 20;
 
-// Bytes of a fixed number behind a header of four.
+// A fixed number of bytes after a header of four bytes.
 class Bytes : public TopicDataType {
  public:
   explicit Bytes(long bytes) : bytes_(static_cast<uint32_t>(bytes)) {
@@ -69,7 +69,8 @@ class Bytes : public TopicDataType {
   uint32_t bytes_;
 };
 
-// A millisecond of the link's rate at a time, of which the heads take some.
+// Allows the bytes of one millisecond at the link's rate in each period. Packet headers use a part
+// of them.
 FlowControllerDescriptor* controller(long rate) {
   static FlowControllerDescriptor one;
   one.name = kController;
@@ -86,7 +87,8 @@ DomainParticipant* participant(const Settings& settings) {
     udp->sendBufferSize = udp->receiveBufferSize = kSocketBytes;
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(udp);
-    // Announcements to the other host, more often than usual: with few by multicast it was not found now and then.
+    // More frequent announcements than the default: with few multicasts the other host was
+    // sometimes not found.
     auto& builtin = qos.wire_protocol().builtin;
     builtin.discovery_config.initial_announcements.count = 50;
     builtin.discovery_config.initial_announcements.period = eprosima::fastrtps::Duration_t(0, 100000000);
@@ -134,7 +136,7 @@ class Writer : public Sender {
     reliable(qos);
     qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
     qos.publish_mode().flow_controller_name = kController;
-    // From -10, the highest, to 10.
+    // The priorities are -10 (highest) to 10.
     qos.properties().properties().emplace_back("fastdds.sfc.priority", std::to_string(10 - 10 * stream.priority));
     writer_ = publisher ? publisher->create_datawriter(topic_of(settings, stream), qos) : nullptr;
     if (!writer_) peer_die("fastdds: no writer");
@@ -146,7 +148,7 @@ class Writer : public Sender {
   }
   void send(const Fill& fill) override {
     fill(buffer_.data());
-    // With all samples on their way it refuses instead of waiting.
+    // With all samples under way, Fast DDS refuses the message instead of waiting.
     const int64_t until = peer_now() + kConnectNs;
     while (!writer_->write(buffer_.data())) {
       if (peer_now() > until) peer_die("fastdds: writing failed");

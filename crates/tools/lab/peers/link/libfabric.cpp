@@ -1,4 +1,5 @@
-// libfabric in `link`: an endpoint with a connection (FI_EP_MSG, provider tcp) for each stream. It has no priorities.
+// libfabric in `link`: one connected endpoint (FI_EP_MSG, provider tcp) per stream. It has no
+// priorities.
 #include "link.hpp"
 
 #include <rdma/fabric.h>
@@ -10,9 +11,9 @@
 namespace link_peer {
 namespace {
 
-// Between two tries to connect: the receiver may not listen yet.
+// The pause between two tries to connect, because the receiver may not be listening yet.
 constexpr int64_t kAgainNs = 5000000;
-// Messages that the receiver has room for.
+// The number of messages for which the receiver has buffers.
 constexpr size_t kPosted = 4;
 
 template <typename Number>
@@ -21,7 +22,7 @@ Number checked(Number result, const char* what) {
   return result;
 }
 
-// What a stream's end needs. It stays until the process ends.
+// One end of a stream. It lives until the process ends.
 struct End {
   fi_info* info = nullptr;
   fid_fabric* fabric = nullptr;
@@ -44,7 +45,7 @@ fi_info* found(const Settings& settings, const Stream& stream, uint64_t flags) {
   return info;
 }
 
-// The fabric and where its connections tell what becomes of them.
+// Opens the fabric and the event queue of its connections.
 void open_fabric(End& end) {
   checked(fi_fabric(end.info->fabric_attr, &end.fabric, nullptr), "fabric");
   fi_eq_attr events = {};
@@ -52,7 +53,7 @@ void open_fabric(End& end) {
   checked(fi_eq_open(end.fabric, &events, &end.events, nullptr), "event queue");
 }
 
-// An endpoint of `info`, ready to connect or to accept.
+// Opens an endpoint of `info`, ready to connect or to accept.
 void open_endpoint(End& end, fi_info* info) {
   if (!end.domain) {
     checked(fi_domain(end.fabric, info, &end.domain, nullptr), "domain");
@@ -68,7 +69,8 @@ void open_endpoint(End& end, fi_info* info) {
   checked(fi_enable(end.endpoint), "enabling");
 }
 
-// Whether the connection stands; false if it was refused. Without news until `until_ns` the program ends.
+// Waits until the connection is established. Returns false if it was refused. Ends the program at
+// `until_ns`.
 bool connected(End& end, int64_t until_ns) {
   for (;;) {
     uint32_t event = 0;
@@ -84,14 +86,14 @@ bool connected(End& end, int64_t until_ns) {
   }
 }
 
-// The length of the next message that is complete.
+// Waits for the next complete message and returns its length.
 size_t completed(End& end) {
   for (;;) {
     fi_cq_msg_entry entry = {};
     const ssize_t got = fi_cq_sread(end.completions, &entry, 1, nullptr, -1);
     if (got == 1) return entry.len;
     if (got == -FI_EAVAIL) {
-      // The other end has gone: the run is over.
+      // The other end has closed the connection: the run is over.
       for (;;) pause();
     }
     if (got != -FI_EAGAIN && got != -FI_EINTR) checked(got, "waiting");
@@ -140,7 +142,7 @@ class In : public Receiver {
     const ssize_t got = fi_eq_sread(end_.events, &event, &entry, sizeof entry, kConnectNs / 1000000, 0);
     if (got < 0 || event != FI_CONNREQ) peer_die("the other end was not found");
     open_endpoint(end_, entry.info);
-    // Before the first message can come.
+    // The buffers must be posted before the first message can arrive.
     for (auto& buffer : buffers_) post(buffer);
     checked(fi_accept(end_.endpoint, nullptr, 0), "accepting");
     if (!connected(end_, peer_now() + kConnectNs)) peer_die("libfabric: the connection was refused");

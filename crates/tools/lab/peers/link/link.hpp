@@ -1,4 +1,4 @@
-// Streams, stamps and runs of `link` for peers in C++; ../rust/src/bin/link/ is the same in Rust.
+// Streams, stamps and runs of `link` for peers in C++. ../rust/src/bin/link/ is the same in Rust.
 //
 // A peer implements two functions: `sender` and `receiver`, which connect one stream.
 #pragma once
@@ -25,7 +25,7 @@ struct Settings {
   protocol_words words;
   bool sends = false;
   std::vector<Stream> streams;
-  // bits/s of the link; 0: without a limit.
+  // The rate of the link in bits/s. 0 means no limit.
   long rate = 0;
   std::string text(const char* name) const { return protocol_text(&words, name); }
   bool has(const char* name) const {
@@ -34,7 +34,7 @@ struct Settings {
       if (begin.compare(0, begin.size(), words.word[i], 0, begin.size()) == 0) return true;
     return false;
   }
-  // A name for a stream's topic, of this run alone.
+  // Returns a topic name for a stream that is unique to this run.
   std::string topic(const Stream& stream) const { return "link" + text("port") + "_" + std::to_string(stream.id); }
 };
 
@@ -45,7 +45,8 @@ class Sender {
  public:
   virtual ~Sender() = default;
   virtual bool matched() = 0;
-  // Returns once the message is taken; `fill` writes it where it leaves from.
+  // Sends a message, which `fill` writes into the send buffer. Returns once the middleware has
+  // taken it.
   virtual void send(const Fill& fill) = 0;
 };
 
@@ -57,11 +58,12 @@ class Receiver {
   virtual void receive(const Take& take) = 0;
 };
 
-// Of the peer.
+// Each peer defines these two functions.
 std::unique_ptr<Sender> sender(const Settings& settings, const Stream& stream);
 std::unique_ptr<Receiver> receiver(const Settings& settings, const Stream& stream);
 
-// Whose a message is, everywhere in it, in units of 16 bytes. The second one is its times.
+// The unit of 16 bytes that a message repeats to show its stream and number. The second unit holds
+// the times.
 struct Unit {
   uint32_t magic, stream;
   uint64_t number;
@@ -90,7 +92,7 @@ inline Sample read(const uint8_t* message, size_t bytes, const Stream& stream, i
   memcpy(&last, message + bytes - sizeof last, sizeof last);
   memcpy(times, message + sizeof unit, sizeof times);
   if (unit.magic != kMagic || unit.stream != stream.id || memcmp(&unit, &last, sizeof unit) != 0)
-    peer_die("a message was not whole");
+    peer_die("a message is incomplete");
   return {unit.stream, unit.number, times[0], times[1], received_ns, peer_now()};
 }
 
@@ -99,14 +101,14 @@ inline Settings settings_of(int argc, char** argv) {
   settings.words = protocol_arguments(argc, argv);
   settings.sends = settings.text("side") == "send";
   settings.rate = atol(settings.text("rate").c_str());
-  if (settings.has("network")) peer_die("it has no network");
+  if (settings.has("network")) peer_die("this peer does not support network=");
   std::string ids = settings.text("streams");
   for (size_t at = 0; at != std::string::npos && at < ids.size();) {
     Stream s;
     s.id = static_cast<unsigned>(atoi(ids.c_str() + at));
     std::string text = settings.text(("s" + std::to_string(s.id)).c_str());
     if (sscanf(text.c_str(), "%ld,%ld,%ld,%ld,%ld", &s.priority, &s.bytes, &s.period_ns, &s.count, &s.offset_ns) != 5)
-      peer_die("s%u=%s is no stream", s.id, text.c_str());
+      peer_die("s%u=%s is not a stream: write PRIORITY,BYTES,PERIOD_NS,COUNT,OFFSET_NS", s.id, text.c_str());
     settings.streams.push_back(s);
     at = ids.find(',', at);
     if (at != std::string::npos) at++;
@@ -129,7 +131,8 @@ inline void by_time(Sender& way, const Stream& stream, int64_t start_ns, const s
   }
 }
 
-// A round is `turn` messages of each stream, one stream after the other, numbered over all.
+// Sends in rounds. A round is `turn` messages of each stream, one stream after the other, numbered
+// over all streams.
 inline void in_turns(Senders& ways, const std::vector<Stream>& streams, int64_t start_ns, long turn) {
   constexpr long kRounds = 9;
   uint64_t number = 0;
@@ -143,12 +146,12 @@ inline void in_turns(Senders& ways, const std::vector<Stream>& streams, int64_t 
 inline void finish() {
   protocol_written();
   char line[8];
-  // A middleware's threads may be waiting for the other end.
+  // Threads of the middleware may still be waiting for the other end.
   while (fgets(line, sizeof line, stdin)) {}
   _exit(0);
 }
 
-// What is sent before the other end is known is lost.
+// Messages sent before the other end is found would be lost.
 template <typename Ways>
 void await_match(Ways& ways) {
   const int64_t until = peer_now() + kConnectNs;
@@ -230,7 +233,7 @@ inline void receive_all(const Settings& settings) {
 }
 
 inline int main_of(int argc, char** argv) {
-  // Threads refer to them until the process ends.
+  // Threads refer to the settings until the process ends.
   static Settings settings;
   settings = settings_of(argc, argv);
   if (settings.sends) send_all(settings);

@@ -15,7 +15,7 @@ import zenoh
 UNIT = 16
 MAGIC = 0x6F6E6274
 CONNECT_S = 20
-ROUNDS = 9  # of turns, in each experiment; as in main.rs
+ROUNDS = 9  # of turns per period of the first stream, as in main.rs
 
 PRIORITIES = (zenoh.Priority.DATA_LOW, zenoh.Priority.DATA, zenoh.Priority.REAL_TIME)
 
@@ -80,7 +80,8 @@ def session(settings, listens):
     config.insert_json5("mode", '"peer"')
     config.insert_json5("scouting/multicast/enabled", "false")
     config.insert_json5("scouting/gossip/enabled", "false")
-    # The hosts share a machine, which zenoh finds out: without this it sends through memory.
+    # zenoh notices that the hosts share a machine. Without this it would send through shared
+    # memory.
     config.insert_json5("transport/shared_memory/enabled", "false")
     endpoint = f'["tcp/{settings["host"]}:{settings["port"]}"]'
     config.insert_json5("transport/unicast/qos/enabled", "true")
@@ -126,7 +127,7 @@ class Sending:
 
 
 def in_turns(senders, start, turn):
-    """A round is `turn` messages of each stream, one stream after the other, numbered over all."""
+    """Sends in rounds of `turn` messages of each stream, one stream after the other, numbered over all."""
     streams = [s.stream for s in senders]
     sent, number = 0, 0
     while sent < streams[0].count:
@@ -145,7 +146,7 @@ def send_all(settings, streams):
     until = now_ns() + CONNECT_S * 1_000_000_000
     while not all(s.matched() for s in senders):
         if now_ns() > until:
-            die("no subscriber")
+            die("no subscriber connected within 20 s")
         time.sleep(0.005)
     say("ready")
     start = command("start")
@@ -182,7 +183,7 @@ class Receiving:
         magic, stream, number, intended, sent = struct.unpack_from("<IIQqq", content)
         whole = magic == MAGIC and content.endswith(self.stream.unit(number))
         if not whole or len(content) != self.stream.bytes or stream != self.stream.id:
-            die("a message was not whole")
+            die("a message is incomplete")
         line = (stream, number, intended, sent, received, now_ns())
         with self.progress:
             self.samples.append(line)
@@ -216,7 +217,7 @@ def main():
     settings = dict(word.split("=", 1) for word in sys.argv[1:])
     streams = [Stream(n, settings[f"s{n}"]) for n in settings["streams"].split(",")]
     if "network" in settings:
-        die("it has no network")
+        die("this peer does not support network=")
     if settings["side"] == "send":
         send_all(settings, streams)
         kept = None
@@ -230,5 +231,5 @@ def main():
 
 try:
     main()
-except Exception as error:  # One line, whatever it was.
+except Exception as error:  # Any failure becomes one line.
     die(error)

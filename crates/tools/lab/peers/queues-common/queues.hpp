@@ -1,5 +1,6 @@
-// What the C++ peers of the `queues` experiment share: settings, streams, logs, and their side of
-// the protocol. README.md describes protocol and files. The same in Rust is in rust/src/bin/queues.
+// The parts that the C++ peers of the `queues` experiment share: settings, streams, logs, and their
+// side of the protocol. README.md describes protocol and files. rust/src/bin/queues is the same in
+// Rust.
 #pragma once
 
 #include "../protocol.h"
@@ -21,13 +22,14 @@
 
 namespace queues {
 
-/// Ends the program with one line.
+/// Prints one line on standard error and ends the program.
 [[noreturn]] inline void die(const std::string& message) {
   std::fprintf(stderr, "queues: %s\n", message.c_str());
   _exit(1);
 }
 
-/// Uses the CPU for so long, whatever else runs; what it really took.
+/// Uses `ns` of this thread's CPU time, however often it is preempted. Returns the time that it
+/// took.
 inline int64_t burn(int64_t ns) {
   int64_t from = peer_clock(CLOCK_THREAD_CPUTIME_ID), now;
   do now = peer_clock(CLOCK_THREAD_CPUTIME_ID);
@@ -35,7 +37,7 @@ inline int64_t burn(int64_t ns) {
   return now - from;
 }
 
-/// The words of the command line.
+/// The settings of the command line.
 class Settings {
  public:
   explicit Settings(const std::vector<std::string>& words) {
@@ -69,7 +71,6 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
-/// The messages of a stream.
 struct Stream {
   std::vector<int64_t> due_ns, processing_ns;
 
@@ -87,14 +88,15 @@ struct Stream {
   size_t size() const { return due_ns.size(); }
 };
 
-/// What every message begins with.
+/// The beginning of every message.
 struct Head {
   uint64_t sequence;
   int64_t sent_ns;
 };
 
-/// This program's side of the protocol. Commands are read on a thread, so that `stop` can end a run
-/// early. Several parts of a program may share one: it is ready, and done, when all of them are.
+/// This program's side of the protocol. A thread reads the commands, so that `stop` can end a run
+/// early. Several parts of a program can share one: it reports `ready` and `done` once all parts
+/// have.
 class Control {
  public:
   explicit Control(size_t parts) : unready_(parts), undone_(parts) {
@@ -106,13 +108,13 @@ class Control {
     std::lock_guard<std::mutex> lock(mutex_);
     if (unready_ > 0 && --unready_ == 0) protocol_ready();
   }
-  /// A part has sent or processed so many messages.
+  /// Records that a part has sent or processed its messages.
   void done(size_t messages) {
     std::lock_guard<std::mutex> lock(mutex_);
     messages_ += messages;
     if (undone_ > 0 && --undone_ == 0) protocol_done(static_cast<long>(messages_), &began_);
   }
-  /// The time that all arrivals count from.
+  /// Waits for the begin of the arrivals and returns it.
   int64_t wait_start() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return start_ns_ != 0 || stopped_; });
@@ -148,7 +150,7 @@ class Control {
   std::atomic<bool> stopped_{false};
 };
 
-/// A log that grows only within memory that was touched before.
+/// A log whose memory is allocated and touched before the run, so that the run has no page faults.
 template <typename Entry>
 class Log {
  public:
@@ -156,7 +158,7 @@ class Log {
   void add(const Entry& entry) {
     size_t at = count_.load(std::memory_order_relaxed);
     if (at < entries_.size()) entries_[at] = entry;
-    // More than was sent: the experiment sees the count.
+    // More entries than messages are not stored, but the experiment sees the count.
     count_.store(std::min(at + 1, entries_.size()), std::memory_order_release);
   }
   size_t size() const { return count_.load(std::memory_order_acquire); }
@@ -177,12 +179,12 @@ inline void close(FILE* file, const std::string& path) {
   if (std::fclose(file) != 0) die("cannot write " + path + ": " + std::strerror(errno));
 }
 
-/// The side that sends a stream.
+/// The sending side of a stream.
 class Sender {
  public:
   Sender(const Settings& settings, size_t k) : stream_(settings, k) {}
 
-  /// Calls `send(head)` when a message is due; one that is late is sent at once.
+  /// Calls `send(head)` when a message is due. A late message is sent at once.
   template <typename Send>
   void run(Control& control, Send send) {
     int64_t start = control.wait_start();
@@ -198,7 +200,7 @@ class Sender {
   Stream stream_;
 };
 
-/// The side that processes a stream.
+/// The processing side of a stream.
 class Receiver {
  public:
   Receiver(const Settings& settings, size_t k)
@@ -206,13 +208,12 @@ class Receiver {
         entries_(2 * stream_.size()),
         path_(settings.text("log") + std::to_string(k) + ".received.csv") {}
 
-  /// Processes one message.
   void process(const uint8_t* payload, size_t bytes, Control& control) {
     int64_t in = peer_now();
     Head head;
     if (bytes < sizeof head) die("a message is too short");
     std::memcpy(&head, payload, sizeof head);
-    if (head.sequence >= stream_.size()) die("a message has a number that was never sent");
+    if (head.sequence >= stream_.size()) die("a message has the number of no message in the stream");
     burned_ns_.store(burned_ns_.load(std::memory_order_relaxed) +
                          burn(stream_.processing_ns[head.sequence]),
                      std::memory_order_relaxed);

@@ -16,16 +16,16 @@ if ! pkg-config --exists roscpp || ! [ -e /usr/include/nodelet/nodelet.h ] || ! 
 fi
 
 mkdir -p "$out/include/onbeat_queues"
-# The system's own Python: another one on the path does not have its modules.
+# The system's own Python: another one on the path lacks the modules of ROS 1.
 /usr/bin/python3 /usr/lib/gencpp/gen_cpp.py "$here/Swap.srv" -p onbeat_queues -o "$out/include/onbeat_queues" -e /usr/share/gencpp
 
 read -ra flags <<<"$(pkg-config --cflags roscpp)"
 read -ra link <<<"$(pkg-config --libs roscpp)"
-# Others' headers are not ours to keep free of warnings.
+# Warnings in headers of other projects are ignored.
 flags=("${flags[@]/#-I/-isystem}")
 flags+=(-std=c++17 -O2 -g -Wall -Wextra -Werror -pthread -I"$here/../queues-common")
 flags+=(-isystem "$out/include")
-# Debian's pluginlib serves ROS 1 and ROS 2, and has its headers one folder deeper.
+# Debian's pluginlib is shared by ROS 1 and ROS 2, and has its headers one folder deeper.
 for dir in pluginlib class_loader rcutils rcpputils ament_index_cpp; do
   flags+=(-isystem "/usr/include/$dir")
 done

@@ -1,10 +1,12 @@
-// ROS 1 nodelets: producer and consumer of one stream within a manager, as the paper's concepts 2 to 4.
+// ROS 1 nodelets: producer and consumer of one stream in a manager, for the paper's concepts 2 to
+// 4.
 //
 //   policy=topic    concept 2: a topic, whose queue drops the oldest
-//   policy=token    concept 3: tokens come back by a topic of their own; without one the producer waits
-//   policy=service  concept 4: full and emptied queue change places by a service
+//   policy=token    concept 3: tokens come back on a topic of their own; without a token the
+// producer waits
+//   policy=service  concept 4: a service exchanges the full queue for the emptied one
 //
-// Their settings come as arguments of the load service. All of them together answer through the
+// Settings are the arguments of the load service. All nodelets of a process answer through the
 // manager's standard output.
 #include <nodelet/nodelet.h>
 #include <pluginlib/class_list_macros.hpp>
@@ -23,7 +25,7 @@
 
 namespace onbeat_queues {
 
-/// What all nodelets of the process have in common; made by the first of them.
+/// The state that all nodelets of the process share. The first of them creates it.
 class Process {
  public:
   static Process& of(const queues::Settings& settings) {
@@ -58,7 +60,7 @@ std::string topic(const queues::Settings& settings) {
 using Message = std_msgs::UInt8MultiArray;
 using Queue = std::vector<Message::ConstPtr>;
 
-/// A new message each time: it goes by pointer, so that nothing is copied on the way.
+/// Creates a message. It is passed by pointer, so that nothing is copied on the way.
 Message::ConstPtr message(const queues::Head& head, size_t bytes) {
   auto message = boost::make_shared<Message>();
   message->data.resize(std::max(bytes, sizeof head));
@@ -66,13 +68,13 @@ Message::ConstPtr message(const queues::Head& head, size_t bytes) {
   return message;
 }
 
-/// How messages get from the producer's thread to the consumer.
+/// The way of messages from the producer's thread to the consumer.
 class Way {
  public:
   virtual ~Way() = default;
   virtual bool connected() const = 0;
   virtual void send(Message::ConstPtr message) = 0;
-  /// What is still held back goes out.
+  /// Sends the messages that are still held back.
   virtual void flush() {}
 };
 
@@ -88,7 +90,7 @@ class Topic : public Way {
   ros::Publisher publisher_;
 };
 
-/// Concept 3: the counter begins at the queue's size.
+/// Concept 3: the token counter begins at the queue's size.
 class Token : public Topic {
  public:
   Token(ros::NodeHandle node, const queues::Settings& settings, const queues::Control& control)
@@ -108,7 +110,7 @@ class Token : public Topic {
   void send(Message::ConstPtr message) override {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      // The end of the run ends the wait as well: it looks ten times a second.
+      // The wait checks ten times a second whether the run has ended.
       while (tokens_ == 0 && !control_.stopped())
         changed_.wait_for(lock, std::chrono::milliseconds(100));
       if (tokens_ == 0) return;
@@ -166,8 +168,8 @@ class Send : public nodelet::Nodelet {
     if (policy == "topic") way_.reset(new Topic(getNodeHandle(), *settings));
     else if (policy == "token") way_.reset(new Token(getNodeHandle(), *settings, process.control));
     else if (policy == "service") way_.reset(new Service(getNodeHandle(), *settings));
-    else queues::die("policy=" + policy + " is none of topic, token, service");
-    // onInit must return: a producer has a thread of its own.
+    else queues::die("policy=" + policy + " is not one of topic, token, service");
+    // A producer has its own thread, because onInit must return.
     std::thread([this, settings, sender, &process] {
       while (!process.control.stopped() && !way_->connected()) ros::WallDuration(0.005).sleep();
       process.control.ready();
@@ -188,7 +190,7 @@ class Receive : public nodelet::Nodelet {
     process.at_stop([receiver = receiver_] { receiver->write(); });
     if (settings.text("policy") == "service") serve(settings, process);
     else subscribe(settings, process);
-    // Its producer, which waits for it, says when both are connected.
+    // The producer waits for this consumer and reports when both are connected.
     process.control.ready();
   }
 
@@ -199,15 +201,15 @@ class Receive : public nodelet::Nodelet {
       tokens_ = getNodeHandle().advertise<std_msgs::Empty>(topic(settings) + "_tokens", depth);
     boost::function<void(const Message::ConstPtr&)> callback =
         [this, token, &process](const Message::ConstPtr& message) {
-          // As the paper has it: a message that is received gives its token back.
+          // As in the paper, the consumer gives the token back when it receives the message.
           if (token) tokens_.publish(boost::make_shared<std_msgs::Empty>());
           receiver_->process(message->data.data(), message->data.size(), process.control);
         };
     subscriber_ = getNodeHandle().subscribe<Message>(topic(settings), depth, callback);
   }
 
-  /// One thread takes a full queue, gives the emptied one for it, and processes it as fast as it can: it
-  /// answers the service only when its own queue is empty.
+  /// One thread takes a full queue, returns the emptied one for it, and processes the messages as
+  /// fast as it can. It answers the service only when its own queue is empty.
   void serve(const queues::Settings& settings, Process& process) {
     queue_ = new Queue;
     queue_->reserve(settings.number("depth"));

@@ -1,7 +1,7 @@
-// ROS 1 nodes: a publisher or a subscriber of one stream (concept 1), and what loads nodelets.
+// ROS 1 nodes: a publisher or a subscriber of one stream (concept 1), and a loader of nodelets.
 //
 //   queues-ros1 role=send|receive ...  one stream
-//   queues-ros1 role=load manager=/NAME ...  has a nodelet manager load a producer and a consumer
+//   queues-ros1 role=load manager=/NAME ...  makes a nodelet manager load a producer and a consumer
 //                                            for each stream, and ends
 #include <nodelet/NodeletLoad.h>
 #include <ros/ros.h>
@@ -48,7 +48,7 @@ void receive(const Settings& settings, size_t k) {
       [&](const std_msgs::UInt8MultiArray::ConstPtr& message) {
         receiver.process(message->data.data(), message->data.size(), control);
       };
-  // By default TCPROS leaves Nagle's algorithm on, which holds small messages back for up to 40 ms.
+  // By default TCPROS uses Nagle's algorithm, which holds small messages back for up to 40 ms.
   ros::TransportHints hints;
   if (settings.text("policy") == "topic-nodelay") hints.tcpNoDelay();
   ros::Subscriber subscriber = node.subscribe<std_msgs::UInt8MultiArray>(
@@ -68,7 +68,7 @@ void load(const Settings& settings) {
   ros::NodeHandle node;
   std::string manager = settings.text("manager");
   ros::ServiceClient client = node.serviceClient<nodelet::NodeletLoad>(manager + "/load_nodelet");
-  if (!client.waitForExistence(ros::Duration(30))) queues::die("no nodelet manager " + manager);
+  if (!client.waitForExistence(ros::Duration(30))) queues::die("cannot reach the nodelet manager " + manager);
   for (size_t k = 0; k < settings.number("count"); k++) {
     for (std::string part : {"Receive", "Send"}) {
       nodelet::NodeletLoad call;
@@ -93,8 +93,8 @@ int main(int argc, char** argv) {
   if (role == "send") send(settings, k);
   else if (role == "receive") receive(settings, k);
   else if (role == "load") load(settings);
-  else queues::die("role=" + role + " is none of send, receive, load");
+  else queues::die("role=" + role + " is not one of send, receive, load");
   ros::shutdown();
-  // Nothing more is taken apart: roscpp's threads may still run.
+  // Nothing more is destroyed, because roscpp's threads may still be running.
   _exit(0);
 }

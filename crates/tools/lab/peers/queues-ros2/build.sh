@@ -10,19 +10,19 @@ env=$(readlink -f "$1")
 mkdir -p "$2"; out=$(cd "$2" && pwd)
 [ -d "$env/include/rcl" ] || { echo "build.sh: no ROS 2 headers in $env: make it with ./dev ros-env" >&2; exit 1; }
 
-# Every package has an include folder of its own.
+# Every package has its own include folder.
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Werror -pthread -I"$here/../queues-common")
 for dir in "$env"/include/*/; do flags+=(-isystem "${dir%/}"); done
 
-# DT_RPATH, unlike RUNPATH, also serves the libraries' own dependencies.
+# DT_RPATH, unlike RUNPATH, also applies to the dependencies of the libraries.
 link=(-L"$env/lib" -Wl,--disable-new-dtags -Wl,-rpath,"$env/lib" -Wl,-rpath,"\$ORIGIN"
   -Wl,--allow-shlib-undefined -Wl,--unresolved-symbols=ignore-in-shared-libs)
 for dir in "$env"/lib/python3*/site-packages/*.libs; do link+=(-Wl,-rpath,"$dir"); done
 link+=(-lrcl -lrmw_fastrtps_cpp -lrmw -lrcutils -lrosidl_runtime_c -ltracetools
   -lstd_msgs__rosidl_typesupport_c -lstd_msgs__rosidl_generator_c)
 
-# The wheels' librcl pulls in Python's type support, which nothing here calls. Its symbols only
-# have to be there, so a library of empty ones saves a dependency on Python.
+# The wheels' librcl links Python's type support, which nothing here calls. A library with empty
+# symbols saves a dependency on Python.
 symbols=$(nm -D --undefined-only "$env"/lib/*generator_py.so | awk '$2 ~ /^_?Py/ {print $2}' | sort -u)
 for symbol in $symbols; do printf 'char %s[64];\n' "$symbol"; done |
   g++ -x c -shared -fPIC -fno-builtin -o "$out/libnopython.so" -

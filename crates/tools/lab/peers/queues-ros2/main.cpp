@@ -1,5 +1,5 @@
-// ROS 2: a publisher or a subscriber of one stream, on rcl, with a history that keeps the last
-// messages or all of them.
+// ROS 2 in the `queues` experiment: a publisher or a subscriber of one stream on rcl. Its history
+// keeps the last messages or all of them.
 //
 //   queues-ros2 role=send|receive policy=keep-last|keep-all ...  one stream
 #include <rcl/error_handling.h>
@@ -28,7 +28,7 @@ rmw_qos_profile_t qos(const Settings& settings) {
   rmw_qos_profile_t qos = rmw_qos_profile_default;
   std::string policy = settings.text("policy");
   if (policy == "keep-all") qos.history = RMW_QOS_POLICY_HISTORY_KEEP_ALL;
-  else if (policy != "keep-last") queues::die("policy=" + policy + " is none of ROS 2's");
+  else if (policy != "keep-last") queues::die("policy=" + policy + " is not one of keep-last, keep-all");
   qos.depth = settings.number("depth");
   qos.reliability = RMW_QOS_POLICY_RELIABILITY_RELIABLE;
   qos.durability = RMW_QOS_POLICY_DURABILITY_VOLATILE;
@@ -83,7 +83,7 @@ void send(const Settings& settings, size_t k, const std::string& topic) {
   size_t refused = 0;
   sender.run(control, [&](const queues::Head& head) {
     std::memcpy(message.data.data, &head, sizeof head);
-    // KEEP_ALL: it waits for room, and gives up after the middleware's time-out.
+    // With KEEP_ALL, publishing waits for room and fails after the middleware's time-out.
     if (rcl_publish(&publisher, &message, nullptr) != RCL_RET_OK) {
       rcl_reset_error();
       refused++;
@@ -130,7 +130,7 @@ void receive(const Settings& settings, size_t k, const std::string& topic) {
     check(rcl_wait_set_add_guard_condition(&set, &guard, nullptr), "filling the wait set");
     check(rcl_wait(&set, -1), "waiting");
     if (!set.subscriptions[0]) continue;
-    // One message for each wait, as rclcpp's executors do.
+    // One message per wait, as in rclcpp's executors.
     rcl_ret_t ret = rcl_take(&subscription, &message, nullptr, nullptr);
     if (ret == RCL_RET_SUBSCRIPTION_TAKE_FAILED) {
       rcl_reset_error();
@@ -157,6 +157,6 @@ int main(int argc, char** argv) {
   std::string topic = "/" + settings.text("name") + "_" + std::to_string(k);
   if (role == "send") send(settings, k, topic);
   else if (role == "receive") receive(settings, k, topic);
-  else queues::die("role=" + role + " is none of send, receive");
+  else queues::die("role=" + role + " is not one of send, receive");
   _exit(0);
 }

@@ -1,4 +1,4 @@
-// ROS 2 without rclcpp: a publisher and a subscription of rcl, as compiled nodes have them.
+// ROS 2 without rclcpp as a peer: a publisher and a subscription of rcl, as in compiled nodes.
 #define _GNU_SOURCE
 #include "../transport.h"
 
@@ -38,7 +38,8 @@ struct side {
   std_msgs__msg__UInt8MultiArray message;
 };
 
-// All of them, to be taken apart: what is left standing leaves files in shared memory.
+// All endpoints, to be destroyed at the end: an endpoint that is not destroyed leaves files in
+// shared memory.
 static struct side *sides;
 
 static struct side *side(size_t bytes) {
@@ -85,7 +86,7 @@ static void send_stamp(void *opaque, const struct stamp *stamp, size_t bytes) {
   check(rcl_publish(&side->publisher, &side->message, NULL), "publishing");
 }
 
-// As an executor: it always waits before it takes.
+// Waits before each take, as an executor does.
 static bool receive(void *opaque, int64_t deadline_ns, size_t bytes, struct sample *sample) {
   struct side *side = opaque;
   for (;;) {
@@ -103,7 +104,7 @@ static bool receive(void *opaque, int64_t deadline_ns, size_t bytes, struct samp
       continue;
     }
     check(ret, "taking");
-    if (side->message.data.size != bytes) peer_die("ros2: a message of another size arrived");
+    if (side->message.data.size != bytes) peer_die("ros2: a message of the wrong size arrived");
     peer_arrived(side->message.data.data, bytes, sample);
     return true;
   }

@@ -1,5 +1,5 @@
-//! `parking`: the thesis' Table 3.3 and Figure 3.9 for the parking demo, over many short runs: alone, and with SYN
-//! beside it, whose load changes from run to run, as the thesis has it.
+//! `parking`: repeats the thesis's Table 3.3 and Figure 3.9 with the parking demo over many short
+//! runs. The demo runs alone, and beside SYN, whose load changes from run to run as in the thesis.
 
 use crate::frame::children::Guarded;
 use crate::frame::files;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Table 3.3: callback, node, part of its topic, mBCET, mACET, mWCET in ms.
+/// Table 3.3: callback, node, part of its topic, and mBCET, mACET and mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
         "cb1",
@@ -32,44 +32,42 @@ const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     ("cb6", "p2d_ndt_localizer_node", "", [2.78, 25.64, 60.93]),
 ];
 
-/// Average processor load of cb2 in the thesis, %.
+/// The average processor load of cb2 in the thesis, in %.
 const CB2_LOAD: f64 = 27.0;
 
-/// What SYN's execution times are multiplied by, from run to run: from a tenth of a core to two thirds.
+/// Factors of SYN's execution times, one per run. They give loads from a tenth to two thirds of a
+/// core.
 const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
-/// SYN begins once the demo's nodes are up: its load is not to change how they start.
-const UP_S: u64 = 3;
-/// SYN has a domain of its own: it takes processors, and no part in the demo's discovery.
+/// SYN begins when the demo's nodes have started, so its load does not change their start.
+const START_S: u64 = 3;
+/// SYN has its own domain: it uses the processors but takes no part in the demo's discovery.
 const DOMAIN: &str = "78";
 
-/// How long a step of a run may take.
+/// The time limit of one step of a run.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Whether SYN runs beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Alone,
-    Beside,
+    BesideSyn,
 }
 
 impl Part {
-    /// In names of figures and files, before the rest.
+    /// Returns the beginning of figure and file names.
     fn id(self) -> &'static str {
         match self {
             Part::Alone => "parking",
-            Part::Beside => "parking.beside",
+            Part::BesideSyn => "parking.beside",
         }
     }
 }
 
-/// The programs of a run.
 struct Programs {
     python: PathBuf,
     demo: PathBuf,
     syn: PathBuf,
 }
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "parking",
     about: "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)",
@@ -85,7 +83,7 @@ fn run(context: &mut Context) -> Result<Report> {
         syn: context.source("demos/syn/syn.py")?,
     };
     let mut report = Report::new();
-    for (name, part) in [("alone", Part::Alone), ("beside", Part::Beside)] {
+    for (name, part) in [("alone", Part::Alone), ("beside", Part::BesideSyn)] {
         if context.wants(name) {
             part.measure(context, &mut report, &programs)?;
         }
@@ -105,8 +103,8 @@ impl Part {
         files::fresh_dir(&work)?;
         let mut rng = context.rng("durations");
         let mut models: Vec<PathBuf> = vec![];
-        // The demo fails when the machine is too busy for it to locate the car. Such a run shows
-        // another application than the one in the table, so it is repeated, but not for ever.
+        // The demo fails if the machine is too busy to locate the car. Such a run differs from the
+        // application in the table, so it is repeated, up to a limit.
         let mut failed = vec![];
         let mut attempt = 0;
         while models.len() < runs && attempt < 2 * runs {
@@ -117,12 +115,12 @@ impl Part {
             context.step(&what, 300);
             let mut syn = match self {
                 Part::Alone => None,
-                Part::Beside => Some(beside(context, programs, models.len(), duration_s)?),
+                Part::BesideSyn => Some(start_syn(context, programs, models.len(), duration_s)?),
             };
             let run = one_run(context, &work, attempt, duration_s, programs);
             if let Some(syn) = &mut syn {
                 if !syn.running() {
-                    let why = format!("it ended before the demo{}", syn.said());
+                    let why = format!("it ended before the demo{}", syn.last_error());
                     return Err(LabError::program("SYN", why));
                 }
             }
@@ -135,7 +133,7 @@ impl Part {
         }
         if let Some(first) = failed.first() {
             report.note(format!(
-                "{} runs failed and were repeated; the first: {first}",
+                "{} runs failed and were repeated. First failure: {first}",
                 failed.len()
             ));
         }
@@ -163,14 +161,19 @@ impl Part {
     }
 }
 
-/// SYN, which ends when this is dropped.
-fn beside(context: &Context, programs: &Programs, run: usize, duration_s: u64) -> Result<Guarded> {
+/// Starts SYN, which ends when the returned value is dropped.
+fn start_syn(
+    context: &Context,
+    programs: &Programs,
+    run: usize,
+    duration_s: u64,
+) -> Result<Guarded> {
     let mut command = Command::new("sh");
-    let words = format!("sleep {UP_S}; exec \"$@\"");
+    let words = format!("sleep {START_S}; exec \"$@\"");
     command.args(["-c", &words, "sh"]);
     command.arg(&programs.python).arg(&programs.syn);
     command.args(["--quiet", "--scale", SCALES[run % SCALES.len()]]);
-    // It lasts longer than the demo.
+    // SYN must run longer than the demo.
     command.args(["--duration", &(duration_s + 60).to_string()]);
     command.env("ROS_DOMAIN_ID", DOMAIN);
     context.spawn(quiet(&mut command))
@@ -207,11 +210,12 @@ fn one_run(
     Ok(model)
 }
 
-/// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has
-/// several.
+/// Finds the subscription callback of a node of Table 3.3. `on` is a part of its topic, for nodes
+/// with several.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
-    // /clock, parameters and the like are not what the table shows: the busiest one is.
+    // The table shows the busiest callback. Others, for example of /clock or parameters, are left
+    // out.
     model
         .callbacks
         .iter()
@@ -229,7 +233,7 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
             model.runs.len(),
             match part {
                 Part::Alone => "",
-                Part::Beside => " with SYN beside",
+                Part::BesideSyn => " beside SYN",
             }
         ),
         "CB | node | count | mBCET | mACET | mWCET | load % | thesis mBCET | mACET | mWCET",
@@ -242,7 +246,7 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
         let Some(callback) = callback_of(model, node, on) else {
             report.skip(
                 name,
-                format!("the model has no callback of {node} on a topic with '{on}' in it"),
+                format!("the model has no callback of {node} on a topic that contains '{on}'"),
             );
             continue;
         };
@@ -265,7 +269,7 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
     Ok(())
 }
 
-/// A row of Table 3.3; the same as figures.
+/// Makes a row of Table 3.3 and adds its values as figures.
 fn row(
     report: &mut Report,
     part: Part,
@@ -297,7 +301,7 @@ fn row(
     row
 }
 
-/// How the estimates of cb2 change with the number of runs.
+/// Shows how the estimates of cb2 change with the number of runs.
 fn figure_3_9(
     context: &mut Context,
     report: &mut Report,
@@ -312,13 +316,17 @@ fn figure_3_9(
             .baseline(10.0, "thesis, Figure 3.9"),
     );
     report.value(format!("{id}.cb2.macet_growth"), grown(1), "%");
-    let steady = (0..=last)
+    let final_after = (0..=last)
         .find(|&i| evolution[i][2] == evolution[last][2])
         .unwrap_or(last)
         + 1;
     report.figure(
-        Figure::new(format!("{id}.cb2.mwcet_final_after"), steady as f64, "runs")
-            .baseline(23.0, "thesis, Figure 3.9"),
+        Figure::new(
+            format!("{id}.cb2.mwcet_final_after"),
+            final_after as f64,
+            "runs",
+        )
+        .baseline(23.0, "thesis, Figure 3.9"),
     );
     let line = |name: &str, column: usize| Line {
         name: name.into(),
@@ -336,12 +344,13 @@ fn figure_3_9(
     )?;
     let file = match part {
         Part::Alone => "figure-3.9.svg",
-        Part::Beside => "figure-3.9-beside.svg",
+        Part::BesideSyn => "figure-3.9-beside.svg",
     };
     context.plot(file, &svg)
 }
 
-/// Least, mean and greatest execution time over the first run, the first two, and so on, ms.
+/// Returns least, mean and greatest execution time in ms over the first run, the first two runs,
+/// and so on.
 fn evolution(callback: &Callback) -> Vec<[f64; 3]> {
     let mut runs: Vec<_> = callback.per_run.values().filter(|r| r.count > 0).collect();
     runs.sort_by_key(|r| r.start);

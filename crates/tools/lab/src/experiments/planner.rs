@@ -1,5 +1,5 @@
-//! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure
-//! 4.7 of the thesis, with its particle swarm beside.
+//! `planner`: measures how much a good placement of slots gains and how long it takes to find. It
+//! repeats Figure 4.7 of the thesis, with the thesis's particle swarm for comparison.
 
 use crate::frame::programs::{output, quiet};
 use crate::frame::report::{number, Figure, Report, Table};
@@ -16,24 +16,25 @@ use std::time::{Duration, Instant};
 
 const PSO: &str = include_str!("../../native/pso.py");
 
-/// Bands of Figure 4.7.
+/// The numbers of bands in Figure 4.7.
 const BANDS: std::ops::RangeInclusive<usize> = 1..=8;
 
-/// Slot and buffer with which the thesis's single band lies where it does: [86, 87] for 84.7 ms.
+/// Slot and buffer. They put a single band where the thesis has it: [86, 87] ms for a worst case of
+/// 84.7 ms.
 const LIMITS: Constraints = Constraints {
     slot_ns: 1_000_000,
     epsilon_ns: 1_300_000,
     liveliness_ns: None,
 };
 
-/// Latencies of a chain.
+/// The latencies of one chain.
 struct Case {
     name: &'static str,
     about: &'static str,
     latencies_ns: Vec<u64>,
 }
 
-/// What was found for a number of bands.
+/// The placements of one number of bands.
 struct Cell {
     case: usize,
     bands: usize,
@@ -41,11 +42,10 @@ struct Cell {
     optimal_s: f64,
     random_ms: f64,
     best_random_ms: f64,
-    /// Average and seconds of every seed of the swarm.
+    /// Average latency in ms and seconds of computing, for every seed of the swarm.
     swarm: Vec<(f64, f64)>,
 }
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "planner",
     about: "placing 1 to 8 latency bands: optimal, random and PySwarms (thesis, Figure 4.7 and Table 4.4)",
@@ -72,7 +72,7 @@ fn run(context: &mut Context) -> Result<Report> {
         for bands in BANDS {
             context.step(format!("{}: {bands} bands", of.name), 600);
             let mut cell = place(case, of, bands, context)?;
-            // One band leaves nothing to choose.
+            // With one band there is nothing to choose.
             if let (Ok(program), 2..) = (&swarm, bands) {
                 cell.swarm = run_swarm(context, program, of, bands)?;
             }
@@ -102,8 +102,8 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Generated latencies, all with the thesis's range of 33.0 to 84.7 ms. An order statistic of n
-/// uniform numbers is Beta distributed.
+/// Generates latencies with the thesis's range of 33.0 to 84.7 ms. The order statistic of n uniform
+/// numbers is Beta distributed.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let mut draw = |name, about, share: &mut dyn FnMut(&mut dyn FnMut() -> f64) -> f64| {
@@ -137,7 +137,7 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     ]
 }
 
-/// Latencies of the recorded demo's longest chain: as a model keeps them.
+/// Returns the latencies of the recorded demo's longest chain, rounded to the buckets of a model.
 fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");
@@ -163,7 +163,8 @@ fn recorded(context: &Context) -> Result<Vec<u64>> {
     Ok(dist.buckets().flat_map(bucket).collect())
 }
 
-/// Our placement, with the time it takes from the latencies on, and random ones.
+/// Places the slots optimally and at random. The time of the optimal placement starts at the
+/// unsorted latencies.
 fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
@@ -175,23 +176,23 @@ fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell
         black_box(optimal(&samples, bands, &LIMITS)).map_err(failed)?;
         seconds.push(clock.elapsed().as_secs_f64());
     }
-    let mut by_chance = Vec::new();
+    let mut random_ms = Vec::new();
     for seed in 0..200 {
         let ends = random(&samples, bands, &LIMITS, context.seed() ^ seed).map_err(failed)?;
-        by_chance.push(average_ns(&samples, &ends) / 1e6);
+        random_ms.push(average_ns(&samples, &ends) / 1e6);
     }
     Ok(Cell {
         case,
         bands,
         optimal_ms: average_ns(&samples, &ends) / 1e6,
         optimal_s: median(&seconds),
-        random_ms: mean(&by_chance),
-        best_random_ms: by_chance.iter().copied().fold(f64::MAX, f64::min),
+        random_ms: mean(&random_ms),
+        best_random_ms: random_ms.iter().copied().fold(f64::MAX, f64::min),
         swarm: vec![],
     })
 }
 
-/// The Python that has PySwarms, and the script.
+/// The Python with PySwarms, and the script.
 struct Swarm {
     python: PathBuf,
     script: PathBuf,
@@ -202,7 +203,7 @@ fn swarm_program(context: &Context) -> Result<Swarm> {
     if !python.exists() {
         return Err(LabError::Missing {
             what: "Python with PySwarms".into(),
-            fix: "`./dev bench planner` sets it up".into(),
+            fix: "run `./dev bench planner`".into(),
         });
     }
     let script = context.dir().join("pso.py");
@@ -211,7 +212,7 @@ fn swarm_program(context: &Context) -> Result<Swarm> {
 }
 
 #[derive(Serialize)]
-struct Ask<'a> {
+struct Question<'a> {
     samples_ms: &'a [f64],
     bands: usize,
     first_ms: f64,
@@ -228,8 +229,8 @@ struct Answer {
     seconds: f64,
 }
 
-/// Average and seconds of every seed; the average is computed by us, for the ends as they were
-/// found.
+/// Returns the average latency in ms and the seconds of every seed. onbeat computes the average for
+/// the ends that the swarm found. It is infinite for bands that lie too close together.
 fn run_swarm(
     context: &Context,
     program: &Swarm,
@@ -240,7 +241,7 @@ fn run_swarm(
     let mut samples_ms: Vec<f64> = of.latencies_ns.iter().map(|&v| v as f64 / 1e6).collect();
     samples_ms.sort_by(f64::total_cmp);
     let least = LIMITS.slot_ns + 1;
-    let ask = Ask {
+    let question = Question {
         samples_ms: &samples_ms,
         bands,
         first_ms: (samples.best_ns() + least) as f64 / 1e6,
@@ -250,26 +251,27 @@ fn run_swarm(
         iterations: 500,
         seeds: (0..context.pick(10, 2)).collect(),
     };
-    let question = serde_json::to_vec(&ask).map_err(|e| LabError::unexpected("the question", e))?;
+    let bytes = serde_json::to_vec(&question)
+        .map_err(|e| LabError::unexpected("the input of pso.py", e))?;
     let path = context.dir().join("pso.json");
-    std::fs::write(&path, &question).map_err(LabError::file("writing", &path))?;
+    std::fs::write(&path, &bytes).map_err(LabError::file("writing", &path))?;
     let input = std::fs::File::open(&path).map_err(LabError::file("reading", &path))?;
     let mut python = Command::new(&program.python);
     python.arg(&program.script).stdin(input);
-    // As ours: one thread.
+    // One thread only, like onbeat.
     python.envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")]);
-    let answers = output(&mut python, "pso.py", "`./dev bench planner` sets it up");
+    let answers = output(&mut python, "pso.py", "run `./dev bench planner`");
     let _ = std::fs::remove_file(&path);
     let mut found = Vec::new();
     for line in answers?.lines() {
-        let answer: Answer =
-            serde_json::from_str(line).map_err(|e| LabError::unexpected("pso.py's answer", e))?;
+        let answer: Answer = serde_json::from_str(line)
+            .map_err(|e| LabError::unexpected("the output of pso.py", e))?;
         let ends: Vec<u64> = answer
             .ends_ms
             .iter()
             .map(|e| (e * 1e6).round() as u64)
             .collect();
-        // A nanosecond of rounding is no broken constraint.
+        // One nanosecond of rounding does not break a constraint.
         let kept = ends
             .windows(2)
             .all(|w| w[1].saturating_sub(w[0]) + 2 >= least);
@@ -325,7 +327,7 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         let under = |ms: f64| (1.0 - three.optimal_ms / ms) * 100.0;
         let thesis_under = |ms: f64| 100.0 * (1.0 - 71.3 / ms);
         let random = "thesis, Table 4.4, one random placement";
-        for (what, value, thesis, whose) in [
+        for (what, value, thesis, source) in [
             ("over_fifo", -under(fifo_ms[0]), -thesis_under(67.4), TABLE),
             (
                 "under_random",
@@ -341,7 +343,7 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
             ),
         ] {
             let name = format!("planner.parking.three_bands_{what}");
-            report.figure(Figure::new(name, value, "%").baseline(thesis, whose));
+            report.figure(Figure::new(name, value, "%").baseline(thesis, source));
         }
     }
     let over_random = cells
@@ -384,8 +386,8 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
                 of.latencies_ns.iter().max().map_or(0.0, |&v| v as f64 / 1e6),
                 fifo_ms[case],
             ),
-            "bands | optimal | random, mean | random, best | PySwarms, median | best | \
-ours, ms | PySwarms, ms | times faster",
+            "bands | optimal | random, mean | random, best | PySwarms, median | PySwarms, best | \
+onbeat's computing, ms | PySwarms' computing, ms | speedup",
         );
         for cell in cells.iter().filter(|c| c.case == case) {
             table.row([
@@ -422,9 +424,9 @@ ours, ms | PySwarms, ms | times faster",
         report.tables.push(table);
     }
     report.note(
-        "The thesis's latencies are not published: 'parking' has their range (33.0 to 84.7 ms) and nearly their mean \
-         (67.4 ms). Random: 200 placements. PySwarms: global best, 50 particles, 500 iterations, the parameters of \
-         its own examples; its time is that of `optimize` alone, ours starts at the unsorted latencies.",
+        "The thesis's latencies are not published. 'parking' has their range (33.0 to 84.7 ms) and nearly their mean \
+         (67.4 ms). Random stands for 200 placements. PySwarms runs global best with 50 particles, 500 iterations and the \
+         parameters of its own examples. Its time is that of `optimize` alone; onbeat's starts at the unsorted latencies.",
     );
 }
 
@@ -469,6 +471,10 @@ fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
     let axes = Axes::new("latency bands", "average above SCHED_FIFO, %");
     context.plot(
         "shapes.svg",
-        &lines("What optimal bands cost on average", axes, &series)?,
+        &lines(
+            "Average latency of optimal bands above SCHED_FIFO",
+            axes,
+            &series,
+        )?,
     )
 }

@@ -52,7 +52,7 @@ impl Groups {
     }
 }
 
-/// Keeps a command on one CPU. Has no effect if there is no such CPU.
+/// Keeps a command on one CPU. Has no effect if no such CPU exists.
 pub fn pin(command: &mut Command, cpu: usize) {
     // SAFETY: sched_setaffinity is a plain system call, and the set lives on the child's stack.
     unsafe {
@@ -111,7 +111,6 @@ pub struct Ended {
     pub status: ExitStatus,
     pub user_s: f64,
     pub system_s: f64,
-    /// The largest resident set size.
     pub max_rss_kb: u64,
     /// Bytes read from disks. Bytes from the page cache do not count.
     pub disk_bytes: u64,
@@ -124,7 +123,6 @@ impl Ended {
 }
 
 impl Guarded {
-    /// Returns the process id, which is also the group id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -135,7 +133,7 @@ impl Guarded {
 
     /// Returns the last line of the child's piped standard error after a colon, or an empty string
     /// if there is none. Only for a child that has ended and writes little.
-    pub fn said(&mut self) -> String {
+    pub fn last_error(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut pipe) = self.child.stderr.take() {
             let _ = pipe.read_to_string(&mut text);
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_child_takes_its_grandchildren_along() {
+    fn dropping_a_child_kills_its_grandchildren() {
         let groups = Groups::default();
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_gives_the_exit_status() {
+    fn waiting_returns_the_exit_status() {
         let mut child = Groups::default()
             .spawn(Command::new("sh").args(["-c", "exit 3"]))
             .unwrap();
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_and_memory_of_a_child_are_known() {
+    fn cpu_time_and_memory_of_a_child_are_measured() {
         let burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
         let mut child = Groups::default()
             .spawn(Command::new("sh").args(["-c", burn]))

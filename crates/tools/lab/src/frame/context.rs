@@ -19,13 +19,9 @@ pub struct Options {
     /// The only part to run, in an experiment that has parts.
     pub only: Option<String>,
     pub seed: u64,
-    /// A recording of arrivals to stream instead of generated ones.
     pub arrivals: Option<PathBuf>,
-    /// The directory for the results. It is created if it does not exist.
     pub dir: PathBuf,
-    /// The `onbeat` program.
     pub onbeat: PathBuf,
-    /// Another build of `onbeat` to measure in the same rounds.
     pub before: Option<PathBuf>,
 }
 
@@ -92,7 +88,6 @@ impl Context {
         }
     }
 
-    /// Returns the recording of arrivals to stream, if the user gave one.
     pub fn arrivals(&self) -> Option<&Path> {
         self.options.arrivals.as_deref()
     }
@@ -159,7 +154,7 @@ impl Context {
             .find(|p| p.exists())
             .ok_or_else(|| LabError::Missing {
                 what: path.to_string(),
-                fix: "run the experiment from within onbeat's source tree, with ./dev bench".into(),
+                fix: "run the experiment with ./dev bench in onbeat's source tree".into(),
             })
     }
 
@@ -192,7 +187,6 @@ impl Context {
     }
 }
 
-/// Returns the directory in which onbeat keeps environments and built programs.
 pub fn cache_dir() -> PathBuf {
     std::env::var_os("ONBEAT_CACHE")
         .map(PathBuf::from)

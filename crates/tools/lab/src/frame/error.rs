@@ -7,60 +7,39 @@ pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    #[error("no experiment '{0}': `onbeat-lab` lists them")]
+    #[error("unknown experiment '{0}'. Run `onbeat-lab` without arguments for the list")]
     Unknown(String),
-    #[error("no part '{part}' in {experiment}: it has {}", if known.is_empty() { "none" } else { known })]
+    #[error("{experiment} has no part '{part}'. Its parts: {}", if known.is_empty() { "none" } else { known })]
     NoPart {
         part: String,
         experiment: &'static str,
         known: String,
     },
     /// The experiment does not support an option of other experiments.
-    #[error("{experiment} {lacks}: leave {option} out")]
+    #[error("{experiment} {lacks}. Leave {option} out")]
     NoExtra {
         experiment: &'static str,
         option: &'static str,
         /// Why the experiment cannot use the option: "streams no messages".
         lacks: &'static str,
     },
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {} failed: {source}", path.display())]
     File {
         /// The attempted operation: "writing", "reading".
         action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// A program did not start, or it failed.
-    #[error("running {program}: {why}")]
-    Program {
-        program: String,
-        /// The reason, and the way out if it is known.
-        why: String,
-    },
-    /// The experiment needs something that is not installed.
-    #[error("{what} is missing: {fix}")]
-    Missing {
-        what: String,
-        /// The command that provides it.
-        fix: String,
-    },
-    /// A program or a file gave a value that the lab cannot use.
-    #[error("{what} is not as expected: {why}")]
-    Unexpected {
-        what: String,
-        why: String,
-    },
-    /// The kernel refused an operation.
-    #[error("{action}: {source}; run as root on Linux 5.8 or newer")]
-    Kernel {
-        action: String,
-        source: io::Error,
-    },
-    #[error("drawing the plot {name}: {why}")]
-    Plot {
-        name: String,
-        why: String,
-    },
+    #[error("{program} failed: {why}")]
+    Program { program: String, why: String },
+    #[error("{what} is missing. To get it, {fix}")]
+    Missing { what: String, fix: String },
+    #[error("{what}: {why}")]
+    Unexpected { what: String, why: String },
+    #[error("{action} failed: {source}. Run as root on Linux 5.8 or newer")]
+    Kernel { action: String, source: io::Error },
+    #[error("drawing the plot {name} failed: {why}")]
+    Plot { name: String, why: String },
 }
 
 impl LabError {

@@ -9,7 +9,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Returns a value without uncertainty.
     pub fn exact(value: f64) -> Self {
         Estimate {
             value,

@@ -9,20 +9,17 @@ pub fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(LabError::file("reading", path))
 }
 
-/// Reads a JSON file.
 pub fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read(path).map_err(LabError::file("reading", path))?;
     serde_json::from_slice(&text).map_err(|e| LabError::in_file(path, e))
 }
 
-/// Reads a JSON file and removes it.
 pub fn take_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let read = json(path);
     let _ = fs::remove_file(path);
     read
 }
 
-/// Reads a text file and removes it.
 pub fn take_text(path: &Path) -> Result<String> {
     let read = text(path);
     let _ = fs::remove_file(path);
@@ -40,7 +37,6 @@ pub fn make_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(LabError::file("making", path))
 }
 
-/// Removes a directory and its contents.
 pub fn remove_dir(path: &Path) -> Result<()> {
     fs::remove_dir_all(path).map_err(LabError::file("removing", path))
 }

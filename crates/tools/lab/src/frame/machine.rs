@@ -3,21 +3,17 @@
 use onbeat_proc::system::{self, CpuTicks};
 use serde::{Deserialize, Serialize};
 
-/// Returns the number of CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// The machine at the start of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
-    /// The number of CPUs that this process may use.
     pub cores: usize,
     pub kernel: String,
     /// Memory in MiB.
     pub memory_mb: u64,
-    /// The kernel's clock source.
     pub clock: String,
     pub virtual_machine: bool,
 }
@@ -39,9 +35,7 @@ impl Machine {
 /// The load of the CPUs over an interval. A busy machine or a busy host explains bad figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// The load average over one minute, at the start.
     pub load1_start: f64,
-    /// The load average over one minute, at the end.
     pub load1_end: f64,
     /// The share of the CPU time that any process used, 0 to 1.
     pub busy: f64,
@@ -64,7 +58,6 @@ impl LoadMeter {
         }
     }
 
-    /// Returns the load since the start.
     pub fn finish(&self) -> Load {
         let now = LoadMeter::start();
         let since = |of: fn(&CpuTicks) -> u64| of(&now.ticks).saturating_sub(of(&self.ticks));

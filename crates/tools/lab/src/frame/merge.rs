@@ -22,7 +22,10 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
         let path = dir.join("results.json");
         let run: Results = files::json(&path)?;
         if let Some(first) = runs.first().filter(|f| f.experiment != run.experiment) {
-            let why = format!("it is of {}, not of {}", run.experiment, first.experiment);
+            let why = format!(
+                "it holds results of {}, but the first directory holds results of {}",
+                run.experiment, first.experiment
+            );
             return Err(LabError::in_file(&path, why));
         }
         runs.push(run);
@@ -36,7 +39,7 @@ pub fn markdown(runs: &[Results]) -> String {
     let mut out = String::new();
     for (i, run) in runs.iter().enumerate() {
         let quick = if run.run.quick {
-            ", a quick look: not for quoting"
+            ", a quick run: not for quoting"
         } else {
             ""
         };
@@ -58,25 +61,25 @@ pub fn markdown(runs: &[Results]) -> String {
         met += usize::from(figure.met == Some(true));
         all += usize::from(figure.met.is_some());
     }
-    let _ = writeln!(out, "\n{met} of {all} met.");
+    let _ = writeln!(out, "\n{met} of {all} targets met.");
     for (i, run) in runs.iter().enumerate() {
         let skipped = run.report.skipped.iter();
         let skipped = skipped.map(|s| format!("skipped: {}: {}", s.what, s.why));
         let lines: Vec<String> = run.report.notes.iter().cloned().chain(skipped).collect();
-        told(&lines, i + 1, &mut out);
+        notes(&lines, i + 1, &mut out);
     }
     out
 }
 
 /// Writes the notes of a run as a folded section. They are long, and a reader needs them only when
 /// a figure looks odd.
-fn told(lines: &[String], run: usize, out: &mut String) {
+fn notes(lines: &[String], run: usize, out: &mut String) {
     if lines.is_empty() {
         return;
     }
     let _ = writeln!(
         out,
-        "\n<details>\n<summary>Told in run {run}: {} lines</summary>\n",
+        "\n<details>\n<summary>Notes of run {run}: {} lines</summary>\n",
         lines.len()
     );
     for line in lines {
@@ -136,7 +139,7 @@ pub fn into_document(document: &Path, text: &str) -> Result<()> {
         .and_then(|(before, rest)| Some((before, rest.split_once(MARKS[1])?.1)));
     let Some((before, after)) = parts else {
         let why = format!(
-            "it has no lines {} and {}",
+            "it has no lines {} and {} around the table",
             MARKS[0].trim(),
             MARKS[1].trim()
         );
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_stand_side_by_side_with_targets_and_what_was_told() {
+    fn runs_stand_side_by_side_with_targets_and_notes() {
         let text = markdown(&[run(0.05), run(0.2)]);
         let wanted = "| a.jitter | ms | 0.05 (<= 0.1: met) | 0.2 (<= 0.1: **MISSED**) |\n";
         assert!(text.contains(wanted), "{text}");
@@ -189,7 +192,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("1 of 2 met.") && text.contains("Told in run 2:"),
+            text.contains("1 of 2 targets met.") && text.contains("Notes of run 2:"),
             "{text}"
         );
         assert!(
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_keeps_what_is_around_the_marks() {
+    fn a_document_keeps_the_text_around_the_marks() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("d.md");
         std::fs::write(
@@ -232,6 +235,9 @@ mod tests {
             std::fs::write(dir.join("results.json"), text).unwrap();
         }
         assert_eq!(read(&dirs[..1]).unwrap().len(), 1);
-        assert!(read(&dirs).unwrap_err().to_string().contains("not of e"));
+        assert!(read(&dirs)
+            .unwrap_err()
+            .to_string()
+            .contains("results of e"));
     }
 }

@@ -43,7 +43,7 @@ impl Context {
         let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;
         let why = match ended {
             Some(ended) if ended.status.success() => return Ok(ended),
-            Some(ended) => format!("{}{}", ended.status, child.said()),
+            Some(ended) => format!("{}{}", ended.status, child.last_error()),
             None => format!("it did not end within {} s", limit.as_secs()),
         };
         Err(LabError::program(what, why))

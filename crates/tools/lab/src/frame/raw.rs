@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of raw samples that is being written.
 pub struct Raw {
     out: BufWriter<File>,
     path: PathBuf,
@@ -29,7 +28,6 @@ impl Raw {
         writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
     }
 
-    /// Completes the file and gives it its final name.
     pub fn finish(mut self) -> Result<()> {
         self.out
             .flush()

@@ -15,7 +15,6 @@ pub struct Figure {
     pub value: f64,
     /// The unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
-    /// The limit that the value should keep, in the same unit.
     pub target: Option<f64>,
     /// The side of the target on which the value should lie: `at_most` or `at_least`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,19 +23,16 @@ pub struct Figure {
     pub met: Option<bool>,
     /// The same figure of the paper or a peer, in the same unit.
     pub baseline: Option<f64>,
-    /// The paper or peer of the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
     /// The 95 % confidence interval, if one was estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// The number of samples behind the value, if it comes from samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
 }
 
 impl Figure {
-    /// Creates a figure without target and baseline.
     pub fn new(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         Figure {
             name: name.into(),
@@ -52,7 +48,6 @@ impl Figure {
         }
     }
 
-    /// Creates a figure with its confidence interval.
     pub fn estimated(name: impl Into<String>, of: Estimate, unit: impl Into<String>) -> Self {
         Figure {
             interval: Some((of.low, of.high)),
@@ -109,10 +104,8 @@ impl Figure {
     }
 }
 
-/// A table for the reader, for example the paper's figures beside ours.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Table {
-    /// The title, with the place in the paper.
     pub title: String,
     pub head: Vec<String>,
     pub rows: Vec<Vec<String>>,
@@ -189,15 +182,12 @@ impl Table {
     }
 }
 
-/// A part of an experiment that could not be run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
     pub what: String,
-    /// The reason, and a way out if it is known.
     pub why: String,
 }
 
-/// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
     pub figures: Vec<Figure>,
@@ -224,7 +214,6 @@ impl Report {
         self.notes.push(note.into());
     }
 
-    /// Records that a part was skipped.
     pub fn skip(&mut self, what: impl Into<String>, why: impl ToString) {
         self.skipped.push(Skipped {
             what: what.into(),
@@ -333,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_hold_on_the_right_side() {
+    fn a_target_is_met_on_its_side_of_the_limit() {
         let figure = |value| Figure::new("x", value, "us");
         assert_eq!(figure(5.0).at_most(5.0).met, Some(true));
         assert_eq!(figure(5.1).at_most(5.0).met, Some(false));
@@ -344,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_have_four_digits_and_separated_thousands() {
         let cases = [
             (0.0, "0"),
             (3.0, "3"),

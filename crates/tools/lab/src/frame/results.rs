@@ -4,40 +4,31 @@ use super::machine::{Load, Machine};
 use super::Report;
 use serde::{Deserialize, Serialize};
 
-/// The contents of `results.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// The schema, always [`crate::frame::report::SCHEMA`].
     pub schema: String,
     pub experiment: String,
-    /// The description from the list of experiments.
     pub about: String,
     #[serde(flatten)]
     pub run: RunFacts,
     pub machine: Machine,
     pub load: Load,
-    /// The names of raw samples and plots beside this file.
     pub files: Vec<String>,
     #[serde(flatten)]
     pub report: Report,
 }
 
-/// The command, time and options of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// The command that repeats the run.
     pub command: String,
     pub quick: bool,
     pub seed: u64,
-    /// The version of onbeat.
     pub version: String,
-    /// The start, in seconds since 1970.
     pub started: u64,
     pub duration_s: f64,
 }
 
 impl Results {
-    /// Formats the results as text for the reader.
     pub fn text(&self) -> String {
         let m = &self.machine;
         format!(
@@ -55,6 +46,6 @@ impl Results {
             self.load.load1_end,
             self.run.seed,
             self.run.duration_s,
-        ) + if self.run.quick { "A quick look: not for quoting.\n" } else { "" }
+        ) + if self.run.quick { "A quick run: not for quoting.\n" } else { "" }
     }
 }

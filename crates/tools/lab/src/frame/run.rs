@@ -10,7 +10,6 @@ use super::watchdog::Watchdog;
 use super::{Context, Experiment, Extra, LabError, Options, Result, Results};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Runs an experiment, writes its results and returns them for printing.
 pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     check(experiment, options)?;
     files::make_dir(&options.dir)?;
@@ -84,7 +83,7 @@ fn guarded(name: &'static str, options: &Options) -> Context {
     let watchdog = Watchdog::start(move |step, limit| {
         doomed.kill_all();
         eprintln!(
-            "onbeat-lab {name}: '{step}' did not end within {} s: stopped. Raw samples so far are kept as *.new",
+            "onbeat-lab {name}: '{step}' did not end within {} s and was stopped. The raw samples so far are in *.new",
             limit.as_secs()
         );
         std::process::exit(124);
@@ -107,7 +106,7 @@ fn command(name: &str, options: &Options) -> String {
         command += &format!(" --arrivals {}", arrivals.display());
     }
     if let Some(before) = &options.before {
-        command += &format!(" --before {}", before.display());
+        command += &format!(" --baseline {}", before.display());
     }
     command
 }
@@ -118,7 +117,7 @@ fn unique_names(figures: &[Figure]) -> Result<()> {
     match names.windows(2).find(|w| w[0] == w[1]) {
         Some(twice) => Err(LabError::unexpected(
             "the list of figures",
-            format!("'{}' stands in it twice", twice[0]),
+            format!("the figure '{}' is in it twice", twice[0]),
         )),
         None => Ok(()),
     }
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_leaves_results_samples_and_plots() {
+    fn an_experiment_writes_results_samples_and_plots() {
         let dir = tempfile::tempdir().unwrap();
         let results = run(&TRIVIAL, &options(dir.path())).unwrap();
         let out = dir.path().join("out");
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_an_experiment_does_not_have_are_refused() {
+    fn unsupported_options_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let only = Options {
             only: Some("nonsense".into()),

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_named_as_people_write_them() {
+    fn sizes_are_formatted_in_binary_units() {
         let names = [64, 1024, 65_536, 1 << 20, 4 << 20].map(size_name);
         assert_eq!(names, ["64 B", "1 KiB", "64 KiB", "1 MiB", "4 MiB"]);
         assert_eq!(size_id(262_144), "256kib");

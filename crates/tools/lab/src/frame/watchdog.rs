@@ -31,7 +31,6 @@ impl Watchdog {
         Watchdog { steps }
     }
 
-    /// Announces a new step and its limit.
     pub fn step(&self, name: &str, limit: Duration) {
         // The thread ends only after it has found a hang.
         let _ = self.steps.send((name.to_string(), limit));
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_hangs_is_named_and_one_that_ends_is_not() {
+    fn a_hanging_step_is_reported_by_name() {
         let (report, reported) = mpsc::channel();
         let dog = Watchdog::start(move |step, _| report.send(step.to_string()).unwrap());
         dog.step("quick", Duration::from_secs(3600));

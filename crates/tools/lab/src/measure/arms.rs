@@ -38,7 +38,6 @@ pub fn interleave<E>(
     Ok(samples)
 }
 
-/// The samples of each arm in each round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmSamples {
     names: Vec<String>,
@@ -47,7 +46,6 @@ pub struct ArmSamples {
 }
 
 impl ArmSamples {
-    /// Creates empty samples for a number of rounds.
     pub fn new(names: &[&str], rounds: usize) -> Self {
         ArmSamples {
             names: names.iter().map(|n| n.to_string()).collect(),
@@ -55,7 +53,6 @@ impl ArmSamples {
         }
     }
 
-    /// Adds samples of an arm to a round.
     pub fn extend(&mut self, round: usize, arm: usize, values: impl IntoIterator<Item = f64>) {
         self.rounds[round][arm].extend(values);
     }
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_cost_is_found_under_a_drift_far_larger_than_it() {
+    fn a_constant_cost_is_found_despite_a_much_larger_drift() {
         let mut time = 0.0;
         let samples = interleave::<()>(&["off", "on"], 20, &mut Rng::new(3), |arm, _| {
             Ok((0..50)

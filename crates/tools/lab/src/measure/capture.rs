@@ -12,19 +12,16 @@ pub const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
 const UNIT: usize = 16;
 /// Bytes of a packet that are searched for marks. It covers whole packets, even where the kernel
 /// merges several into one.
-const LOOK: usize = (64 << 10) + 256;
-/// The size of the socket's receive buffer.
+const SEARCHED_BYTES: usize = (64 << 10) + 256;
 const BUFFER: i32 = 256 << 20;
 const ETH_P_ALL: u16 = 3;
 
-/// The mark of a message in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub stream: u32,
     pub number: u64,
 }
 
-/// A packet that carries parts of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The time of sending, ns of CLOCK_MONOTONIC.
@@ -35,7 +32,6 @@ pub struct Packet {
     pub marks: Vec<Mark>,
 }
 
-/// The direction of the packets to capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Leaving,
@@ -124,11 +120,11 @@ fn behind_ns() -> i64 {
 
 fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
     let behind = behind_ns();
-    let (mut packets, mut look) = (Vec::with_capacity(1 << 18), [0u8; LOOK]);
+    let (mut packets, mut look) = (Vec::with_capacity(1 << 18), [0u8; SEARCHED_BYTES]);
     loop {
         match receive(socket, direction, &mut look) {
             Ok(Some((bytes, at_ns))) => {
-                let marks = marks(&look[..bytes.min(LOOK)]);
+                let marks = marks(&look[..bytes.min(SEARCHED_BYTES)]);
                 if !marks.is_empty() {
                     packets.push(Packet {
                         at_ns: at_ns - behind,
@@ -149,13 +145,19 @@ fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result
     }
     match lost(socket)? {
         0 => Ok(packets),
-        n => Err(io::Error::other(format!("{n} packets were not captured"))),
+        n => Err(io::Error::other(format!(
+            "the kernel dropped {n} packets because the buffer was full"
+        ))),
     }
 }
 
 /// Receives a packet. Returns its length and its time in ns of CLOCK_REALTIME, or `None` if it goes
 /// in the other direction.
-fn receive(socket: &OwnedFd, direction: Direction, look: &mut [u8]) -> io::Result<Option<(usize, i64)>> {
+fn receive(
+    socket: &OwnedFd,
+    direction: Direction,
+    look: &mut [u8],
+) -> io::Result<Option<(usize, i64)>> {
     // SAFETY: all-zero values of plain C structs are valid.
     let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec {
@@ -178,12 +180,14 @@ fn receive(socket: &OwnedFd, direction: Direction, look: &mut [u8]) -> io::Resul
     if (from.sll_pkttype == libc::PACKET_OUTGOING) != (direction == Direction::Leaving) {
         return Ok(None);
     }
-    // SAFETY: the kernel has filled the header. The first control message is the requested time, or
-    // there is no control message.
+    // SAFETY: the kernel has filled the header. CMSG_FIRSTHDR returns the first control message or
+    // null, and only a message with a time is read.
     let at_ns = unsafe {
         let message = libc::CMSG_FIRSTHDR(&header);
         if message.is_null() || (*message).cmsg_type != libc::SCM_TIMESTAMPNS {
-            return Err(io::Error::other("a packet came without its time"));
+            return Err(io::Error::other(
+                "the kernel gave no time stamp for a packet",
+            ));
         }
         let time: libc::timespec = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
         time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_tells_its_messages_wherever_they_begin() {
+    fn messages_are_found_at_any_offset_in_a_packet() {
         let mut packet = vec![1, 2, 3, 4, 5];
         packet.extend(&unit(1, 7)[9..]);
         for _ in 0..20 {

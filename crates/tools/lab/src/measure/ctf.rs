@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The magic number of a packet.
 const MAGIC: u32 = 0xc1fc_1fc1;
 /// The size of a packet's header: magic, begin and end time, content size and packet size.
 const HEADER_BYTES: u64 = 4 + 4 * 8;
@@ -93,7 +92,6 @@ stream {
     text
 }
 
-/// An event's header and fields as bytes.
 struct Record(Vec<u8>);
 
 impl FieldSink for Record {
@@ -143,7 +141,7 @@ mod tests {
     use onbeat_trace::EventKind;
 
     #[test]
-    fn a_packet_holds_its_events_and_says_how_long_it_is() {
+    fn a_packet_holds_its_events_and_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let event = |time_ns, kind| Event {
             time_ns,

@@ -16,7 +16,6 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Adds the latencies of another measurement.
     pub fn add(&mut self, other: &Floor) {
         for (us, count) in &other.counts {
             *self.counts.entry(*us).or_default() += count;
@@ -24,7 +23,6 @@ impl Floor {
         self.longest_us = self.longest_us.max(other.longest_us);
     }
 
-    /// Returns the number of wake-ups.
     pub fn count(&self) -> u64 {
         self.counts.values().sum()
     }
@@ -72,14 +70,14 @@ impl Floor {
 }
 
 /// cyclictest running beside an arm: one thread per CPU at priority 99, which wakes every 2 ms.
-pub struct Beside {
+pub struct Cyclictest {
     child: Guarded,
     out: PathBuf,
 }
 
-impl Beside {
+impl Cyclictest {
     /// Starts cyclictest. Returns `None` if it is not installed.
-    pub fn start(context: &Context) -> Option<Beside> {
+    pub fn start(context: &Context) -> Option<Cyclictest> {
         let out = context.dir().join("cyclictest.new");
         let file = File::create(&out).ok()?;
         let mut command = Command::new("cyclictest");
@@ -91,7 +89,7 @@ impl Beside {
             .stdout(file)
             .stderr(Stdio::null());
         let child = context.spawn(&mut command).ok()?;
-        Some(Beside { child, out })
+        Some(Cyclictest { child, out })
     }
 
     /// Stops cyclictest and adds its measurements to `floor`.
@@ -136,7 +134,6 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Adds the quantiles of a floor to the report.
 pub fn figures(report: &mut Report, name: &str, floor: &Floor) {
     for (what, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
         if let Some(ms) = floor.quantile_ms(q) {
@@ -153,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cyclictest_is_read() {
+    fn the_output_of_cyclictest_is_parsed() {
         let text = "# /dev/cpu_dma_latency set to 0us\n# Histogram\n000000 000000\n000004 000090\n000009 000010\n# Total: 000000100\n# Max Latencies: 00612\n";
         let mut floor = Floor::read(text);
         assert_eq!(floor.count(), 100);

@@ -14,14 +14,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The name of the interface on each host.
 pub const INTERFACE: &str = "link0";
 /// Bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
 /// How long the interfaces may take to come up.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     Sender,
@@ -37,10 +35,8 @@ impl Host {
     }
 }
 
-/// The limit of the link between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// No limit.
     None,
     /// A limited rate, first come, first served.
     Rate {
@@ -53,7 +49,6 @@ pub enum Limit {
     },
 }
 
-/// Two hosts and the link between them.
 pub struct Hosts {
     sender: File,
     receiver: File,
@@ -97,7 +92,10 @@ impl Hosts {
         };
         while !(runs(Host::Sender) && runs(Host::Receiver)) {
             if Instant::now() > until {
-                let why = format!("the interfaces do not run within {} s", UP_WITHIN.as_secs());
+                let why = format!(
+                    "the interfaces did not come up within {} s",
+                    UP_WITHIN.as_secs()
+                );
                 return Err(LabError::unexpected("the hosts", why));
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -105,14 +103,12 @@ impl Hosts {
         Ok(())
     }
 
-    /// Creates a command that runs on a host.
     pub fn command(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         self.enter(host, &mut command);
         command
     }
 
-    /// Makes a command run on a host.
     pub fn enter(&self, host: Host, command: &mut Command) {
         let namespace = self.of(host).as_raw_fd();
         // SAFETY: setns is a plain system call and async-signal-safe. The descriptor stays open
@@ -141,7 +137,7 @@ impl Hosts {
         });
         thread
             .join()
-            .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+            .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     }
 
     /// Limits the link in both directions.
@@ -214,7 +210,7 @@ fn namespace() -> Result<File> {
         }
     });
     let made = made.join();
-    made.unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+    made.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
         .map_err(|source| LabError::Kernel {
             action: "making a network namespace".into(),
             source,
@@ -226,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_reach_each_other_and_are_gone_with_their_descriptors() {
+    fn hosts_reach_each_other_over_the_link() {
         let hosts = match Hosts::new() {
             Ok(hosts) => hosts,
             Err(e) => return eprintln!("SKIPPED: {e}"),

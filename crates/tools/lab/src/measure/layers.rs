@@ -21,7 +21,6 @@ const CALLBACK: u64 = 0x6000;
 /// The distance from an rcl handle to its rmw handle.
 const RMW: u64 = 0x10000;
 
-/// The position of a node in the graph.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     layer: u64,
@@ -65,7 +64,6 @@ impl Place {
     }
 }
 
-/// Writes events until their number is reached.
 struct Layers {
     writer: Writer,
     left: u64,
@@ -221,7 +219,7 @@ mod tests {
     use onbeat_trace::Reader;
 
     #[test]
-    fn it_has_as_many_events_as_asked_for_of_100_nodes_in_order() {
+    fn a_trace_has_the_requested_number_of_ordered_events_of_100_nodes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         write_layers(20_000, &path).unwrap();

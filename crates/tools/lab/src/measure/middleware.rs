@@ -38,7 +38,6 @@ impl Source<'_> {
         self.build("cc", vec!["-std=gnu11".into(), include, "-lddsc".into()])
     }
 
-    /// Builds a C++ program on Fast DDS.
     pub fn on_fast(self, experiment: &str) -> Result<PathBuf> {
         if !Path::new("/usr/include/fastrtps").is_dir() {
             return Err(missing("Fast DDS", "install libfastrtps-dev", experiment));
@@ -50,7 +49,7 @@ impl Source<'_> {
     /// Builds a C program on rcl with the messages of std_msgs.
     pub fn on_rcl(mut self, env: &Path) -> Result<PathBuf> {
         let stubs = cache_dir().join(format!("lab/{}-python-symbols.c", self.name));
-        let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
+        let text = ros::with_python_symbols("// Empty definitions for the linker.", env)?;
         files::make_dir(&cache_dir().join("lab"))?;
         std::fs::write(&stubs, text).map_err(LabError::file("writing", &stubs))?;
         self.files.push(stubs);
@@ -72,6 +71,6 @@ impl Source<'_> {
 fn missing(what: &str, packages: &str, experiment: &str) -> LabError {
     LabError::Missing {
         what: what.into(),
-        fix: format!("{packages}, or run `./dev bench {experiment}`"),
+        fix: format!("{packages} or run `./dev bench {experiment}`"),
     }
 }

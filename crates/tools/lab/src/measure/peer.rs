@@ -16,11 +16,9 @@ use std::time::{Duration, Instant};
 /// How long a peer may be silent: a slow start, a run, and the peer's own time limits.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// CPU time and context switches of one or more processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     pub cpu_ns: f64,
-    /// The number of voluntary and involuntary context switches.
     pub switches: f64,
     /// The number of messages for which they were used.
     pub messages: f64,
@@ -110,7 +108,6 @@ impl Peer {
         })
     }
 
-    /// Sends a line to the program.
     pub fn say(&mut self, line: &str) -> Result<()> {
         let said = self
             .input
@@ -141,7 +138,6 @@ impl Peer {
         }
     }
 
-    /// Waits for an answer. A missing answer is an error.
     pub fn expect(&mut self, answer: &str) -> Result<String> {
         self.expect_within(answer, PATIENCE)
     }
@@ -237,7 +233,6 @@ pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     Ok(start_ns)
 }
 
-/// Makes all peers write their samples.
 pub fn stop_all(peers: &mut [Peer]) -> Result<()> {
     for peer in peers.iter_mut() {
         peer.say("stop")?;
@@ -261,14 +256,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_uses_is_known() {
+    fn the_usage_of_a_process_is_measured() {
         let usage = Usage::of_process(std::process::id()).unwrap();
         assert!(usage.cpu_ns > 0.0);
         assert_eq!(Usage::of_process(u32::MAX), None);
     }
 
     #[test]
-    fn usage_is_read_as_peers_say_it() {
+    fn the_answer_done_is_parsed() {
         let usage = Usage::parse("50 1000 30 2").unwrap();
         assert_eq!(usage.each(), (20.0, 0.64));
         for wrong in ["", "50", "50 1000 30", "50 1000 30 2 1", "a b c d"] {

@@ -28,6 +28,7 @@ impl PerfEvents {
             let what = format!("process {pid}");
             return Err(LabError::unexpected(what, "it has no perf events"));
         }
+        // SAFETY: plain numbers.
         let process = owned(
             unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
             OPENING,
@@ -78,7 +79,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn perf_events_are_told_from_other_descriptors() {
+    fn perf_events_are_found_among_other_descriptors() {
         let dir = tempfile::tempdir().unwrap();
         let links = [
             ("0", "/dev/null"),

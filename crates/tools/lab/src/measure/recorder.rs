@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a recorder may take to attach its probes.
 const ATTACH_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -20,7 +19,6 @@ pub struct Recorder {
 #[derive(Debug)]
 pub struct Recorded {
     pub manifest: Manifest,
-    /// The size of the files in the trace directory.
     pub bytes: u64,
 }
 
@@ -49,7 +47,7 @@ impl Recorder {
             if !self.child.running() {
                 return Err(LabError::program(
                     "onbeat record",
-                    format!("it ended{}", self.child.said()),
+                    format!("it ended{}", self.child.last_error()),
                 ));
             }
             // The manifest lists probes and processes only once the probes are attached.
@@ -65,7 +63,7 @@ impl Recorder {
         }
         Err(LabError::program(
             "onbeat record",
-            format!("no probe was in place after {} s", ATTACH_LIMIT.as_secs()),
+            format!("no probe was attached after {} s", ATTACH_LIMIT.as_secs()),
         ))
     }
 
@@ -78,7 +76,7 @@ impl Recorder {
         if !used.status.success() {
             return Err(LabError::program(
                 "onbeat record",
-                format!("{}{}", used.status, self.child.said()),
+                format!("{}{}", used.status, self.child.last_error()),
             ));
         }
         recorded(&self.dir)

@@ -32,7 +32,6 @@ pub fn loader_path(env: &Path) -> String {
         .join(":")
 }
 
-/// The libraries for std_msgs.
 pub const STD_MSGS: [&str; 2] = [
     "std_msgs__rosidl_typesupport_c",
     "std_msgs__rosidl_generator_c",

@@ -5,10 +5,8 @@ use crate::frame::Result;
 use std::path::Path;
 use std::time::Duration;
 
-/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// The size of a message.
     pub bytes: usize,
     /// The size of the message that a relay sends or that comes back.
     pub other_bytes: Option<usize>,

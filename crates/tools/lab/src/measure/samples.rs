@@ -38,7 +38,10 @@ pub fn read(file: &Path) -> Result<Vec<Sample>> {
     parse(&bytes).ok_or_else(|| {
         LabError::in_file(
             file,
-            format!("{} bytes are no whole number of samples", bytes.len()),
+            format!(
+                "{} bytes are not a whole number of samples of 32 bytes",
+                bytes.len()
+            ),
         )
     })
 }
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_read_as_peers_write_them() {
+    fn whole_samples_are_parsed_and_others_refused() {
         let bytes: Vec<u8> = [3i64, -1, 7, 9, 4, 5, 6, 7]
             .iter()
             .flat_map(|w| w.to_le_bytes())

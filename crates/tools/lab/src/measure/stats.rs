@@ -35,7 +35,7 @@ impl Sorted {
         self.0[rank.min(self.0.len()) - 1]
     }
 
-    /// Formats a quantile for a table, with a dash if there are no samples.
+    /// Formats a quantile for a table, with a dash if it has no samples.
     pub fn shown(&self, q: f64) -> String {
         if self.is_empty() {
             return "-".into();
@@ -51,7 +51,6 @@ impl Sorted {
         self.0.len()
     }
 
-    /// Returns the arithmetic mean, or 0 without samples.
     pub fn mean(&self) -> f64 {
         mean(&self.0)
     }
@@ -93,7 +92,6 @@ pub struct Summary {
     pub max: f64,
 }
 
-/// Returns the arithmetic mean, or 0 without values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         0.0
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_few_samples_are_samples() {
+    fn quantiles_of_few_samples_are_measured_samples() {
         let s = Sorted::new([30.0, 10.0, 20.0]);
         assert_eq!(
             [0.0, 0.33, 0.34, 0.5, 0.99, 1.0].map(|q| s.quantile(q)),
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_replaced_by_the_median_there_alone() {
+    fn mean_replaced_replaces_outliers_by_the_median() {
         let mut values = vec![10.0; 50];
         values.extend([11.0; 50]);
         let plain = Sorted::new(values.clone());
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_few_samples_are_students() {
+    fn intervals_of_few_samples_use_students_distribution() {
         // From tables of the distribution: the quantile 0.9 for 2, 8 and 100 degrees of freedom.
         for (samples, quantile) in [(3, 1.886), (9, 1.397), (101, 1.290)] {
             let error = (student_90(samples) - quantile).abs();
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn bootstrap_holds_the_true_mean_and_is_repeatable() {
+    fn the_bootstrap_interval_contains_the_mean_and_is_repeatable() {
         let blocks: Vec<f64> = (0..40).map(|i| f64::from(i % 10)).collect();
         let of = |pick: &[usize]| mean(&pick.iter().map(|&i| blocks[i]).collect::<Vec<_>>());
         let a = bootstrap(blocks.len(), 500, &mut Rng::new(1), of);
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again() {
+    fn fit_line_finds_the_line_of_exact_points() {
         let points: Vec<_> = (0..5)
             .map(|x| (f64::from(x), 3.0 + 2.0 * f64::from(x)))
             .collect();

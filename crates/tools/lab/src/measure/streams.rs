@@ -42,20 +42,15 @@ impl Spread {
     }
 }
 
-/// A kind of message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kind {
     /// The name: `can`, `radar` or `recorded`.
     pub name: &'static str,
-    /// The size of a message.
     pub bytes: usize,
-    /// The time between messages.
     pub cycle: Spread,
-    /// The time that the processing of a message takes.
     pub processing: Spread,
 }
 
-/// The CAN messages of Table I.
 pub const CAN: Kind = Kind {
     name: "can",
     bytes: 32,
@@ -63,7 +58,6 @@ pub const CAN: Kind = Kind {
     processing: Spread::new(943, 5_416.0, 39_170),
 };
 
-/// The radar messages of Table I.
 pub const RADAR: Kind = Kind {
     name: "radar",
     bytes: 1538,
@@ -71,17 +65,14 @@ pub const RADAR: Kind = Kind {
     processing: Spread::new(1_628, 8_136.0, 108_098),
 };
 
-/// The messages of one stream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
     /// The due time of each message after the start of the stream, in ascending order.
     pub due_ns: Vec<u64>,
-    /// The processing time of each message.
     pub processing_ns: Vec<u64>,
 }
 
 impl Arrivals {
-    /// Generates a stream of `messages` messages.
     pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals> {
         let mut cycles = values(kind.cycle, messages)?;
         let mut processing_ns = values(kind.processing, messages)?;
@@ -153,7 +144,7 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
             .and_then(|(d, p)| Some((d.trim().parse().ok()?, p.trim().parse().ok()?)));
         let Some((at, processing)) = numbers else {
             return Err(format!(
-                "line {} is '{line}': write due_ns,processing_ns",
+                "line {} is '{line}'. Write due_ns,processing_ns",
                 i + 1
             ));
         };
@@ -208,7 +199,7 @@ fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     if !within {
         return Err(LabError::unexpected(
             format!("a stream of {n} messages"),
-            format!("{min} to {max} ns cannot have a mean of {mean} ns in so few"),
+            format!("with so few messages, times from {min} to {max} ns cannot have a mean of {mean} ns"),
         ));
     }
     for _ in 0..100 {
@@ -282,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_give_equal_streams_and_others_another_order() {
+    fn equal_seeds_give_equal_streams_and_other_seeds_another_order() {
         let of = |seed| Arrivals::generate(&RADAR, 1000, &mut Rng::new(seed)).unwrap();
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
@@ -295,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_heavy() {
+    fn most_cycle_times_are_far_below_the_mean() {
         let mut cycles = values(RADAR.cycle, 2349).unwrap();
         cycles.sort_unstable();
         let median = cycles[cycles.len() / 2] as f64;

@@ -15,13 +15,11 @@ use std::time::Duration;
 /// The priority of all measured programs, so that other programs do not disturb them.
 const REAL_TIME_PRIORITY: i32 = 20;
 
-/// A program of `crates/tools/lab/peers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
     /// A hand-over by the futex system call alone.
     Futex,
     Cyclone,
-    /// The perception pipeline on Cyclone DDS.
     CyclonePipeline,
     Fast,
     Ros2,
@@ -65,7 +63,6 @@ pub struct Arm {
     pub shares_memory: bool,
     /// The middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
-    /// The number of the arm's colour in plots.
     pub colour: usize,
     /// The `role=` of a process in which both sides are one thread.
     pub thread_role: &'static str,
@@ -109,7 +106,6 @@ pub const ICEORYX2_BUSY: Arm = busy(arm("iceoryx2, busy", Program::Iceoryx2, 4))
 pub const ONBEAT: Arm = arm("onbeat", Program::Onbeat, 1);
 /// A channel whose consumer polls.
 pub const ONBEAT_BUSY: Arm = busy(arm("onbeat, busy", Program::Onbeat, 2));
-/// Two tasks of a chain.
 pub const ONBEAT_CHAIN: Arm = Arm {
     thread_role: "chained",
     ..busy(arm("onbeat, chain", Program::Onbeat, 2))
@@ -178,7 +174,7 @@ impl Peers {
         let real_time = probe.status().is_ok_and(|s| s.success());
         if !real_time {
             report.note(
-                "SCHED_FIFO is not allowed here: all threads were normal ones, and other programs disturbed them",
+                "SCHED_FIFO is not allowed here: all threads had normal priority, so other programs may have disturbed them",
             );
         }
         Ok(Peers {
@@ -190,12 +186,10 @@ impl Peers {
         })
     }
 
-    /// Reports whether an arm can be measured.
     pub fn has(&self, arm: &Arm) -> bool {
         self.programs.contains_key(&arm.program) && (!arm.shares_memory || self.roudi.is_some())
     }
 
-    /// Returns those arms that can be measured.
     pub fn of(&self, arms: &[Arm]) -> Vec<Arm> {
         arms.iter().copied().filter(|a| self.has(a)).collect()
     }
@@ -227,10 +221,9 @@ impl Peers {
 
     /// Returns the command of a program with its environment and normal scheduling.
     pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
-        let path = self
-            .programs
-            .get(&program)
-            .ok_or_else(|| LabError::unexpected("the peer", "it was not built"))?;
+        let path = self.programs.get(&program).ok_or_else(|| {
+            LabError::unexpected("the peer", "it was not built; the report says why")
+        })?;
         let mut command = Command::new(path);
         match program {
             Program::Cyclone | Program::CyclonePipeline => {
@@ -310,7 +303,7 @@ fn in_rust(name: &str) -> Result<PathBuf> {
     } else {
         Err(LabError::Missing {
             what: path.display().to_string(),
-            fix: "run `./dev bench transport`, which builds it".into(),
+            fix: "run `./dev bench transport`".into(),
         })
     }
 }
@@ -370,10 +363,10 @@ impl Roudi {
                     "it was not ready within 30 s",
                 ));
             }
-            let said = child.said();
+            let said = child.last_error();
             return Err(LabError::program(
                 "iox-roudi",
-                format!("it ended{said}; is another one running?"),
+                format!("it ended{said}. Check that no other iox-roudi is running"),
             ));
         }
         Ok(Roudi { child })

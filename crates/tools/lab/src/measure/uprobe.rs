@@ -43,7 +43,6 @@ impl RunStats {
     }
 }
 
-/// The kernel's accounting of one BPF program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgramStats {
     pub id: u32,
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_read_from_its_descriptor_and_other_descriptors_are_not() {
+    fn only_descriptors_of_bpf_programs_have_program_statistics() {
         let text = "pos:\t0\nflags:\t02000002\nprog_type:\t2\nprog_jited:\t1\nprog_tag:\ta04f5eef06a7f555\n\
                     memlock:\t4096\nprog_id:\t42\nrun_time_ns:\t1500\nrun_cnt:\t3\n";
         assert_eq!(

@@ -34,7 +34,6 @@ pub(super) fn label(v: &f64) -> String {
     }
 }
 
-/// An axis with given tick positions and labels.
 pub(super) struct Ticks {
     pub(super) range: Range<f64>,
     pub(super) ticks: Vec<(f64, String)>,

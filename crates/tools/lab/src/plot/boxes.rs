@@ -42,7 +42,7 @@ pub fn boxes(
             let paint = colour(i);
             entry(&right, i, name, paint, false)?;
             for (category, sorted) in all.iter().enumerate() {
-                let Some(five) = Five::of(sorted) else {
+                let Some(five) = BoxNumbers::of(sorted) else {
                     continue;
                 };
                 let from = category as f64 - 0.4 + i as f64 * width;
@@ -74,22 +74,21 @@ pub fn boxes(
     })
 }
 
-/// The numbers that a box shows.
-struct Five {
+struct BoxNumbers {
     whiskers: (f64, f64),
     quartiles: (f64, f64),
     median: f64,
 }
 
-impl Five {
-    fn of(sorted: &Sorted) -> Option<Five> {
+impl BoxNumbers {
+    fn of(sorted: &Sorted) -> Option<BoxNumbers> {
         let values = sorted.values();
         let (first, last) = (values.first()?, values.last()?);
         let quartiles = (sorted.quantile(0.25), sorted.quantile(0.75));
         let reach = WHISKER * (quartiles.1 - quartiles.0);
         let low = values.iter().find(|v| **v >= quartiles.0 - reach);
         let high = values.iter().rfind(|v| **v <= quartiles.1 + reach);
-        Some(Five {
+        Some(BoxNumbers {
             whiskers: (*low.unwrap_or(first), *high.unwrap_or(last)),
             quartiles,
             median: sorted.quantile(0.5),

@@ -5,7 +5,6 @@ use super::{chart, colour, draw, entry, mesh, with_legend};
 use crate::frame::Result;
 use plotters::prelude::*;
 
-/// A line of [`curves`].
 #[derive(Debug, Clone)]
 pub struct Curve {
     pub name: String,

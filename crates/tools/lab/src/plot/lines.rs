@@ -6,25 +6,20 @@ use crate::frame::Result;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// A line of [`lines`].
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// The name in the legend.
     pub name: String,
     /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The axes of [`lines`].
 #[derive(Debug, Clone, Copy)]
 pub struct Axes<'a> {
     /// The label of the x axis, with its unit.
     pub x: &'a str,
     /// The label of the y axis, with its unit.
     pub y: &'a str,
-    /// The x axis is logarithmic.
     pub log_x: bool,
-    /// The y axis begins at zero.
     pub from_zero: bool,
     /// A dashed horizontal line and its name: a target or the paper's value.
     pub mark: Option<(f64, &'a str)>,
@@ -42,7 +37,6 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Returns the position of `x` on the axis.
     fn place(&self, x: f64) -> f64 {
         if self.log_x {
             x.max(1e-12).log10()
@@ -51,7 +45,6 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Returns the range of positions that shows these lines.
     fn x_range(&self, lines: &[Line]) -> Range<f64> {
         let places = lines.iter().flat_map(|l| &l.points);
         let mut range = span(places.map(|p| self.place(p.0)), false);

@@ -101,7 +101,6 @@ fn with_legend<'b, 'n>(
     area.split_horizontally(SIZE.0 - (longest * 7 + 50).clamp(150, SIZE.0 / 2))
 }
 
-/// Draws an entry of a legend beside the plot.
 fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bool) -> Drawn {
     let y = 60 + 24 * number as i32;
     let style = paint.stroke_width(3);
@@ -118,7 +117,6 @@ fn entry(area: &Area<'_>, number: usize, name: &str, paint: RGBColor, dashed: bo
     Ok(())
 }
 
-/// Draws a plot and returns its SVG text.
 fn draw(title: &str, body: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     {
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn panels_hold_their_data() {
+    fn panels_show_each_point_and_count_those_above() {
         let wave = |k: f64| (0..200).map(move |i| (f64::from(i), 30.0 + k * f64::from(i).sin()));
         let mut series: Vec<(String, Vec<(f64, f64)>)> = (1..=7)
             .map(|k| (format!("arm {k}"), wave(f64::from(k)).collect()))
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn plots_hold_their_data() {
+    fn plots_contain_no_invalid_numbers() {
         let a = Sorted::new((1..10_000).map(|i| 40.0 + 1000.0 / f64::from(i)));
         let b = Sorted::new((1..10_000).map(|i| 45.0 + 1500.0 / f64::from(i)));
         keep(
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_hold_their_points_and_their_names() {
+    fn curves_show_their_points_and_names() {
         let curve = |name: &str, dashed| Curve {
             name: name.into(),
             colour: usize::from(dashed),
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_hold_their_quartiles_and_what_lies_outside() {
+    fn boxes_show_outliers_as_dots() {
         let mut values: Vec<f64> = (1..=99).map(f64::from).collect();
         values.push(5000.0);
         let series = |name: &str, k: f64| {
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_has_a_bar_for_each_stretch_within_its_range() {
+    fn a_timeline_has_a_bar_for_each_state_within_its_range() {
         let rows = vec![
             ("ping: main".to_owned(), vec![(0.0, 4.0, 0), (4.0, 9.0, 2)]),
             (

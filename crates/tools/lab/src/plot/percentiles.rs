@@ -12,7 +12,6 @@ fn positive(v: f64) -> f64 {
     v.max(1e-3)
 }
 
-/// Returns a range from below the smallest value to above the largest one.
 fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
     let values = || series.iter().map(|s| s.1.values());
     let least = values().filter_map(|v| v.first().copied().map(positive));

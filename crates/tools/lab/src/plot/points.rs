@@ -7,7 +7,6 @@ use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// A series: its name and its points.
 pub type Points = (String, Vec<(f64, f64)>);
 
 fn last<'p>(points: impl IntoIterator<Item = &'p (f64, f64)>) -> f64 {

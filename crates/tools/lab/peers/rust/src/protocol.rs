@@ -1,17 +1,18 @@
-//! The protocol between an experiment and the programs that it measures. `../../README.md`
-//! describes it; `../../protocol.h` is the same for C and C++.
+//! The protocol between an experiment and the programs that it measures.
+//!
+//! `../../README.md` describes it. `../../protocol.h` implements it for C and C++.
 
 use crate::{die, or_die, used, Usage};
 use std::fmt::Display;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
 
-/// Settings: words `NAME=VALUE`, from the command line or behind `run`.
+/// Settings as words `NAME=VALUE`, from the command line or after `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words(Vec<(String, String)>);
 
 impl Words {
-    /// Takes what has the form `NAME=VALUE`.
+    /// Collects the words of the form `NAME=VALUE` and ignores the others.
     pub fn new(words: impl IntoIterator<Item = impl AsRef<str>>) -> Words {
         let pair = |word: &str| {
             let (name, value) = word.split_once('=')?;
@@ -20,12 +21,12 @@ impl Words {
         Words(words.into_iter().filter_map(|w| pair(w.as_ref())).collect())
     }
 
-    /// The settings of the command line.
+    /// Reads the settings of the command line.
     pub fn of_command_line() -> Words {
         Words::new(std::env::args().skip(1))
     }
 
-    /// The value of a setting.
+    /// Returns the value of a setting.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         self.0
             .iter()
@@ -34,7 +35,7 @@ impl Words {
             .ok_or_else(|| format!("the setting {name}= is missing"))
     }
 
-    /// The value of a setting as a number.
+    /// Returns the value of a setting as a number.
     pub fn number<N: FromStr>(&self, name: &str) -> Result<N, String> {
         let text = self.text(name)?;
         text.parse()
@@ -42,14 +43,14 @@ impl Words {
     }
 }
 
-/// What an experiment says.
+/// A command of the experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Prepare a run with these settings.
+    /// Prepares a run with these settings.
     Run(Words),
-    /// The run begins at this time of CLOCK_MONOTONIC, ns.
+    /// Begins the run at this time, ns of CLOCK_MONOTONIC.
     Start(i64),
-    /// Write the samples; before `done` it ends the run early.
+    /// Writes the samples. Before `done` it ends the run early.
     Stop,
 }
 
@@ -64,7 +65,7 @@ impl Command {
         }
     }
 
-    /// Reads the next one from standard input; `None` at its end.
+    /// Reads the next command from standard input, or `None` at its end.
     pub fn read() -> Option<Command> {
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
@@ -72,11 +73,11 @@ impl Command {
             return None;
         }
         let command = Command::parse(&line);
-        Some(command.unwrap_or_else(|| die(format!("no command '{}'", line.trim()))))
+        Some(command.unwrap_or_else(|| die(format!("unknown command '{}'", line.trim()))))
     }
 }
 
-/// Says a line to the experiment.
+/// Sends a line to the experiment.
 fn say(line: impl Display) {
     let mut out = std::io::stdout().lock();
     or_die(
@@ -85,13 +86,13 @@ fn say(line: impl Display) {
     );
 }
 
-/// This side of the run is connected, or can be sent to.
+/// Reports that this side is connected, or that others can send to it.
 pub fn ready() {
     say("ready");
 }
 
-/// All messages of this side were sent or received; what the process used since `began` for so
-/// many.
+/// Reports that this side has sent or received all its messages, and what the process has used for
+/// them since `began`.
 pub fn done(messages: usize, began: &Usage) {
     let now = used();
     say(format!(
@@ -102,27 +103,27 @@ pub fn done(messages: usize, began: &Usage) {
     ));
 }
 
-/// The samples are in their files.
+/// Reports that the samples are in their files.
 pub fn written() {
     say("written");
 }
 
-/// For programs that read commands only between the phases of a run: the settings of the next run,
-/// `None` at the end of standard input.
+/// Waits for the settings of the next run, or `None` at the end of standard input. For programs
+/// that read commands only between the phases of a run.
 pub fn next_run() -> Option<Words> {
     match Command::read()? {
         Command::Run(words) => Some(words),
-        other => die(format!("{other:?} came out of order")),
+        other => die(format!("the experiment sent {other:?} out of order")),
     }
 }
 
-/// Says `ready` and waits for the time at which the run begins, ns of CLOCK_MONOTONIC. The end of
-/// standard input ends the program.
+/// Reports `ready` and waits for the begin of the run, ns of CLOCK_MONOTONIC. The end of standard
+/// input ends the program.
 pub fn await_start() -> i64 {
     ready();
     match Command::read() {
         Some(Command::Start(ns)) => ns,
-        Some(other) => die(format!("{other:?} came out of order")),
+        Some(other) => die(format!("the experiment sent {other:?} out of order")),
         None => std::process::exit(0),
     }
 }
@@ -131,7 +132,7 @@ pub fn await_start() -> i64 {
 pub fn await_stop() {
     match Command::read() {
         Some(Command::Stop) => {}
-        Some(other) => die(format!("{other:?} came out of order")),
+        Some(other) => die(format!("the experiment sent {other:?} out of order")),
         None => std::process::exit(0),
     }
 }
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_read_as_they_are_described() {
+    fn commands_are_parsed_and_unknown_ones_refused() {
         let run = Command::parse("run bytes=64 rate_hz=0.5 file=/tmp/a\n").unwrap();
         let Command::Run(words) = run else {
             panic!("{run:?}");

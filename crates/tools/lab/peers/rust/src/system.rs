@@ -1,4 +1,5 @@
-//! Clocks, sleeping, CPUs and what the process used: the only place of the peers with unsafe code.
+//! Clocks, sleeping, CPUs and resource usage. This is the only module of the peers with unsafe
+//! code.
 #![allow(clippy::useless_conversion)]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,12 +18,12 @@ fn clock_ns(clock: libc::clockid_t) -> i64 {
     i64::from(t.tv_sec) * 1_000_000_000 + i64::from(t.tv_nsec)
 }
 
-/// CPU time of this thread in ns.
+/// Returns the CPU time of this thread.
 pub fn thread_cpu_ns() -> i64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CLOCK_MONOTONIC in ns.
+/// Returns the time of CLOCK_MONOTONIC.
 pub fn now_ns() -> i64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
@@ -30,7 +31,7 @@ pub fn now_ns() -> i64 {
 /// Sleeps until a time of CLOCK_MONOTONIC.
 pub fn sleep_until(ns: i64) {
     let t = timespec(ns);
-    // SAFETY: the pointer is to a live timespec; with TIMER_ABSTIME no remainder is written.
+    // SAFETY: the pointer is to a live timespec. With TIMER_ABSTIME the kernel writes no remainder.
     while unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,
@@ -42,7 +43,7 @@ pub fn sleep_until(ns: i64) {
     {}
 }
 
-/// Keeps this thread on one CPU; without effect where there is no such CPU.
+/// Keeps this thread on one CPU. Has no effect if no such CPU exists.
 pub fn pin(cpu: usize) {
     // SAFETY: an all-zero set is valid, the number is within it, and it lives throughout the call.
     unsafe {
@@ -57,14 +58,14 @@ pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
 
-/// Sets `SO_SNDBUF`. The kernel allows twice as much, with its own records.
+/// Sets `SO_SNDBUF`. The kernel allows twice as much, which includes its own records.
 pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<(), String> {
     let bytes = i32::try_from(bytes).map_err(|e| e.to_string())?;
     set(socket, libc::SO_SNDBUF, bytes).map_err(|e| format!("SO_SNDBUF: {e}"))
 }
 
 fn set(socket: &impl AsFd, option: libc::c_int, value: i32) -> std::io::Result<()> {
-    // SAFETY: the pointer is to a live integer, whose size is given; the descriptor is borrowed.
+    // SAFETY: the pointer is to a live integer of the given size, and the descriptor is borrowed.
     let set = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -80,29 +81,29 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: i32) -> std::io::Result<(
     }
 }
 
-/// Waits until a socket takes more; `false` where that could not be told.
+/// Waits until a socket can take more bytes. Returns `false` if that fails.
 pub fn writable(socket: &impl AsFd) -> bool {
     let mut wanted = libc::pollfd {
         fd: socket.as_fd().as_raw_fd(),
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: the pointer is to one live pollfd; the descriptor is borrowed.
+    // SAFETY: the pointer is to one live pollfd, and the descriptor is borrowed.
     unsafe { libc::poll(&mut wanted, 1, -1) == 1 }
 }
 
-/// What the process has used so far.
+/// The resources that the process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// CPU time of all its threads.
+    /// The CPU time of all its threads.
     pub cpu_ns: i64,
-    /// Context switches because a thread had to wait.
+    /// The number of context switches because a thread had to wait.
     pub voluntary: i64,
-    /// Context switches because another thread was to run.
+    /// The number of context switches because another thread was to run.
     pub involuntary: i64,
 }
 
-/// What the process has used so far.
+/// Returns the resources that the process has used so far.
 pub fn used() -> Usage {
     // SAFETY: an all-zero rusage is a valid value of a plain C struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

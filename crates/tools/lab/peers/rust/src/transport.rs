@@ -1,8 +1,9 @@
-//! The roles of the `transport` experiment: pacing, stamps, samples. The same for C and C++ is in
-//! `../../transport.h`.
+//! The roles of the `transport` experiment: pacing, stamps, samples.
 //!
-//! Beside `pub`, `sub`, `pair` and `thread` there are two roles for channels on which a producer
-//! can be made to wait:
+//! `../../transport.h` has the same for C and C++.
+//!
+//! Beside `pub`, `sub`, `pair` and `thread` there are two roles for channels whose producer can be
+//! made to wait:
 //!
 //! ```text
 //! slow     consumes RATE_HZ items a second, and writes when it gave each one back (received)
@@ -13,26 +14,26 @@
 use crate::protocol::{self, Words};
 use crate::{die, now_ns, or_die, pin, sleep_until, used, Usage};
 
-/// Messages before the first that counts: pools, caches and connections are warm after them.
+/// The number of messages before the first that counts. They warm up pools, caches and connections.
 pub const WARM_UP: i64 = 20;
 
 const STAMP: usize = 24;
 
-/// What every message begins with, and when it was received.
+/// The stamp at the beginning of a message, and the time at which it was received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Number of the message; negative during the warm-up.
+    /// The number of the message, negative during the warm-up.
     pub sequence: i64,
-    /// When it was due to be sent.
+    /// The time at which the message was due to be sent.
     pub intended_ns: i64,
-    /// When sending began.
+    /// The time at which sending began.
     pub sent_ns: i64,
-    /// When it could be read.
+    /// The time at which the message could be read.
     pub received_ns: i64,
 }
 
-/// Writes what a message begins and ends with, as a sender that fills its payload in place would
-/// begin and end.
+/// Writes the first and the last bytes of a message, as a sender does that fills its payload in
+/// place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
         .into_iter()
@@ -45,7 +46,8 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Records a message that can be read now: reads its first and its last bytes.
+/// Reads the first and the last bytes of a message that has just arrived, and the clock. Ends the
+/// program if the message is incomplete.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
         let mut bytes = [0; 8];
@@ -61,50 +63,52 @@ pub fn arrived(payload: &[u8]) -> Sample {
     let whole = std::hint::black_box(payload[payload.len() - 1]) == sample.sequence as u8;
     sample.received_ns = now_ns();
     if !whole {
-        die("a message arrived that was not whole");
+        die("an incomplete message arrived");
     }
     sample
 }
 
-/// What a peer has to bring. An endpoint is for one topic and size.
+/// The functions that each middleware's peer provides. An endpoint is for one topic and size.
 pub trait Peer: Sync {
-    /// A side that sends.
+    /// The sending endpoint.
     type Writer;
-    /// A side that receives.
+    /// The receiving endpoint.
     type Reader;
-    /// Makes a side that sends.
+    /// Creates a sending endpoint.
     fn writer(&self, topic: &str, bytes: usize) -> Self::Writer;
-    /// Makes a side that receives.
+    /// Creates a receiving endpoint.
     fn reader(&self, topic: &str, bytes: usize) -> Self::Reader;
-    /// Whether so many readers are connected.
+    /// Reports whether `readers` readers are connected.
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
-    /// Loans a payload, fills it with [`fill`], sends it.
+    /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
-    /// Takes a message with [`arrived`], waiting until a deadline at most; `None` for the deadline:
-    /// does not wait.
+    /// Takes a message with [`arrived`], or `None` at the deadline. Without a deadline it does not
+    /// wait.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
-    /// Takes a message and gives it back at a time, or as soon after it as there is one; its number
-    /// and the time just before it was given back. Only for peers whose producer can wait.
+    /// Takes a message and gives it back at `at_ns`, or as soon as one arrives after that. Returns
+    /// its number and the time just before it was given back. Only for peers whose producer can
+    /// wait.
     fn give_back_at(&self, _reader: &mut Self::Reader, _at_ns: i64) -> Option<(i64, i64)> {
-        die("this peer has no producer that waits")
+        die("producers of this peer never wait: it has no roles slow and flood")
     }
 }
 
-/// How a peer is started: the settings of its command line.
+/// The settings of a peer's command line.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the program does: `pub`, `sub`, `pair`, `thread`, or one of its own.
+    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or one of its own.
     pub role: String,
-    /// Begin of the topics' names.
+    /// The prefix of the topics' names.
     pub name: String,
-    /// Readers that are waited for; subscriptions of a reader that spins.
+    /// The number of readers that a publisher waits for, and of subscriptions of a reader that
+    /// spins.
     pub readers: usize,
-    /// Receivers wait busily.
+    /// The receivers wait by polling instead of sleeping.
     pub spin: bool,
 }
 
 impl Options {
-    /// From the settings of the command line.
+    /// Reads the settings of the command line.
     pub fn new(words: &Words) -> Options {
         let number = or_die(words.number("readers"), "settings");
         Options {
@@ -113,33 +117,33 @@ impl Options {
             readers: if (1..=16).contains(&number) {
                 number
             } else {
-                die("1 to 16 readers")
+                die("readers= must be 1 to 16")
             },
             spin: words.text("wait") == Ok("spin"),
         }
     }
 }
 
-/// What a run is to do: the settings behind `run`.
+/// The settings of a run, which follow `run`.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Size of a message.
+    /// The size of a message.
     pub bytes: usize,
-    /// Messages a second.
+    /// The number of messages per second.
     pub rate_hz: f64,
-    /// Messages that count.
+    /// The number of messages that count.
     pub count: usize,
-    /// File of the samples.
+    /// The file for the samples.
     pub file: String,
 }
 
 impl Run {
-    /// Time between two messages.
+    /// Returns the time between two messages.
     pub fn period_ns(&self) -> i64 {
         (1e9 / self.rate_hz) as i64
     }
 
-    /// The next run; `None` at the end of standard input.
+    /// Waits for the next run. Returns `None` at the end of standard input.
     pub fn next() -> Option<Run> {
         let words = protocol::next_run()?;
         let run = Run::read(&words);
@@ -154,13 +158,15 @@ impl Run {
             file: words.text("file")?.into(),
         };
         if run.bytes < STAMP || run.count == 0 || run.rate_hz <= 0.0 {
-            return Err("a run needs a size, a rate and a number of messages".into());
+            return Err(
+                "a run needs bytes= of at least 24, and rate_hz= and count= above 0".into(),
+            );
         }
         Ok(run)
     }
 }
 
-/// Ends a run: says what it used, and writes its samples when the experiment asks for them.
+/// Ends a run: reports the usage, and writes the samples when the experiment asks for them.
 pub fn finish(run: &Run, messages: usize, began: &Usage, samples: &[Sample]) {
     protocol::done(messages, began);
     protocol::await_stop();
@@ -168,7 +174,6 @@ pub fn finish(run: &Run, messages: usize, began: &Usage, samples: &[Sample]) {
     protocol::written();
 }
 
-/// Writes the samples of a run.
 fn write(file: &str, samples: &[Sample]) {
     let bytes: Vec<u8> = samples
         .iter()
@@ -178,7 +183,7 @@ fn write(file: &str, samples: &[Sample]) {
     or_die(std::fs::write(file, bytes), file);
 }
 
-/// Room for samples that is in memory already.
+/// Allocates room for samples and touches it, so that the run has no page faults.
 pub fn room(count: usize) -> Vec<Sample> {
     let mut samples = vec![
         Sample {
@@ -194,7 +199,7 @@ pub fn room(count: usize) -> Vec<Sample> {
 struct Endpoints<'p, P: Peer> {
     peer: &'p P,
     options: &'p Options,
-    /// By size.
+    /// The endpoints by message size.
     writers: Vec<(usize, P::Writer)>,
     readers: Vec<(usize, Vec<P::Reader>)>,
 }
@@ -212,7 +217,7 @@ impl<P: Peer> Endpoints<'_, P> {
         })
     }
 
-    /// Makes the writer and waits for its readers.
+    /// Creates the writer and waits for its readers.
     fn open_writer(&mut self, bytes: usize, readers: usize) -> usize {
         if let Some(known) = self.writers.iter().position(|w| w.0 == bytes) {
             return known;
@@ -232,8 +237,8 @@ impl<P: Peer> Endpoints<'_, P> {
     }
 }
 
-/// Calls `each` for every message of a run, and says what was used before the first that counts.
-/// The grid of intended times is fixed: a message that is late does not move the next one.
+/// Calls `each` for every message of a run. Returns the usage before the first message that counts.
+/// The grid of intended times is fixed: a late message does not move the next one.
 fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     let mut began = used();
     let mut intended_ns = start_ns;
@@ -253,8 +258,8 @@ fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     began
 }
 
-/// The receiving side of a run: to the last message of each subscription, or until nothing has
-/// come for two seconds.
+/// Receives the messages of a run, until the last one of each subscription, or until nothing has
+/// arrived for two seconds.
 fn take<P: Peer>(
     peer: &P,
     readers: &mut [P::Reader],
@@ -271,7 +276,7 @@ fn take<P: Peer>(
         match peer.receive(&mut readers[at], deadline) {
             None => {
                 polls += 1;
-                // Reading the clock at each turn would be a part of the latency.
+                // Reading the clock in each iteration would add to the latency.
                 if (!spin || polls % 4096 == 0) && now_ns() > limit {
                     break;
                 }
@@ -304,7 +309,6 @@ fn alternate<P: Peer>(peer: &P, writer: &mut P::Writer, reader: &mut P::Reader, 
     finish(run, samples.len(), &began, &samples);
 }
 
-/// Consumes at a slow pace.
 fn slow<P: Peer>(peer: &P, reader: &mut P::Reader, run: &Run) {
     let mut samples = room(run.count);
     let mut began = used();
@@ -328,11 +332,10 @@ fn slow<P: Peer>(peer: &P, reader: &mut P::Reader, run: &Run) {
     finish(run, samples.len(), &began, &samples);
 }
 
-/// Sends as fast as it may.
 fn flood<P: Peer>(peer: &P, writer: &mut P::Writer, run: &Run) {
     let mut samples = room(run.count);
-    // `slow` polls from one period after the start on. An item that is sent earlier may find nobody
-    // and would not wait.
+    // `slow` polls from one period after the start. An item that is sent earlier might find no
+    // consumer and would not wait.
     sleep_until(protocol::await_start() + 2 * run.period_ns());
     let mut began = used();
     for sequence in -WARM_UP..run.count as i64 {
@@ -353,8 +356,8 @@ fn flood<P: Peer>(peer: &P, writer: &mut P::Writer, run: &Run) {
     finish(run, samples.len(), &began, &samples);
 }
 
-/// A sending and a receiving thread, each with an endpoint of its own, since some may not move from
-/// one thread to another.
+/// Runs a sending and a receiving thread. Each has its own endpoint, because some endpoints may not
+/// move between threads.
 fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     let ends = || Endpoints {
         peer,
@@ -382,7 +385,7 @@ fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     });
 }
 
-/// Does the runs that the experiment asks for, in one of the common roles.
+/// Serves the runs of the experiment in one of the common roles.
 pub fn serve<P: Peer>(peer: &P, options: &Options) {
     let mut ends = Endpoints {
         peer,
@@ -430,7 +433,7 @@ pub fn serve<P: Peer>(peer: &P, options: &Options) {
                 let at = ends.open_writer(bytes, 1);
                 flood(peer, &mut ends.writers[at].1, &run);
             }
-            other => die(format!("no role '{other}'")),
+            other => die(format!("unknown role '{other}'")),
         }
     }
 }
@@ -440,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_when_it_was_sent_and_is_checked_at_both_ends() {
+    fn a_received_message_has_the_times_of_its_sender() {
         let sent = Sample {
             sequence: -3,
             intended_ns: 5,

@@ -1,4 +1,4 @@
-//! Figures, table and plot of merging.
+//! The figures, the table and the plot of the time and memory that merging takes.
 
 use super::run::{Engine, Merged};
 use crate::frame::report::{number, Figure, Report, Table};
@@ -7,27 +7,28 @@ use crate::measure::stats::{bootstrap, fit_line, median, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 use std::collections::BTreeSet;
 
-/// Median of a figure of an engine's merges of so many models.
-fn middle(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) -> f64) -> f64 {
+/// Returns the median of one figure over all merges of `models` models by one engine.
+fn median_of(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) -> f64) -> f64 {
     let these = merges
         .iter()
         .filter(|m| m.engine == engine && m.models == models);
     median(&these.map(of).collect::<Vec<_>>())
 }
 
-/// What a further model costs in these rounds, in seconds, and the share of variance explained.
-fn line(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f64) -> (f64, f64) {
+/// Fits the figure over the number of models in these rounds. Returns the cost of one more model,
+/// in seconds, and R², the share of variance explained.
+fn fit(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f64) -> (f64, f64) {
     let of_round = |round: usize| {
         let these = merges.iter();
         these.filter(move |m| m.engine == engine && m.round == round)
     };
     let points = rounds.iter().flat_map(|r| of_round(*r));
     let points: Vec<(f64, f64)> = points.map(|m| (m.models as f64, of(m))).collect();
-    let (slope, _, fit) = fit_line(&points);
-    (slope, fit)
+    let (slope, _, r2) = fit_line(&points);
+    (slope, r2)
 }
 
-/// Bytes, cost per model, fit and memory; the table.
+/// Adds figures for differing results, cost per model, fit and peak memory, and the table.
 pub fn add(
     context: &Context,
     report: &mut Report,
@@ -54,21 +55,21 @@ pub fn add(
             ("wall", |m| m.seconds),
         ] {
             let slope = bootstrap(rounds, RESAMPLES, &mut context.rng("interval"), |pick| {
-                1e3 * line(merges, engine, pick, of).0
+                1e3 * fit(merges, engine, pick, of).0
             });
             report.figure(
                 Figure::estimated(format!("fleet.{name}.{what}_per_model"), slope, "ms")
                     .samples(rounds as u64),
             );
         }
-        let fit = line(merges, engine, &all, |m| m.cpu_s).1;
-        report.figure(Figure::new(format!("fleet.{name}.linearity_r2"), fit, "1").at_least(0.98));
-        let peak = middle(merges, engine, sizes[2], |m| m.peak_mb);
+        let r2 = fit(merges, engine, &all, |m| m.cpu_s).1;
+        report.figure(Figure::new(format!("fleet.{name}.linearity_r2"), r2, "1").at_least(0.98));
+        let peak = median_of(merges, engine, sizes[2], |m| m.peak_mb);
         report.value(format!("fleet.{name}.peak"), peak, "MB");
     }
     report.tables.push(table(engines, merges, &sizes));
-    report.note("CPU time and memory are of all processes of an engine; memory is sampled ten times a second, and pages that processes share count for each.");
-    report.note("An engine's start and a first merge of 128 models are left out. Engines have two workers; alone is one process.");
+    report.note("CPU time and memory are summed over all processes of an engine. Memory is sampled ten times per second. A page that processes share counts once for each of them.");
+    report.note("The start of an engine and its first merge, of 128 models, are not measured. Each engine has two workers; 'alone' is one process.");
 }
 
 fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {
@@ -81,16 +82,15 @@ fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {
             table.row([
                 of.name.to_string(),
                 models.to_string(),
-                number(middle(merges, engine, models, |m| m.seconds)),
-                number(middle(merges, engine, models, |m| m.cpu_s)),
-                number(middle(merges, engine, models, |m| m.peak_mb)),
+                number(median_of(merges, engine, models, |m| m.seconds)),
+                number(median_of(merges, engine, models, |m| m.cpu_s)),
+                number(median_of(merges, engine, models, |m| m.peak_mb)),
             ]);
         }
     }
     table
 }
 
-/// CPU time over the number of models.
 pub fn plot(
     context: &mut Context,
     engines: &[Engine],
@@ -104,7 +104,7 @@ pub fn plot(
             name: of.name.into(),
             points: sizes
                 .iter()
-                .map(|&n| (n as f64, middle(merges, engine, n, |m| m.cpu_s)))
+                .map(|&n| (n as f64, median_of(merges, engine, n, |m| m.cpu_s)))
                 .collect(),
         })
         .collect();

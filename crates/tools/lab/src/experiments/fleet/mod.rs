@@ -1,4 +1,5 @@
-//! `fleet`: models of a fleet merged by one process, and on engines: the same bytes, and the cost.
+//! `fleet`: merges the models of a fleet in one process and on cluster engines, and compares
+//! results and cost.
 
 mod figures;
 mod models;
@@ -8,7 +9,6 @@ use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Result};
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fleet",
     about: "100 to 1,000 models merged by one process, Dask, Ray and Spark (thesis, Section 3.6)",

@@ -1,4 +1,4 @@
-//! Models of many runs that differ: the recorded parking demo, each time with other times.
+//! Makes models of many different runs by playing the recorded parking demo with changed times.
 
 use crate::frame::files;
 use crate::frame::rng::Rng;
@@ -14,12 +14,10 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 const MODES: [&str; 3] = ["urban", "highway", "parking"];
-/// Time goes at one pace for so long.
 const WINDOW_NS: u64 = 20_000_000;
-/// A run begins so long after the one before.
-const APART_NS: u64 = 3_600_000_000_000;
+const RUN_INTERVAL_NS: u64 = 3_600_000_000_000;
 
-/// Writes so many models; their paths.
+/// Writes `number` models and returns their paths.
 pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>> {
     context.step(format!("making {number} models"), 3600);
     files::make_dir(dir)?;
@@ -36,7 +34,7 @@ pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf
             boot: manifest.machine.boot_id.clone(),
             mode: MODES[i % MODES.len()].into(),
             distribution: manifest.observed.distributions.clone(),
-            start: manifest.span.start_realtime_ns + i as u64 * APART_NS,
+            start: manifest.span.start_realtime_ns + i as u64 * RUN_INTERVAL_NS,
             duration_ns: 0,
             lost: Default::default(),
             events: 0,
@@ -55,7 +53,7 @@ fn save(path: &Path, model: &Model) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The model of the events, in the same order at other times.
+/// Makes a model of the events: same order, other times.
 fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     let pace = Pace::draw(events, rng);
     let mut synth = Synth::new(SynthOptions::new(run));
@@ -67,15 +65,15 @@ fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     synth.finish()
 }
 
-/// A time that goes faster and slower than the recorded one, never backwards.
+/// Maps recorded time to a time that passes faster or slower, but never backwards.
 struct Pace {
     begin_ns: u64,
-    /// For each window: when it begins, ns, and its pace in 1/1024.
+    /// For each window: its beginning, in ns, and its pace in 1/1024.
     windows: Vec<(u64, u64)>,
 }
 
 impl Pace {
-    /// Windows at 0.75 to 1.25 of the recorded pace.
+    /// Draws a pace between 0.75 and 1.25 of the recorded one for each window.
     fn draw(events: &[Event], rng: &mut Rng) -> Pace {
         let begin_ns = events.first().map_or(0, |e| e.time_ns);
         let end_ns = events.last().map_or(0, |e| e.time_ns);
@@ -91,7 +89,7 @@ impl Pace {
         }
     }
 
-    /// When something of this recorded time happens. What is before the recording stays where it is.
+    /// Maps a recorded time to the new time. Times before the recording stay unchanged.
     fn at(&self, time_ns: u64) -> u64 {
         let Some(since) = time_ns.checked_sub(self.begin_ns) else {
             return time_ns;

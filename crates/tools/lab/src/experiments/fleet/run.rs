@@ -1,4 +1,4 @@
-//! Has an engine merge the models, each engine in a process of its own.
+//! Lets each engine merge the models, in a process of its own, and reads how long it took.
 
 use crate::frame::files;
 use crate::frame::report::Report;
@@ -11,22 +11,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Models and parts that a task merges: the package's default.
+/// Models and partial merges that one task merges: the default of the Python package.
 const FAN_IN: &str = "64";
-/// Models of the merge before the measured ones: workers have started then.
-const FIRST: usize = 128;
+/// Models of the first merge, which is not measured: it starts the engine's workers.
+const WARM_UP_MODELS: usize = 128;
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// What merges.
 pub struct Engine {
-    /// As `scripts/engines/cluster.py` calls it.
+    /// The engine's name in the command line of `scripts/engines/cluster.py`.
     pub name: &'static str,
     python: PathBuf,
 }
 
-/// A merge, as `scripts/engines/cluster.py` prints it.
+/// One line of output of `scripts/engines/cluster.py`.
 #[derive(Deserialize)]
-struct Said {
+struct MergeResult {
     models: usize,
     seconds: f64,
     cpu_s: f64,
@@ -34,22 +33,22 @@ struct Said {
     sha256: String,
 }
 
-/// A measured merge.
 pub struct Merged {
-    /// Number of its engine.
+    /// The engine's index.
     pub engine: usize,
     pub round: usize,
     pub models: usize,
     pub seconds: f64,
-    /// Of all processes of the engine.
+    /// CPU time of all processes of the engine.
     pub cpu_s: f64,
-    /// Resident memory of all processes together.
+    /// Peak of the resident memory of all processes together.
     pub peak_mb: f64,
-    /// Of the merged model.
+    /// SHA-256 of the merged model.
     pub sha256: String,
 }
 
-/// One process, and the engines that are installed.
+/// Returns the merge in one process and the installed engines. The report lists the others as
+/// skipped.
 pub fn engines(report: &mut Report) -> Vec<Engine> {
     let mut engines = vec![Engine {
         name: "alone",
@@ -60,14 +59,14 @@ pub fn engines(report: &mut Report) -> Vec<Engine> {
         if python.exists() {
             engines.push(Engine { name, python });
         } else {
-            let fix = format!("`./dev engine-env {name}` sets it up");
-            report.skip(format!("merging on {name}"), fix);
+            let why = format!("{name} is not installed. Run `./dev engine-env {name}`");
+            report.skip(format!("merging on {name}"), why);
         }
     }
     engines
 }
 
-/// Merges the first models of each size with each engine, in rounds.
+/// Merges the first models of each size with each engine, in rounds of random order.
 pub fn measure(
     context: &mut Context,
     engines: &[Engine],
@@ -120,8 +119,13 @@ fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Starts an engine and has it merge so many models, one number after the other.
-fn cluster(context: &Context, engine: &Engine, list: &Path, sizes: &[usize]) -> Result<Vec<Said>> {
+/// Starts an engine and lets it merge each number of models in turn.
+fn cluster(
+    context: &Context,
+    engine: &Engine,
+    list: &Path,
+    sizes: &[usize],
+) -> Result<Vec<MergeResult>> {
     let script = context.source("scripts/engines/cluster.py")?;
     let package = context.source("python")?;
     let (output, said) = (
@@ -135,7 +139,7 @@ fn cluster(context: &Context, engine: &Engine, list: &Path, sizes: &[usize]) -> 
     let open = |path: &Path| File::open(path).map_err(LabError::file("reading", path));
     let mut command = Command::new(&engine.python);
     command.arg(&script).arg(engine.name).arg(&output);
-    command.arg(FAN_IN).arg(FIRST.to_string());
+    command.arg(FAN_IN).arg(WARM_UP_MODELS.to_string());
     command.args(sizes.iter().map(usize::to_string));
     command.env("ONBEAT", onbeat).env("PYTHONPATH", package);
     command.stdin(open(list)?).stderr(Stdio::piped());
@@ -147,6 +151,6 @@ fn cluster(context: &Context, engine: &Engine, list: &Path, sizes: &[usize]) -> 
     }
     let lines = text.lines().skip(1).map(serde_json::from_str);
     lines
-        .collect::<Result<Vec<Said>, _>>()
-        .map_err(|e| LabError::unexpected("what cluster.py printed", e))
+        .collect::<Result<Vec<MergeResult>, _>>()
+        .map_err(|e| LabError::unexpected("the output of cluster.py", e))
 }

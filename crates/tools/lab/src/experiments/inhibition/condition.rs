@@ -1,72 +1,67 @@
-//! Under which conditions the ping-pong runs.
+//! The conditions under which the ping-pong runs.
 
-/// Where the nodes are.
+/// The executors and processes of the two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One executor, one node (1e1n).
+    /// One executor with one node (1e1n).
     OneNode,
-    /// One executor, two nodes (1e2n).
+    /// One executor with two nodes (1e2n).
     TwoNodes,
     /// Two processes (2e).
     TwoProcesses,
 }
 
-/// What the middleware's threads are, and the main thread.
+/// The priorities of the main thread and of the middleware's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// Main 98, the others time-sharing (RR-TS).
+    /// Main runs at 98, the others under the time-sharing policy (RR-TS).
     TimeSharing,
-    /// All 98 (RR-RR).
+    /// All run at 98 (RR-RR).
     RealTime,
-    /// What the paper advises: main 97, the others 96.
+    /// The paper's advice: main runs at 97, the others at 96.
     Remedy,
-    /// As `onbeat shape` has them: main in a server (at most 94), the others at 95.
+    /// The priorities that `onbeat shape` sets: main in a server (at most 94), the others at 95.
     Shaped,
 }
 
-/// Where the middleware's threads are. Main threads are on the benchmark's core.
+/// The cores of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// On the same core.
+    /// They are on the same core.
     Together,
-    /// They may run anywhere.
+    /// The kernel chooses their core.
     Anywhere,
-    /// On the other core, as a plan of `onbeat shape` has them where it can.
+    /// They are on the other core, where `onbeat shape` puts them if it can.
     Apart,
 }
 
-/// When the inhibitor begins.
+/// The moment at which the inhibitor begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// There is none.
+    /// No inhibitor runs.
     None,
-    /// Before the benchmark is started.
+    /// It begins before the benchmark.
     Before,
-    /// 0 to 300 ms after the benchmark was started: while the two sides look for each other, or
-    /// soon after. The paper's "immediately".
+    /// It begins 0 to 300 ms after the benchmark's start, while the two sides discover each other
+    /// or soon after. The paper calls this "immediately".
     AtOnce,
-    /// 50 to 150 ms after the first answer.
+    /// It begins 50 to 150 ms after the first answer.
     Later,
 }
 
-/// A condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
-    /// Where the nodes are.
     pub layout: Layout,
-    /// Scheduling of the benchmark's threads.
     pub threads: Threads,
-    /// When the inhibitor begins.
     pub order: Order,
-    /// The inhibitor is on the benchmark's core, and not on the other.
+    /// The inhibitor is on the benchmark's core, not on the other one.
     pub same_core: bool,
-    /// Where the middleware's threads are.
     pub place: Place,
 }
 
 impl Place {
-    /// The word for the program.
-    pub fn word(self) -> &'static str {
+    /// Returns the value of the program's argument `pin`.
+    pub fn pin_argument(self) -> &'static str {
         match self {
             Place::Together => "all",
             Place::Anywhere => "main",
@@ -76,7 +71,7 @@ impl Place {
 }
 
 impl Layout {
-    /// The paper's name.
+    /// Returns the paper's name for the layout.
     pub fn name(self) -> &'static str {
         match self {
             Layout::OneNode => "1e1n",
@@ -87,7 +82,7 @@ impl Layout {
 }
 
 impl Threads {
-    /// SCHED_RR priorities of main and of the others; 0 for time-sharing.
+    /// Returns the SCHED_RR priorities of main and of the others; 0 stands for time-sharing.
     pub fn priorities(self) -> (u32, u32) {
         match self {
             Threads::TimeSharing => (98, 0),
@@ -97,7 +92,6 @@ impl Threads {
         }
     }
 
-    /// For tables.
     pub fn name(self) -> &'static str {
         match self {
             Threads::TimeSharing => "RR-TS",
@@ -119,7 +113,7 @@ impl Condition {
         }
     }
 
-    /// All that are measured.
+    /// Returns all measured conditions.
     pub fn all() -> Vec<Condition> {
         use Threads::*;
         let layouts = [Layout::OneNode, Layout::TwoNodes, Layout::TwoProcesses];
@@ -153,14 +147,13 @@ impl Condition {
         all
     }
 
-    /// Those with an inhibited thread, whose cause is looked for.
+    /// Returns the conditions with an inhibited thread. Their cause is searched in recordings.
     pub fn inhibited() -> Vec<Condition> {
         [Order::AtOnce, Order::Later]
             .map(|order| Condition::new(Layout::TwoProcesses, Threads::TimeSharing, order))
             .to_vec()
     }
 
-    /// For people.
     pub fn name(&self) -> String {
         let order = match self.order {
             Order::None => "no inhibitor",
@@ -180,7 +173,7 @@ impl Condition {
         )
     }
 
-    /// For figures and files.
+    /// Returns the condition's part of figure and file names.
     pub fn key(&self) -> String {
         let words = self.name().to_lowercase().replace("middleware's ", "");
         let parts: Vec<String> = words

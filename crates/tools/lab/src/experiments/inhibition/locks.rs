@@ -1,21 +1,22 @@
-//! What a thread waits for, seen from outside: the mutex of its system call and who holds it; and how
-//! long threads were ready and did not run, by the kernel's account.
+//! Observes threads from outside: the mutex for which a thread waits, who holds it, and the time
+//! that threads were ready but did not run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// x86-64.
+/// The number of the system call on x86-64.
 const SYS_FUTEX: u64 = 202;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_COMMAND: u64 = 127;
-/// The value of glibc's mutex that has waiters.
+/// The value of a glibc mutex that has waiters.
 const LOCKED_WITH_WAITERS: u64 = 2;
-/// Where glibc's mutex has its owner's thread id, behind the futex word.
+/// Offset of the owner's thread id behind the futex word in a glibc mutex.
 const OWNER: u64 = 8;
 
-/// The address of the mutex that a system call waits for, from a line of `/proc/PID/task/TID/syscall`.
-/// Waits for condition variables and semaphores do not look like this.
+/// Returns the address of the mutex for which a system call waits, from a line of
+/// `/proc/PID/task/TID/syscall`. Waits for condition variables and semaphores look different and
+/// give `None`.
 fn mutex_of(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
@@ -33,7 +34,8 @@ fn mutex_of(syscall: &str) -> Option<u64> {
     }
 }
 
-/// The thread that holds the mutex for which the main thread of a process waits now.
+/// Returns the thread that holds the mutex for which a process's main thread is waiting. Works on
+/// x86-64 only.
 pub fn holder(pid: u32) -> Option<u32> {
     if !cfg!(target_arch = "x86_64") {
         return None;
@@ -48,23 +50,20 @@ pub fn holder(pid: u32) -> Option<u32> {
     (of_process && owner != pid).then_some(owner)
 }
 
-/// A thread's name.
 pub fn name(pid: u32, tid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
     text.map_or(String::new(), |t| t.trim().to_owned())
 }
 
-/// CPU time of a thread and how long it was ready and did not run, ns.
+/// A thread's CPU time, and the time that it was ready but did not run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// On a CPU.
     pub ran_ns: u64,
-    /// Ready, not running.
     pub waited_ns: u64,
 }
 
 impl Account {
-    /// From `/proc/PID/task/TID/schedstat`.
+    /// Parses the text of `/proc/PID/task/TID/schedstat`.
     fn read(text: &str) -> Option<Account> {
         let mut numbers = text.split_whitespace().map(str::parse);
         Some(Account {
@@ -73,7 +72,7 @@ impl Account {
         })
     }
 
-    /// What came since an earlier one.
+    /// Returns the times that were added since an earlier account.
     pub fn since(self, before: Account) -> Account {
         Account {
             ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
@@ -82,7 +81,6 @@ impl Account {
     }
 }
 
-/// The accounts of all threads of a process.
 pub fn accounts(pid: u32) -> BTreeMap<u32, Account> {
     let of = |tid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
@@ -99,8 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_a_mutex_are_told_from_others() {
-        // Private, value 2; a condition variable waits with a bit set (operation 0x189).
+    fn waits_for_a_mutex_are_distinguished_from_other_system_calls() {
+        // The mutex is private and has the value 2. A condition variable waits with a bit set
+        // (operation 0x189).
         let mutex = "202 0x7f00 0x80 0x2 0x0 0x0 0x7f 0x7ffd 0x7f11";
         assert_eq!(mutex_of(mutex), Some(0x7f00));
         for other in [
@@ -117,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_holder_of_a_real_mutex_is_found() {
-        // Another process, since nobody can look at a thread that looks: its main thread waits for what
-        // a second one holds.
+        // A thread cannot observe itself, so another process is needed: its main thread waits for a
+        // mutex that its second thread holds.
         let source = "#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n\
             #include <sys/syscall.h>\n\
             static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;\n\

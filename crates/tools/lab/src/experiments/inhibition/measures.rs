@@ -1,20 +1,19 @@
-//! The paper's measures M1 to M4 of a run, and which of its patterns the run shows. Pure.
+//! Computes the paper's measures M1 to M4 of a run and the pattern that the run shows.
 
 use std::time::Duration;
 
-/// A loop of the ping's sender, ns of CLOCK_MONOTONIC.
+/// One iteration of the ping's sender. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loop {
-    /// When it woke up.
     pub woke_ns: i64,
-    /// When the call that sends the ping returned.
+    /// The end of the call that sends the ping.
     pub sent_ns: i64,
-    /// When the answer was there, if it ever was.
+    /// The arrival of the answer, or `None` if none came.
     pub received_ns: Option<i64>,
 }
 
 impl Loop {
-    /// Reads a line `due,woke,sent,received`; `received` is 0 without an answer.
+    /// Reads a line `due,woke,sent,received`. `received` is 0 if no answer came.
     pub fn read(line: &str) -> Option<Loop> {
         let numbers: Result<Vec<i64>, _> = line.split(',').map(str::parse).collect();
         match numbers.ok()?[..] {
@@ -28,38 +27,36 @@ impl Loop {
     }
 }
 
-/// What a run has shown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measures {
-    /// M1: from the program's start to its end, s.
+    /// M1: from the program's start to its end, in s.
     pub whole_s: f64,
-    /// From the program's start to the first answer, s.
+    /// The time from the program's start to the first answer, in s.
     pub start_s: f64,
-    /// M2: from each wake-up to the end of the call that sends the ping, us.
+    /// M2: from each wake-up to the end of the call that sends the ping, in us.
     pub send_us: Vec<f64>,
-    /// M3: from the begin of that call to the answer, us; infinite without an answer.
+    /// M3: from the begin of that call to the answer, in us. It is infinite if no answer came.
     pub answer_us: Vec<f64>,
-    /// M4: between a wake-up and the one before it, us.
+    /// M4: between a wake-up and the one before it, in us.
     pub gap_us: Vec<f64>,
 }
 
-/// Which pattern a run shows; the first that fits.
+/// The effect of the inhibitor on a run. If several fit, the first one in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
-    /// The paper's (1): a call that sends a ping blocks.
+    /// The paper's pattern (1): a call that sends a ping blocks.
     SendBlocks,
-    /// The paper's (2): a wake-up comes late, and no call before it took long.
+    /// The paper's pattern (2): a wake-up comes late, although no call before it took long.
     WakesLate,
-    /// The two sides find each other late.
+    /// The two sides discover each other late.
     StartLate,
-    /// Answers come late or never; the sender notices nothing.
+    /// Answers come late or never, but the sender is not delayed.
     AnswersLate,
-    /// The paper's (3): no effect.
+    /// The paper's pattern (3): no effect.
     None,
 }
 
 impl Pattern {
-    /// For tables.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::None => "no effect (3)",
@@ -71,7 +68,7 @@ impl Pattern {
     }
 }
 
-/// All, in the order of the tables.
+/// The patterns in the order of the tables.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern::None,
     Pattern::SendBlocks,
@@ -80,9 +77,9 @@ pub const PATTERNS: [Pattern; 5] = [
     Pattern::AnswersLate,
 ];
 
-/// What counts as an effect: ten periods.
+/// The shortest delay that counts as an effect: ten periods.
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// A start that takes longer is late; undisturbed it takes a tenth of that.
+/// The shortest start that counts as late. Without an inhibitor, a start takes a tenth of it.
 pub const START_LIMIT: Duration = Duration::from_millis(500);
 
 fn largest(values: &[f64]) -> f64 {
@@ -90,7 +87,7 @@ fn largest(values: &[f64]) -> f64 {
 }
 
 impl Measures {
-    /// From the loops of a run.
+    /// Computes the measures from the loops of a run.
     pub fn of(whole_s: f64, start_s: f64, loops: &[Loop]) -> Measures {
         let us = |ns: i64| ns as f64 / 1000.0;
         let answer = |l: &Loop| l.received_ns.map_or(f64::INFINITY, |at| us(at - l.woke_ns));
@@ -106,38 +103,37 @@ impl Measures {
         }
     }
 
-    /// The longest M2, us.
+    /// Returns the longest M2, in us.
     pub fn send_max(&self) -> f64 {
         largest(&self.send_us)
     }
 
-    /// M3 of the answers that came, us.
+    /// Returns M3 of the answers that came, in us.
     pub fn answers(&self) -> impl Iterator<Item = f64> + '_ {
         self.answer_us.iter().copied().filter(|v| v.is_finite())
     }
 
-    /// The longest of these.
+    /// Returns the longest M3 of the answers that came, in us.
     pub fn answer_max(&self) -> f64 {
         self.answers().fold(0.0, f64::max)
     }
 
-    /// The longest M4, us.
+    /// Returns the longest M4, in us.
     pub fn gap_max(&self) -> f64 {
         largest(&self.gap_us)
     }
 
-    /// How many pings had no answer.
+    /// Counts the pings that had no answer.
     pub fn unanswered(&self) -> usize {
         self.answer_us.iter().filter(|v| v.is_infinite()).count()
     }
 
-    /// The share of answers that came later than [`LIMIT`] or never.
+    /// Returns the share of answers that came later than [`LIMIT`] or never.
     pub fn late_share(&self) -> f64 {
         let late = self.answer_us.iter().filter(|v| **v > limit_us()).count();
         late as f64 / self.answer_us.len().max(1) as f64
     }
 
-    /// What the run shows.
     pub fn pattern(&self) -> Pattern {
         if self.send_max() > limit_us() {
             Pattern::SendBlocks
@@ -163,7 +159,7 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// Loops each 10 ms; a call takes 0.1 ms, an answer 0.3 ms.
+    /// Makes one loop every 10 ms. A call takes 0.1 ms, an answer 0.3 ms.
     fn even(count: i64) -> Vec<Loop> {
         let at = |i: i64| Loop {
             woke_ns: i * 10 * MS,
@@ -178,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_measures_are_those_of_the_paper() {
+    fn m2_to_m4_are_computed_as_in_the_paper() {
         let measures = of(&even(3));
         assert_eq!(measures.send_us, [100.0; 3]);
         assert_eq!(measures.answer_us, [300.0; 3]);
@@ -187,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_blocks_explains_the_late_wake_up_behind_it() {
+    fn a_late_wake_up_after_a_blocked_call_counts_as_a_blocked_call() {
         let mut loops = even(4);
         loops[1].sent_ns += 900 * MS;
         for l in &mut loops[2..] {
@@ -201,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_wake_up_without_a_call_that_blocks_is_another_pattern() {
+    fn a_late_wake_up_without_a_blocked_call_is_a_pattern_of_its_own() {
         let mut loops = even(3);
         let late = loops[2];
         loops[2] = Loop {
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_late_or_lost_and_starts_that_are_late_are_told() {
+    fn late_or_lost_answers_and_late_starts_are_patterns_of_their_own() {
         let mut loops = even(4);
         loops[1].received_ns = None;
         loops[2].received_ns = loops[2].received_ns.map(|at| at + 200 * MS);

@@ -1,4 +1,5 @@
-//! One condition as long as the paper's: a minute of loops, and a minute of the inhibitor.
+//! Measures one condition for as long as the paper does: a minute of loops beside a minute of the
+//! inhibitor.
 
 use super::condition::{Condition, Layout, Order, Threads};
 use super::programs::{Programs, MIDDLEWARES};
@@ -6,10 +7,10 @@ use super::run::{Bench, Length};
 use crate::frame::report::{number, Report, Table};
 use crate::frame::{Context, Result};
 
-/// Loops of the paper, a minute.
+/// The paper's number of loops, which take a minute.
 const LOOPS: u32 = 6000;
 
-/// Runs it once for every middleware.
+/// Runs the condition once for every middleware.
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
         "A minute: two processes, RR-TS, inhibitor later, same core",

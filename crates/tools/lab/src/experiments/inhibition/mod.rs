@@ -1,9 +1,9 @@
-//! `inhibition`: what a real-time program does to the threads of a middleware on the same core
-//! (the experiment of paper 001: ping-pong in three layouts, measures M1 to M4).
+//! `inhibition`: measures how a real-time program delays the threads of a middleware on the same
+//! core. It repeats the experiment of paper 001: ping-pong in three layouts, measures M1 to M4.
 //!
-//! No packet of others is in the way: everything runs in a network namespace of its own, which ends
-//! with the lab. An inhibitor can never take a core for good: the kernel ends it after twice its time
-//! (`RLIMIT_RTTIME`), and it dies with the lab.
+//! The lab runs in a network namespace of its own, so no other packets interfere. The namespace
+//! ends with the lab. An inhibitor cannot keep a core for ever: the kernel ends it after twice its
+//! time (`RLIMIT_RTTIME`), and it dies with the lab.
 
 mod cause;
 mod condition;
@@ -25,7 +25,6 @@ use results::Arm;
 use run::{Bench, Length, Run};
 use std::process::Command;
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "inhibition",
     about: "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)",
@@ -49,7 +48,7 @@ fn run(context: &mut Context) -> Result<Report> {
     if context.wants("cause") {
         cause::measure(context, &mut report, &programs)?;
     }
-    // Minutes for a run: asked for by --long, or by name.
+    // The minute takes long, so it runs only with --long or if it is named.
     let by_name = !context.wants("ros2");
     if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
         minute::measure(context, &mut report, &programs)?;
@@ -57,7 +56,6 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// All conditions of a middleware, in turns.
 fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -> Result<Vec<Arm>> {
     let conditions = Condition::all();
     let rounds = context.pick(9, 2);
@@ -69,7 +67,8 @@ fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -
     Ok(arms)
 }
 
-/// So many runs of each condition, in turns: the condition's place, the number of its run, and the run.
+/// Runs each condition `rounds` times, in turns. Returns each run with the index of its condition
+/// and its number.
 fn in_turns(
     context: &mut Context,
     programs: &Programs,
@@ -101,10 +100,11 @@ fn in_turns(
     Ok(runs)
 }
 
-/// A network namespace for the lab and its children, with a loopback interface. It ends with the
-/// last of them, whichever way.
+/// Moves the lab and its children into a network namespace with a loopback interface. The namespace
+/// ends with the last of these processes, even if it crashes.
 fn namespace() -> Result<()> {
-    // SAFETY: a plain number; it changes what sockets of this thread and its children see.
+    // SAFETY: the argument is a plain number. The call changes only the network that this thread
+    // and its children see.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(LabError::kernel("making a network namespace"));
     }
@@ -118,14 +118,15 @@ fn namespace() -> Result<()> {
     Ok(())
 }
 
-/// What the kernel keeps from real-time threads; only read, so the same for all runs.
+/// Returns a note on the CPU time that the kernel keeps from real-time threads. The lab only reads
+/// this setting, so it is the same for all runs.
 fn throttling() -> String {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
         text.map_or("?".into(), |t| t.trim().to_owned())
     };
     format!(
-        "sched_rt_runtime_us is {} of {}, the same for all runs. Since Linux 6.12 the fair server \
+        "sched_rt_runtime_us is {} of {}, the same for all runs. Since Linux 6.12 the kernel's fair server \
          keeps 50 ms of each second for time-sharing threads, whatever sched_rt_runtime_us says",
         read("sched_rt_runtime_us"),
         read("sched_rt_period_us")

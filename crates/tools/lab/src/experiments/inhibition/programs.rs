@@ -1,4 +1,4 @@
-//! The programs that are measured: built where they run, and what each needs.
+//! Builds the measured programs on this machine and makes their commands.
 
 use crate::frame::report::Report;
 use crate::frame::{Context, LabError, Result};
@@ -7,21 +7,19 @@ use crate::measure::ros;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A middleware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Middleware {
-    /// Cyclone DDS by its C API.
+    /// Cyclone DDS through its C API.
     Cyclone,
-    /// Fast DDS by its C++ API.
+    /// Fast DDS through its C++ API.
     Fast,
     /// rcl on rmw_fastrtps_cpp.
     Ros2,
 }
 
-/// All.
 pub const MIDDLEWARES: [Middleware; 3] = [Middleware::Cyclone, Middleware::Fast, Middleware::Ros2];
 
-/// Cyclone's settings: the loopback interface, and few participants to look for.
+/// Settings of Cyclone DDS: it uses the loopback interface and looks for few participants.
 const CYCLONE_URI: &str = "<CycloneDDS><Domain id=\"77\"><General><Interfaces>\
     <NetworkInterface name=\"lo\"/></Interfaces><AllowMulticast>false</AllowMulticast></General>\
     <Discovery><ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>4\
@@ -29,7 +27,6 @@ const CYCLONE_URI: &str = "<CycloneDDS><Domain id=\"77\"><General><Interfaces>\
     </CycloneDDS>";
 
 impl Middleware {
-    /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Middleware::Cyclone => "Cyclone DDS",
@@ -38,7 +35,8 @@ impl Middleware {
         }
     }
 
-    /// The part of the experiment, and its name in figures.
+    /// Returns the middleware's name in figures, which is also the name of its part of the
+    /// experiment.
     pub fn part(self) -> &'static str {
         match self {
             Middleware::Cyclone => "cyclonedds",
@@ -48,7 +46,6 @@ impl Middleware {
     }
 }
 
-/// The programs that could be built.
 pub struct Programs {
     built: Vec<(Middleware, PathBuf)>,
     ros: Option<PathBuf>,
@@ -56,7 +53,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds what can be built, and says what cannot.
+    /// Builds the programs. The report lists those that cannot be built as skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs> {
         context.step("build the programs", 600);
         let sources = context.source("crates/tools/lab/peers/inhibition")?;
@@ -70,7 +67,7 @@ impl Programs {
         }
         report.skip(
             "rmw_cyclonedds_cpp",
-            "no wheel has it: Cyclone DDS is measured by its own C API",
+            "no Python wheel contains it; Cyclone DDS is measured through its own C API",
         );
         let inhibitor = source(&sources, "inhibition-inhibitor", "inhibitor.c").plain()?;
         Ok(Programs {
@@ -80,12 +77,11 @@ impl Programs {
         })
     }
 
-    /// Whether a middleware can be measured.
     pub fn has(&self, middleware: Middleware) -> bool {
         self.built.iter().any(|(m, _)| *m == middleware)
     }
 
-    /// The ping-pong's command on a middleware.
+    /// Returns the command that starts the ping-pong on a middleware.
     pub fn command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
         let (_, path) =
@@ -100,13 +96,13 @@ impl Programs {
         Ok(command)
     }
 
-    /// The inhibitor's command.
+    /// Returns the command that starts the inhibitor.
     pub fn inhibitor(&self) -> Command {
         Command::new(&self.inhibitor)
     }
 }
 
-/// A program of this folder.
+/// Describes a program of the folder `peers/inhibition`.
 fn source<'a>(sources: &Path, name: &'a str, file: &str) -> Source<'a> {
     Source {
         name,

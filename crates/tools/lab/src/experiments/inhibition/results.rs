@@ -1,4 +1,4 @@
-//! Tables, figures and plots of the conditions of a middleware.
+//! Makes the tables, figures and plots of a middleware under all conditions.
 
 use super::condition::{Condition, Layout, Order, Place, Threads};
 use super::locks::Account;
@@ -11,22 +11,18 @@ use crate::measure::stats::{bootstrap, mean, mean_80, mean_replaced, median, Sor
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
 
-/// Resamples for intervals.
 const RESAMPLES: usize = 2000;
 
-/// Threads that ran and waited for less than this in the mean are not shown, ns.
-const SHOWN_NS: u64 = 1_000_000;
+/// Threads are hidden if they ran and waited for less than this on average.
+const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 /// A condition and its runs.
 pub struct Arm {
-    /// The condition.
     pub condition: Condition,
-    /// Its runs, in their order.
     pub runs: Vec<Run>,
 }
 
 impl Arm {
-    /// Without runs yet.
     pub fn new(condition: Condition) -> Arm {
         Arm {
             condition,
@@ -39,19 +35,18 @@ impl Arm {
         runs.filter(|r| r.measures.pattern() == pattern).count()
     }
 
-    /// The largest of all runs.
     fn largest(&self, of: impl Fn(&Run) -> f64) -> f64 {
         self.runs.iter().map(of).fold(0.0, f64::max)
     }
 
-    /// The run with the longest M2.
+    /// Returns the run with the longest M2.
     fn worst(&self) -> Option<&Run> {
         let key = |r: &&Run| r.measures.send_max();
         self.runs.iter().max_by(|a, b| key(a).total_cmp(&key(b)))
     }
 }
 
-/// Everything for the reader, of one middleware.
+/// Adds all tables, figures and plots of one middleware to the report.
 pub fn judge(
     context: &mut Context,
     report: &mut Report,
@@ -79,7 +74,7 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
     );
     let head =
         "condition | runs | M1, s | M1 max | start, ms | M2 p50, ms | M2 max | M3 p50, ms | \
-M3 max | M4 max, ms | late answers, % | lost | packets a loop";
+M3 max | M4 max, ms | late answers, % | unanswered pings | packets per loop";
     let mut table = Table::new(title, head);
     for arm in arms {
         let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
@@ -109,11 +104,12 @@ M3 max | M4 max, ms | late answers, % | lost | packets a loop";
     table
 }
 
-/// Means with the papers' 80 %, over the runs' means: the loops of a run are not independent.
+/// Shows means of the runs' means with the 80 % intervals of the papers. The loops of one run are
+/// not independent, so runs count, not loops.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: means of the runs' means with 80 %, ms (M3 of the answers that came); and where samples beyond 1.5 of \
-         the box are replaced by the median",
+        "{}: means of the runs' means with 80 % intervals, ms (M3: answers that came; replaced: samples more than \
+         1.5 interquartile ranges outside of the box are replaced by the median)",
         middleware.name()
     );
     let head = "condition | M1 | M2 | M3 | M3, replaced";
@@ -142,7 +138,7 @@ fn means(middleware: Middleware, arms: &[Arm]) -> Table {
 
 fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: runs by pattern, the first that fits",
+        "{}: runs by pattern (the first pattern that fits a run counts)",
         middleware.name()
     );
     let names = PATTERNS.map(Pattern::name);
@@ -154,16 +150,16 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Threads under each kind of scheduling, all on the core of the inhibitor: what they ran and how long
-/// they were ready in vain.
+/// Shows the running and waiting times of threads under each kind of scheduling. All these threads
+/// are on the core of the inhibitor.
 fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: threads while the inhibitor ran, mean of the runs (the kernel's account)",
+        "{}: times of threads while the inhibitor ran, mean of the runs (from the kernel's schedstat)",
         middleware.name()
     );
     let mut table = Table::new(
         title,
-        "thread | condition | on a CPU, ms | ready in vain, ms",
+        "thread | condition | on a CPU, ms | ready without a CPU, ms",
     );
     let shown = arms.iter().filter(|a| {
         a.condition.layout == Layout::TwoProcesses
@@ -179,7 +175,7 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
             sum.waited_ns += account.waited_ns;
         }
         let each = |ns: u64| number(ns as f64 / 1e6 / arm.runs.len().max(1) as f64);
-        let least = SHOWN_NS * arm.runs.len() as u64;
+        let least = LEAST_SHOWN_NS * arm.runs.len() as u64;
         by_name.retain(|_, sum| sum.ran_ns.max(sum.waited_ns) >= least);
         for (name, sum) in by_name {
             table.row([
@@ -193,13 +189,16 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Whose locks main threads were seen to wait for.
+/// Shows which threads held the locks for which main threads were seen waiting.
 fn holders(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: locks that a main thread waited for (looked at each 2 ms)",
+        "{}: locks that a main thread waited for (checked every 2 ms)",
         middleware.name()
     );
-    let mut table = Table::new(title, "condition | waits | held by | runs | looks");
+    let mut table = Table::new(
+        title,
+        "condition | waiting thread | lock held by | runs | observations",
+    );
     for arm in arms {
         let mut by_holder: BTreeMap<&(&str, String), (u32, u32)> = BTreeMap::new();
         for (who, looks) in arm.runs.iter().flat_map(|r| &r.held) {
@@ -240,7 +239,7 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
     }
 }
 
-/// Every loop of every run.
+/// Writes every loop of every run to a raw file.
 fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let file = format!("{}.csv", middleware.part());
     let mut raw = context.raw(&file, "condition,run,loop,m2_us,m3_us,m4_us")?;
@@ -257,8 +256,8 @@ fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(
     raw.finish()
 }
 
-/// M2 and M3 over loops, two processes: without an inhibitor, and the run with the longest M2 of each
-/// condition with one.
+/// Plots M2 and M3 over loops for two processes: without an inhibitor, and for each condition with
+/// one, its run with the longest M2.
 fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let shown: Vec<&Arm> = arms
         .iter()
@@ -292,7 +291,8 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
     context.plot(&format!("{part}-boxes.svg"), &box_plot(part, arms)?)
 }
 
-/// M3 of all runs, two processes, all threads on the inhibitor's core or as shaped: a box for each.
+/// Plots M3 of all runs as boxes, for two processes. All threads are on the inhibitor's core, or
+/// placed as `onbeat shape` places them.
 fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     let kinds = [
         Threads::TimeSharing,
@@ -328,7 +328,7 @@ fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     )
 }
 
-/// Without what all panels have in common.
+/// Shortens a condition's name by the words that all panels share.
 fn short(condition: Condition) -> String {
     let name = condition.name();
     name.replace("2e, ", "")

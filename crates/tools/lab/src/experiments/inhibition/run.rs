@@ -1,4 +1,5 @@
-//! One run: the ping-pong under a condition, the inhibitor beside it, and what both are seen to do.
+//! Runs the ping-pong once under a condition, with the inhibitor beside it, and observes the
+//! threads of both.
 
 use super::condition::{Condition, Layout, Order};
 use super::locks::{self, Account};
@@ -12,27 +13,25 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Core of the benchmark; the other one is for the lab.
+/// The core of the benchmark. The lab uses the other one.
 pub const CORE: u32 = 1;
 const OTHER_CORE: u32 = 0;
-/// Of the paper.
+/// The paper's period.
 const PERIOD: Duration = Duration::from_millis(10);
 const INHIBITOR_PRIORITY: u32 = 90;
-/// The lab, so that it sees what happens.
+/// The lab runs above the inhibitor, so that it can observe at any time.
 const LAB_PRIORITY: i32 = 99;
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long a run and its inhibitor are.
 #[derive(Debug, Clone, Copy)]
 pub struct Length {
-    /// Loops of the ping's sender.
+    /// Iterations of the ping's sender.
     pub loops: u32,
-    /// CPU time of the inhibitor: as long as the loops take.
+    /// CPU time of the inhibitor: the time that the loops take.
     pub inhibitor: Duration,
 }
 
 impl Length {
-    /// So many loops.
     pub fn of_loops(loops: u32) -> Length {
         Length {
             loops,
@@ -41,44 +40,37 @@ impl Length {
     }
 }
 
-/// What a run needs.
+/// The programs and settings of a run.
 pub struct Bench<'a> {
-    /// The experiment's.
     pub context: &'a Context,
-    /// The built programs.
     pub programs: &'a Programs,
-    /// What is measured.
     pub middleware: Middleware,
-    /// For how long.
     pub length: Length,
 }
 
-/// What a run has shown.
+/// The measures and observations of a run.
 pub struct Run {
-    /// M1 to M4.
     pub measures: Measures,
     /// Packets on the loopback interface while the loops ran.
     pub packets: i64,
-    /// By thread: its process, its name, and its account while the inhibitor ran.
+    /// One entry per thread: its process, its name, and its account while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
-    /// How often the main thread of a process was seen to wait for a lock that this thread held.
+    /// For each process and lock holder: how often the process's main thread was seen waiting for a
+    /// lock of that holder.
     pub held: BTreeMap<(&'static str, String), u32>,
-    /// What finds it in a recording.
     pub identity: Identity,
 }
 
-/// What finds a run in a recording.
+/// The process ids and times by which a run is found in a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// The benchmark's processes.
     pub processes: Vec<(&'static str, u32)>,
-    /// The inhibitor, if there was one.
+    /// The inhibitor's process id, if the run had an inhibitor.
     pub inhibitor: Option<u32>,
-    /// From its start to its end, CLOCK_MONOTONIC, ns.
+    /// The run's start and end, CLOCK_MONOTONIC, in ns.
     pub span_ns: (u64, u64),
 }
 
-/// The processes of a run.
 struct Processes {
     pong: Option<Peer>,
     ping: Peer,
@@ -93,7 +85,7 @@ impl Processes {
 }
 
 impl Bench<'_> {
-    /// Runs it once.
+    /// Runs the ping-pong once.
     pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run> {
         let samples = self.context.dir().join("loops.new");
         let from_ns = monotonic_ns();
@@ -101,7 +93,7 @@ impl Bench<'_> {
         if condition.order == Order::Before {
             inhibitor = Some(self.inhibit(condition)?);
         }
-        let _above = Above::others();
+        let _priority = RaisedPriority::raise();
         let mut processes = self.start(condition, &samples)?;
         match condition.order {
             Order::AtOnce => std::thread::sleep(Duration::from_millis(rng.below(300))),
@@ -145,7 +137,7 @@ impl Bench<'_> {
                 format!("file={}", samples.display()),
                 format!("cpu={CORE}"),
                 format!("other={OTHER_CORE}"),
-                format!("pin={}", condition.place.word()),
+                format!("pin={}", condition.place.pin_argument()),
                 format!("main={main}"),
                 format!("children={children}"),
             ]);
@@ -161,7 +153,7 @@ impl Bench<'_> {
         Ok(Processes { pong, ping, began })
     }
 
-    /// Starts the inhibitor and waits until it is one.
+    /// Starts the inhibitor and waits until it has its real-time priority.
     fn inhibit(&self, condition: Condition) -> Result<Peer> {
         let cpu = if condition.same_core {
             CORE
@@ -180,7 +172,7 @@ impl Bench<'_> {
     }
 }
 
-/// What is seen of the threads from outside.
+/// Observations of the threads, made from outside.
 #[derive(Default)]
 struct Watch {
     first: BTreeMap<(u32, u32), Account>,
@@ -190,7 +182,6 @@ struct Watch {
 }
 
 impl Watch {
-    /// Looks once at all processes.
     fn look(&mut self, processes: &[(&'static str, u32)], inhibited: bool) {
         for &(process, pid) in processes {
             if let Some(tid) = locks::holder(pid) {
@@ -219,7 +210,8 @@ impl Watch {
     }
 }
 
-/// Threads that nobody named have their process's name.
+/// Returns a thread's name. A thread without a name of its own carries its process's name and is
+/// called "unnamed".
 fn thread_name(pid: u32, tid: u32) -> String {
     let name = locks::name(pid, tid);
     match pid == tid {
@@ -229,26 +221,28 @@ fn thread_name(pid: u32, tid: u32) -> String {
     }
 }
 
-/// This thread above all others while it lives; what it starts begins as a normal one.
-struct Above;
+/// Puts this thread above all others while the guard lives. Processes that it starts begin with
+/// normal priority.
+struct RaisedPriority;
 
-impl Above {
-    fn others() -> Option<Above> {
-        set(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, LAB_PRIORITY).then_some(Above)
+impl RaisedPriority {
+    fn raise() -> Option<RaisedPriority> {
+        set_scheduler(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, LAB_PRIORITY)
+            .then_some(RaisedPriority)
     }
 }
 
-impl Drop for Above {
+impl Drop for RaisedPriority {
     fn drop(&mut self) {
-        set(libc::SCHED_OTHER, 0);
+        set_scheduler(libc::SCHED_OTHER, 0);
     }
 }
 
-fn set(policy: i32, priority: i32) -> bool {
+fn set_scheduler(policy: i32, priority: i32) -> bool {
     let parameter = libc::sched_param {
         sched_priority: priority,
     };
-    // SAFETY: a plain system call on this thread, with a live parameter.
+    // SAFETY: the system call changes this thread only, and the parameter is valid during the call.
     unsafe { libc::sched_setscheduler(0, policy, &parameter) == 0 }
 }
 

@@ -1,7 +1,7 @@
-//! There and back with a small answer (Figure 9), and a chain of five nodes (Figure 10).
+//! Measures a round trip with a small answer (Figure 9) and a chain of five nodes (Figure 10).
 
 use super::group::{Group, Node};
-use super::tell::{self, Series};
+use super::tables::{self, Series};
 use super::{rate_hz, SIZES};
 use crate::frame::report::Report;
 use crate::frame::size::{size_id, size_name};
@@ -11,17 +11,16 @@ use crate::measure::samples::{latencies_us, Sample};
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
-/// Bytes of an answer.
 const ANSWER: usize = 64;
-/// Nodes of the chain, as the paper names them.
+/// The paper's names of the chain's nodes.
 const NAMES: [char; 5] = ['A', 'B', 'C', 'D', 'E'];
 
-fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node> {
+fn node(peers: &Peers, words: &[String], receives: bool) -> Result<Node> {
     let command = peers.normal_command(ROS2.program, false)?;
-    Ok(Node::new(command, words, takes))
+    Ok(Node::new(command, words, receives))
 }
 
-/// A node that answers each message, and one that sends and takes the answers.
+/// Measures one node that answers each message and one that sends messages and takes the answers.
 pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let (there, back) = (peers.name(), peers.name());
@@ -61,10 +60,10 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
         }
     }
     let title = "Ping-pong with an answer of 64 bytes, Figure 9";
-    tell::series(context, report, ("pingpong", title), &all)
+    tables::add(context, report, ("pingpong", title), &all)
 }
 
-/// Five nodes in a row, each step and the whole.
+/// Measures each step of a chain of five nodes, and the whole chain.
 pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let topics: Vec<String> = (1..NAMES.len()).map(|_| peers.name()).collect();
@@ -109,7 +108,7 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
             count,
         };
         let mut taken = group.run(run)?;
-        // The last node first, as they were started.
+        // The last node of the chain was started first, so its samples come first.
         taken.reverse();
         for (series, samples) in steps.iter_mut().zip(&taken) {
             series.add(bytes, latencies_us(samples), u64::from(count));
@@ -127,7 +126,7 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
         );
     }
     steps.push(whole);
-    tell::series(
+    tables::add(
         context,
         report,
         ("chain", "A chain of five nodes, Figure 10"),
@@ -135,11 +134,15 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
     )
 }
 
-/// The whole over the sum of its steps, by medians: 1 where the paper's conclusion holds.
+/// Adds the ratio of the whole chain's median to the sum of the steps' medians. The ratio is 1 if
+/// the paper's conclusion holds.
 fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Series) {
     let median = |values: &[f64]| Sorted::new(values.iter().copied()).quantile(0.5);
     let sum: f64 = steps.iter().map(|s| median(s)).sum();
-    let whole = whole.of.last().map_or(0.0, |(_, values)| median(values));
+    let whole = whole
+        .by_size
+        .last()
+        .map_or(0.0, |(_, values)| median(values));
     let name = format!("chain.{}.whole_over_steps", size_id(bytes));
     report.value(name, whole / sum.max(1e-9), "1");
 }

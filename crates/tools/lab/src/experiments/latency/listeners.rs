@@ -1,9 +1,9 @@
-//! One talker and one to ten listeners: by number and size, and whether listeners are equal (Figures 6 to
-//! 8).
+//! Measures one talker with one to ten listeners: latency by their number and by message size, and
+//! whether all listeners are equally fast (Figures 6 to 8).
 
 use super::group::{Group, Node};
 use super::rate_hz;
-use super::tell::{self, Series};
+use super::tables::{self, Series};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
@@ -12,16 +12,13 @@ use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
-/// Numbers of listeners.
 const LISTENERS: [usize; 5] = [1, 3, 5, 7, 10];
-/// Bytes of a message.
 const SIZES: [usize; 5] = [256, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(120, 20);
     let mut all = vec![];
-    let title = "Equality: the slowest listener's median over the fastest one's";
+    let title = "Median latency of the slowest listener divided by that of the fastest";
     let mut equality = Table::over(title, "listeners", SIZES.map(size_name));
     for listeners in LISTENERS {
         let mut group = start(context, peers, listeners)?;
@@ -54,7 +51,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         equality.row(row);
         all.push(series);
     }
-    tell::series(
+    tables::add(
         context,
         report,
         ("listeners", "A talker and its listeners, Figures 6 to 8"),

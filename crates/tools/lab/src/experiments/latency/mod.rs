@@ -1,21 +1,22 @@
-//! `latency`: how long a message takes between ROS 2 nodes: by size, priority and load, over a network, to
-//! several listeners, there and back, and along a chain (Figures 1 to 10 of paper 003).
+//! `latency`: measures how long messages take between ROS 2 nodes. It varies size, priority and
+//! load, and measures over a network, to several listeners, as a round trip, and along a chain
+//! (Figures 1 to 10 of paper 003).
 //!
-//! The paper replaces outliers by the median. Here they stay, and a table says what replacing them does
-//! to a mean.
+//! The paper replaces outliers by the median. Here they stay, and a table shows how replacing them
+//! changes the mean.
 
 mod chain;
 mod group;
 mod listeners;
 mod remote;
 mod sizes;
-mod tell;
+mod tables;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Result};
 use crate::measure::transport::{Arm, Peers, CYCLONE, FAST, ROS2};
 
-/// Sizes of messages, bytes: 256 B to 4 MiB, as in the paper.
+/// Sizes of messages in bytes, as in the paper.
 const SIZES: [usize; 8] = [
     256,
     1 << 10,
@@ -26,11 +27,10 @@ const SIZES: [usize; 8] = [
     1 << 20,
     4 << 20,
 ];
-/// What is measured: the middleware of a ROS 2 node here, and two DDS by their own interfaces. Other rmw
-/// are not in the wheels.
+/// The ROS 2 node with the installed middleware, and two DDS through their own interfaces. The
+/// Python wheels contain no other rmw.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "latency",
     about: "a message between ROS 2 nodes: size, priority, load, network, listeners, ping-pong, chain (003, Figures 1 to 10)",
@@ -67,19 +67,21 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// Whether the paper's first question, frequency scaling, can be asked here.
+/// Reports the frequency governor. Without one, the paper's first question, on frequency scaling,
+/// cannot be measured.
 fn governor() -> String {
     let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     match std::fs::read_to_string(path) {
-        Ok(name) => format!("frequency governor: {}; it was not changed", name.trim()),
+        Ok(name) => format!("frequency governor: {} (not changed by the lab)", name.trim()),
         Err(_) => {
-            "this machine has no frequency governor: Figure 1's right halves cannot be measured"
+            "this machine has no frequency governor, so the right halves of Figure 1 cannot be measured"
                 .into()
         }
     }
 }
 
-/// Messages a second: so few that one is gone before the next, as the paper's talker sends.
+/// Returns the messages per second. The rate is so low that a message has arrived before the next
+/// is sent, like that of the paper's talker.
 fn rate_hz(bytes: usize) -> f64 {
     if bytes >= 1 << 20 {
         20.0

@@ -1,8 +1,8 @@
-//! Two hosts: network namespaces with a link of the paper's wireless rate, and other traffic beside (Figures
-//! 3 to 5).
+//! Measures two hosts. They are network namespaces with a link of the paper's wireless rate that
+//! other traffic also uses (Figures 3 to 5).
 
 use super::group::{Group, Node};
-use super::tell::{self, Series};
+use super::tables::{self, Series};
 use crate::frame::report::Report;
 use crate::frame::size::size_name;
 use crate::frame::{cache_dir, Context, Result};
@@ -14,9 +14,10 @@ use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
 
-/// Rate of the link, both ways: about what the paper's speed test shows (76.8 Mbit/s down, 94.6 up).
+/// The rate of the link in both directions, in bits/s. It is close to the paper's speed test (76.8
+/// Mbit/s down, 94.6 up).
 const RATE: u64 = 90_000_000;
-/// Bytes of a message: the paper ends at 512 KiB.
+/// Sizes of messages in bytes. The paper ends at 512 KiB.
 const SIZES: [usize; 7] = [
     256,
     1 << 10,
@@ -26,17 +27,17 @@ const SIZES: [usize; 7] = [
     256 << 10,
     512 << 10,
 ];
-/// Bytes of a message of other traffic.
+/// Bytes of a message of the other traffic.
 const OTHER: u64 = 64 << 10;
 
-/// Other traffic over the link, bits/s, from the talker's host to the listener's.
+/// The other traffic over the link, from the talker's host to the listener's: its name, its id, and
+/// its rate in bits/s.
 const LOADS: [(&str, &str, u64); 3] = [
     ("nothing else", "alone", 0),
     ("15 Mbit/s beside", "normal", 15_000_000),
     ("70 Mbit/s beside", "heavy", 70_000_000),
 ];
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let hosts = Hosts::new()?;
     hosts.limit(Limit::Rate {
@@ -52,7 +53,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             let what = format!("two hosts, {name}: {}", size_name(bytes));
             context.step(&what, 240);
             let wire_s = bytes as f64 * 8.0 / RATE as f64;
-            // What is sent has left before the next, also beside the heaviest traffic.
+            // Each message has left before the next one is sent, even beside the heaviest traffic.
             let rate_hz = (0.12 / wire_s).min(50.0);
             let run = Run {
                 bytes,
@@ -66,8 +67,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         drop(traffic);
         all.push(series);
     }
-    report.note("remote: this kernel has no netem, so the link has its rate but no delay of its own; a wireless network's is not imitated");
-    tell::series(
+    report.note("remote: this kernel has no netem, so the link has a limited rate but no delay. The delay of a wireless network is not imitated");
+    tables::add(
         context,
         report,
         ("remote", "Two hosts at 90 Mbit/s, Figures 3 to 5"),
@@ -81,7 +82,7 @@ fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
         let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
         let mut command = peers.command(ROS2.program, false)?;
         command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
-        // Both hosts are one machine: over shared memory nothing would cross the link.
+        // Both hosts are one machine. With shared memory, nothing would cross the link.
         command.env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
         hosts.enter(host, &mut command);
         Ok(Node::new(command, &words, role == "sub"))
@@ -92,7 +93,7 @@ fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
     )
 }
 
-/// A TCP connection that is always busy at a rate.
+/// Other traffic: a TCP connection that always sends at a given rate.
 struct Traffic {
     peers: Vec<Peer>,
     key: std::path::PathBuf,

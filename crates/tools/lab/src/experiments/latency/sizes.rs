@@ -1,8 +1,8 @@
-//! Two nodes on one machine: size, priority, load (Figures 1 and 2), and one middleware beside the
-//! other.
+//! Measures two nodes on one machine by size, priority and load (Figures 1 and 2), and compares
+//! middlewares.
 
 use super::group::{Group, Node};
-use super::tell::{self, Series};
+use super::tables::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
 use crate::frame::report::{Figure, Report};
 use crate::frame::size::size_name;
@@ -45,13 +45,14 @@ impl Condition {
     }
 }
 
-/// How Fast DDS is to send, beneath ROS 2: by the variables that it reads itself. They are heeded where
-/// ROS 2 does not choose the transports, which it does on `LOCALHOST`.
+/// A setting of Fast DDS under ROS 2, made by environment variables that Fast DDS reads itself.
+/// They have no effect where ROS 2 chooses the transports, which it does on `LOCALHOST`.
 struct Transport {
     name: &'static str,
     id: &'static str,
     transports: &'static str,
-    /// Lost parts of a message are sent again at once: what the delays before that cost.
+    /// Lost parts of a message are resent at once. The comparison shows the cost of the usual
+    /// delay.
     repaired_at_once: bool,
 }
 
@@ -82,10 +83,10 @@ const TRANSPORTS: [Transport; 4] = [
     },
 ];
 
-/// Settings of Fast DDS for [`Transport::repaired_at_once`].
+/// The settings of Fast DDS for [`Transport::repaired_at_once`].
 const REPAIRED: &str = include_str!("../../../native/repaired-at-once.xml");
 
-/// One middleware beside the other, and Fast DDS with other settings.
+/// Compares the middlewares, and Fast DDS under other settings.
 pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut arms = vec![];
     for arm in peers.of(&ARMS) {
@@ -117,11 +118,11 @@ pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) ->
         let series = Series::new(transport.name, transport.id);
         arms.push(over_sizes(context, peers, command, series)?);
     }
-    let title = "Middlewares beside each other, real-time, idle";
-    tell::series(context, report, ("middlewares", title), &arms)
+    let title = "Middlewares compared: real-time, idle";
+    tables::add(context, report, ("middlewares", title), &arms)
 }
 
-/// Size, priority and load.
+/// Measures ROS 2 nodes by size, priority and load.
 pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut ros = vec![];
     for (real_time, loaded) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -142,7 +143,7 @@ pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> 
             drop(load);
         }
     }
-    tell::series(
+    tables::add(
         context,
         report,
         ("sizes", "Two ROS 2 nodes, Figures 1 and 2"),
@@ -180,11 +181,12 @@ fn over_sizes(
     Ok(series)
 }
 
-/// The paper's conclusions, as ratios of medians: greater than 1 where they hold.
+/// Adds the paper's conclusions as ratios of medians. A conclusion holds where its ratio is above
+/// 1.
 fn conclusions(report: &mut Report, all: &[Series]) {
     let median = |id: &str, at: usize| {
         let series = all.iter().find(|s| s.id == id)?;
-        let values = series.of.get(at)?.1.iter().copied();
+        let values = series.by_size.get(at)?.1.iter().copied();
         Some(Sorted::new(values).quantile(0.5))
     };
     for (name, above, below) in [

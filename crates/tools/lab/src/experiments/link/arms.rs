@@ -1,4 +1,4 @@
-//! What is compared, and what each needs.
+//! The compared transports, and the programs and settings that each needs.
 
 use crate::frame::report::Report;
 use crate::frame::{cache_dir, Context, LabError, Result};
@@ -6,16 +6,16 @@ use crate::measure::hosts::{Host, Limit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Rate of the limited link.
+/// The rate of the limited link, in bits/s.
 pub const RATE: u64 = 1_000_000_000;
 
-/// For how long less urgent bytes of a host keep a more urgent message waiting with our flow control:
-/// the time of its window on the limited link, ns.
+/// How long a message can wait behind less urgent bytes of its own host under onbeat's flow
+/// control. It equals the time that one window takes on the limited link.
 pub const WINDOW_NS: u64 = 1_000_000;
-/// Bytes of a segment on the wire, with its heads.
+/// Bytes of a segment on the wire, with its headers.
 pub const SEGMENT: u64 = 1514;
 
-/// A program behind arms.
+/// The program that runs an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     /// `peer-link`.
@@ -30,20 +30,20 @@ enum Program {
     Fabric,
 }
 
-/// What is compared.
+/// A compared transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
-    /// Its name in tables and plots.
+    /// The label in tables and plots.
     pub name: &'static str,
-    /// As its program knows it, and as a part of names of figures.
+    /// The name in the program's arguments and in names of figures.
     pub id: &'static str,
-    /// Number of its colour.
+    /// The index of the colour in plots.
     pub colour: usize,
     program: Program,
-    /// It sets `SO_PRIORITY`, and needs `tc prio` on the link.
-    sorted: bool,
-    /// What it sends can be told on the wire.
-    pub in_clear: bool,
+    /// The arm sets `SO_PRIORITY` and needs `tc prio` on the link.
+    needs_tc_prio: bool,
+    /// The messages are not encrypted, so a capture can recognise them.
+    pub is_plaintext: bool,
 }
 
 const fn arm(name: &'static str, id: &'static str, colour: usize) -> Arm {
@@ -52,23 +52,23 @@ const fn arm(name: &'static str, id: &'static str, colour: usize) -> Arm {
         id,
         colour,
         program: Program::Link,
-        sorted: false,
-        in_clear: true,
+        needs_tc_prio: false,
+        is_plaintext: true,
     }
 }
 
-/// A TCP connection for each stream.
+/// One TCP connection for each stream.
 pub const TCP: Arm = arm("plain TCP", "tcp", 0);
-/// The same, sorted by the sender's kernel.
+/// One TCP connection for each stream. The sender's kernel sorts packets by priority.
 pub const PRIO: Arm = Arm {
-    sorted: true,
+    needs_tc_prio: true,
     ..arm("TCP, tc prio", "prio", 1)
 };
-/// A link for each stream, without flow control between them.
+/// One link for each stream, without flow control between the links.
 pub const INTERFACE: Arm = arm("interface layer", "interface", 2);
-/// The same, encrypted.
+/// Encrypted links, one for each stream, without flow control between the links.
 pub const SEALED: Arm = Arm {
-    in_clear: false,
+    is_plaintext: false,
     ..arm("interface, sealed", "sealed", 3)
 };
 /// zenoh with priorities.
@@ -82,45 +82,46 @@ pub const CYCLONE: Arm = Arm {
     program: Program::Cyclone,
     ..arm("Cyclone DDS", "cyclonedds", 6)
 };
-/// Fast DDS with a flow controller that sends the more urgent first.
+/// Fast DDS with a flow controller that sends more urgent messages first.
 pub const FAST: Arm = Arm {
     program: Program::Fast,
     ..arm("Fast DDS", "fastdds", 7)
 };
-/// libfabric over TCP: a connection for each stream.
+/// libfabric over TCP, with one connection for each stream.
 pub const FABRIC: Arm = Arm {
     program: Program::Fabric,
     ..arm("libfabric, tcp", "libfabric", 8)
 };
-/// The same as the interface layer, with flow control over all streams of the host.
+/// One link for each stream, with flow control over all streams of the host.
 pub const OURS: Arm = arm("ours", "ours", 5);
-/// All streams of a process over one connection, the most urgent chunk first, with a socket's buffer
-/// of a window: only beside [`OURS`], in `connections`.
+/// All streams of a process over one connection, most urgent chunk first. The socket's buffer holds
+/// one window. Only `connections` compares it, with [`OURS`].
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
-/// A channel of flow, with several consumers on the other host: only in `consumers`.
+/// A channel of onbeat-flow with several consumers on the other host. Only `consumers` measures it.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
-/// All of them but [`MULTIPLEXED`] and [`CHANNELS`].
+/// All arms except [`MULTIPLEXED`] and [`CHANNELS`].
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];
-/// Cyclone DDS over the link's interface alone, with fragments as large as UDP takes, as its makers
-/// advise for large messages.
+/// Cyclone DDS over the link's interface only. Fragments are as large as UDP allows, as its
+/// developers advise for large messages.
 const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
 <General><Interfaces><NetworkInterface name="link0"/></Interfaces>
 <MaxMessageSize>65500B</MaxMessageSize></General>
 <Internal><SocketReceiveBufferSize min="4MB"/></Internal>
 </Domain></CycloneDDS>"#;
 
-/// The arms that can be measured here.
+/// The arms that can be measured on this machine.
 pub struct Arms {
-    there: Vec<Arm>,
+    available: Vec<Arm>,
     link: PathBuf,
     zenoh: PathBuf,
     key: PathBuf,
 }
 
 impl Arms {
-    /// Looks for the programs; those that are not there are skipped with the reason.
+    /// Looks for the programs of the arms. The report lists missing ones as skipped, with the
+    /// reason.
     pub fn prepare(context: &Context, report: &mut Report) -> Result<Arms> {
         let link = cache_dir().join("peers/release/peer-link");
         if !link.is_file() {
@@ -133,17 +134,17 @@ impl Arms {
         let _ = std::fs::remove_file(&key);
         write_key(&key)?;
         let mut arms = Arms {
-            there: vec![TCP, PRIO, INTERFACE, SEALED, OURS],
+            available: vec![TCP, PRIO, INTERFACE, SEALED, OURS],
             link,
             zenoh: cache_dir().join("lab/link/venv/bin/python"),
             key,
         };
         if arms.zenoh.is_file() {
-            arms.there.push(ZENOH);
+            arms.available.push(ZENOH);
         } else {
             report.skip(
                 ZENOH.name,
-                "its Python package could not be set up: run `./dev bench link` with a network",
+                "its Python package could not be installed. Run `./dev bench link` with network access",
             );
         }
         for (arm, folder) in [
@@ -152,38 +153,38 @@ impl Arms {
             (FABRIC, "libfabric"),
         ] {
             match built(folder) {
-                Ok(()) => arms.there.push(arm),
+                Ok(()) => arms.available.push(arm),
                 Err(why) => report.skip(arm.name, why),
             }
         }
-        for (name, why) in NOT_HAD {
+        for (name, why) in UNAVAILABLE {
             report.skip(name, why);
         }
         Ok(arms)
     }
 
-    /// Those of the arms that can be measured.
+    /// Returns those of the arms that can be measured.
     pub fn of(&self, wanted: &[Arm]) -> Vec<Arm> {
         let mut wanted = wanted.to_vec();
-        wanted.retain(|arm| self.there.contains(arm));
+        wanted.retain(|arm| self.available.contains(arm));
         wanted
     }
 
-    /// All whose messages can be told on the wire.
-    pub fn in_clear(&self) -> Vec<Arm> {
+    /// Returns the arms whose messages a capture can recognise.
+    pub fn plaintext(&self) -> Vec<Arm> {
         let mut all = self.of(&ALL);
-        all.retain(|arm| arm.in_clear);
+        all.retain(|arm| arm.is_plaintext);
         all
     }
 
-    /// A program that loads the memory from a core.
+    /// Returns the command of a program that loads the memory from a core.
     pub fn hog(&self, cpu: usize) -> Command {
         let mut command = Command::new(&self.link);
         command.args(["side=hog".to_string(), format!("cpu={cpu}")]);
         command
     }
 
-    /// The command of an arm's process of a host, without its streams.
+    /// Returns the command of an arm's process on a host, without its streams.
     pub fn command(
         &self,
         context: &Context,
@@ -229,19 +230,19 @@ impl Drop for Arms {
 }
 
 impl Arm {
-    /// Whether others make it: its failure is not the experiment's.
-    pub fn foreign(&self) -> bool {
+    /// Reports whether the arm is another project's. Its failure does not end the experiment.
+    pub fn is_foreign(&self) -> bool {
         self.program != Program::Link
     }
 
-    /// Whether it is what this project makes: targets are for it.
-    pub fn ours(&self) -> bool {
+    /// Reports whether the arm is onbeat's. Targets apply to it only.
+    pub fn is_ours(&self) -> bool {
         *self == OURS
     }
 
-    /// The link that it needs, limited or not.
+    /// Returns the limit that the link needs for this arm.
     pub fn limit(&self, limited: bool) -> Limit {
-        match (limited, self.sorted) {
+        match (limited, self.needs_tc_prio) {
             (false, _) => Limit::None,
             (true, false) => Limit::Rate {
                 bits_per_second: RATE,
@@ -253,11 +254,11 @@ impl Arm {
     }
 }
 
-/// Arms that are wanted and that nothing measures here yet.
-const NOT_HAD: [(&str, &str); 1] = [
+/// Arms that would be of interest but cannot be measured here, with the reason.
+const UNAVAILABLE: [(&str, &str); 1] = [
     (
     "verbs, and libfabric over verbs",
-    "this kernel has no rdma_rxe; in the guest time is emulated: `./dev test link-verbs` shows function there",
+    "this kernel has no rdma_rxe. The virtual machine of `./dev test link-verbs` has it, but emulates time, so it tests function only",
     ),
 ];
 
@@ -265,7 +266,7 @@ const CYCLONE_PEER: &str = "lab/link/cyclonedds/peer";
 const FAST_PEER: &str = "lab/link/fastdds/peer";
 const FABRIC_PEER: &str = "lab/link/libfabric/peer";
 
-/// Whether `./dev bench link` has built the peer of that folder; else what went wrong.
+/// Checks that `./dev bench link` has built the peer of the folder. Otherwise returns the reason.
 fn built(folder: &str) -> Result<(), String> {
     let made = cache_dir().join("lab/link").join(folder);
     if made.join("peer").is_file() {
@@ -273,12 +274,12 @@ fn built(folder: &str) -> Result<(), String> {
     }
     let log = std::fs::read_to_string(made.with_extension("log")).unwrap_or_default();
     match log.lines().next() {
-        Some(why) => Err(format!("it could not be built: {why}")),
-        None => Err("it was not built: run `./dev bench link`".into()),
+        Some(why) => Err(format!("building failed: {why}")),
+        None => Err("not built. Run `./dev bench link`".into()),
     }
 }
 
-/// A key for this run alone.
+/// Writes a random key for this run.
 fn write_key(path: &Path) -> Result<()> {
     use std::io::{Read, Write};
     use std::os::unix::fs::OpenOptionsExt;

@@ -1,24 +1,24 @@
-//! The computed bound of each stream on a port beside the longest latency that it has had.
+//! Compares the computed bound of each stream on a port with its longest measured latency.
 
 use super::arms::{OURS, RATE};
-use super::cell::{Field, Outcome, Plan, Stream};
+use super::cell::{Outcome, Plan, Stream, Testbed};
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
 
-/// Priority, bytes and period of each stream. The periods have no common phase, so that messages meet
-/// in many ways.
+/// Priority, bytes and period in ns of each stream. The periods have no common phase, so messages
+/// meet in many ways.
 const STREAMS: [(u8, usize, u64); 3] = [
     (2, 1 << 10, 5_030_000),
     (1, 1 << 20, 21_170_000),
     (0, 1 << 20, 43_310_000),
 ];
-/// Bytes of a packet on the link, without Ethernet's head.
+/// Bytes of a packet on the link, without the Ethernet header.
 const MTU: usize = 1500;
 
-/// What was measured of a stream, and its bound, us.
+/// The latencies of a stream and their bound, in us.
 struct Row {
     alone: f64,
     longest: f64,
@@ -26,9 +26,10 @@ struct Row {
     samples: u64,
 }
 
-/// The measurement. What is behind the port (the kernels, waking up) is measured with each stream
-/// alone: its longest latency, less its own bytes on the wire; the longest of the three counts.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+/// Compares the bounds with the measured latencies. The time behind the port (kernels, wake-ups) is
+/// measured with each stream alone: its longest latency minus its own bytes on the wire. The
+/// longest of the three is used.
+pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
     let streams = STREAMS.map(|s| stream(s, last_ns));
     let (mut alone, mut alone_ns) = (vec![], vec![]);
@@ -39,28 +40,28 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             each.priority
         );
         context.step(&what, 150);
-        let outcome = field.run(context, &OURS, true, &plan(vec![each]))?;
+        let outcome = testbed.run(context, &OURS, true, &plan(vec![each]))?;
         alone_ns.push(longest_ns(&outcome, 0));
         alone.push(load(&each, &outcome, 0));
     }
     context.step("bound: all three", 150);
-    let outcome = field.run(context, &OURS, true, &plan(streams.to_vec()))?;
+    let outcome = testbed.run(context, &OURS, true, &plan(streams.to_vec()))?;
     let loads: Vec<Load> = (0..3)
         .map(|i| load(&streams[i], &outcome, i as u32))
         .collect();
-    let mut way_ns = 0;
+    let mut behind_port_ns = 0;
     for (load, longest) in alone.iter().zip(&alone_ns) {
         let wire = bounds_ns(&[*load], 0)?[0];
-        way_ns = way_ns.max(longest.saturating_sub(wire));
+        behind_port_ns = behind_port_ns.max(longest.saturating_sub(wire));
     }
-    let bounds = bounds_ns(&loads, way_ns)?;
+    let bounds = bounds_ns(&loads, behind_port_ns)?;
     let rows = (0..3).map(|i| Row {
         alone: alone_ns[i] as f64 / 1000.0,
         longest: longest_ns(&outcome, i as u32) as f64 / 1000.0,
         bound: bounds[i] as f64 / 1000.0,
         samples: streams[i].count,
     });
-    tell(report, way_ns, &rows.collect::<Vec<_>>());
+    add_results(report, behind_port_ns, &rows.collect::<Vec<_>>());
     Ok(())
 }
 
@@ -88,7 +89,7 @@ fn longest_ns(outcome: &Outcome, stream: u32) -> u64 {
     taken.max().map_or(0, |ns| ns as u64)
 }
 
-/// A stream as it was: how late its messages were complete counts as jitter.
+/// Describes a stream as it was measured. The delay until a message was complete counts as jitter.
 fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
     let late = outcome.of(id).map(|s| s.sent_ns - s.intended_ns);
     let jitter_ns = late.max().map_or(0, |ns| ns.max(0) as u64);
@@ -100,16 +101,15 @@ fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
     }
 }
 
-fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>> {
-    let port = Settings::of_rate(RATE).model(MTU, false, way_ns);
+fn bounds_ns(loads: &[Load], behind_port_ns: u64) -> Result<Vec<u64>> {
+    let port = Settings::of_rate(RATE).model(MTU, false, behind_port_ns);
     let bounds: Result<Vec<u64>, _> = port.bounds(loads).into_iter().collect();
     bounds.map_err(|e| LabError::unexpected("a bound", e))
 }
 
-fn tell(report: &mut Report, way_ns: u64, rows: &[Row]) {
-    let title =
-        "Latency on a port of 1 Gbit/s that three streams share, us: the longest, and its bound";
-    let head = "priority, message | period, ms | alone, longest | beside the others, longest | \
+fn add_results(report: &mut Report, behind_port_ns: u64, rows: &[Row]) {
+    let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
+    let head = "priority, message | period, ms | longest, alone | longest, beside the others | \
 bound | bound / longest";
     let mut table = Table::new(title, head);
     for ((priority, bytes, period_ns), row) in STREAMS.into_iter().zip(rows) {
@@ -133,5 +133,5 @@ bound | bound / longest";
         report.figure(figure("bound_over_longest", ratio, "1").at_most(2.0));
     }
     report.tables.push(table);
-    report.note(format!("bound: from complete at the sender to readable at the receiver; with {} us behind the port, the longest that a stream alone took beside its bytes on the wire", number(way_ns as f64 / 1000.0)));
+    report.note(format!("bound: from the complete message at the sender to the readable one at the receiver. It includes {} us behind the port: the longest time that a stream alone took in addition to its bytes on the wire", number(behind_port_ns as f64 / 1000.0)));
 }

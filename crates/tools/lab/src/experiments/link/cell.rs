@@ -1,10 +1,10 @@
-//! One run: programs on both hosts, what they measured, and what it cost all CPUs.
+//! Runs programs on both hosts once and returns their samples and the CPU use of the whole machine.
 
 use super::arms::{Arm, Arms};
 use crate::frame::children;
 use crate::frame::files;
 use crate::frame::{Context, LabError, Result};
-use crate::measure::capture::{Capture, Packet, Seen};
+use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use onbeat_proc::system::CpuTicks;
@@ -13,66 +13,64 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// From the start command to the begin of a run.
+/// The time from the start command to the beginning of a run.
 const LEAD: Duration = Duration::from_millis(30);
 
-/// Of what is urgent, where something else is not.
+/// The priority of urgent programs beside a load that is not urgent.
 const REAL_TIME_PRIORITY: i32 = 20;
 
-/// Runs of an arm that others make until it counts as failed: Fast DDS does not find the other host
-/// in one of some ten.
+/// Attempts before an arm of another project counts as failed. About every tenth time, Fast DDS
+/// does not find the other host.
 const TRIES: usize = 3;
 
-/// A stream of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// 0 (least urgent) to 2.
+    /// From 0, the least urgent, to 2.
     pub priority: u8,
     /// Bytes of a message.
     pub bytes: usize,
-    /// Between two messages, ns; 0: each as soon as the one before was taken.
+    /// The time between two messages. At 0, each message follows as soon as the receiver has taken
+    /// the one before.
     pub period_ns: u64,
-    /// How many; 0: as long as others have messages.
+    /// The number of messages. At 0, the stream sends as long as the others do.
     pub count: u64,
-    /// First message, ns after the begin.
+    /// The first message's time after the beginning.
     pub offset_ns: u64,
 }
 
-/// How a run is done.
+/// The settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The streams; each of those that flood in a process of its own at the sender.
     pub streams: Vec<Stream>,
-    /// Messages on their way in a stream, at most.
+    /// The greatest number of messages of a stream on their way.
     pub credits: usize,
-    /// Streams take turns of so many messages.
+    /// Streams take turns of this many messages.
     pub turn: Option<u64>,
-    /// Figure 5.15's networks before and after.
+    /// The peers compute the two halves of Figure 5.15's neural network.
     pub network: bool,
-    /// Consumers of each stream, where it is a channel.
+    /// The consumers of each stream, if it is a channel.
     pub consumers: Option<usize>,
-    /// What leaves the sender is captured.
+    /// Packets that leave the sender are captured.
     pub captured: bool,
-    /// Streams that flood are in a process of their own. What is not is urgent: it runs in real time.
+    /// Streams without an end send from a process of their own. All other programs are urgent and
+    /// run at real-time priority.
     pub apart: bool,
-    /// Both hosts' programs run in real time, whole.
+    /// The programs of both hosts run entirely at real-time priority.
     pub real_time: bool,
 }
 
-/// A message that arrived; times in ns of CLOCK_MONOTONIC.
+/// A message that arrived. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Its stream.
     pub stream: u32,
-    /// Its number.
     pub number: u64,
-    /// When it was due.
+    /// The time at which the message was due.
     pub intended_ns: i64,
-    /// When its content was complete at the sender.
+    /// The time at which its content was complete at the sender.
     pub sent_ns: i64,
-    /// When it could be read.
+    /// The time at which the receiver could read the message.
     pub received_ns: i64,
-    /// When the receiver's work on it was done.
+    /// The time at which the receiver's work on the message was done.
     pub finished_ns: i64,
 }
 
@@ -92,52 +90,49 @@ impl Sample {
         })
     }
 
-    /// From complete at the sender to readable at the receiver, us.
+    /// Returns the time from the complete message at the sender to the readable one at the
+    /// receiver, in us.
     pub fn transfer_us(&self) -> f64 {
         (self.received_ns - self.sent_ns) as f64 / 1000.0
     }
 
-    /// From when it was due to readable at the receiver, us.
+    /// Returns the time from when the message was due to when the receiver could read it, in us.
     pub fn latency_us(&self) -> f64 {
         (self.received_ns - self.intended_ns) as f64 / 1000.0
     }
 }
 
-/// What a run showed.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Messages, in the order of their stream and number.
+    /// The messages in the order of stream and number.
     pub samples: Vec<Sample>,
-    /// Use of all CPUs during the run, by everybody, %.
+    /// Use of all CPUs during the run by all programs, in %.
     pub cpu: f64,
-    /// Bytes that left the sender, with all heads.
+    /// Bytes that left the sender, with all headers.
     pub sent_bytes: u64,
-    /// Packets that left the sender, where that was wanted.
+    /// Captured packets that left the sender; empty without a capture.
     pub packets: Vec<Packet>,
 }
 
 impl Outcome {
-    /// The messages of a stream.
+    /// Returns the messages of a stream.
     pub fn of(&self, stream: u32) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(move |s| s.stream == stream)
     }
 }
 
-/// The hosts and the arms.
-pub struct Field {
-    /// The hosts.
+/// The two hosts and the available arms.
+pub struct Testbed {
     pub hosts: Hosts,
-    /// The arms.
     pub arms: Arms,
     ports: std::cell::Cell<u16>,
     failed: RefCell<BTreeMap<&'static str, String>>,
 }
 
-impl Field {
-    /// Of these.
-    pub fn new(hosts: Hosts, arms: Arms) -> Field {
+impl Testbed {
+    pub fn new(hosts: Hosts, arms: Arms) -> Testbed {
         let ports = std::cell::Cell::new(10_000);
-        Field {
+        Testbed {
             hosts,
             arms,
             ports,
@@ -145,17 +140,18 @@ impl Field {
         }
     }
 
-    /// Arms that have failed, with the reason.
+    /// Removes and returns the failed arms with their reasons.
     pub fn failed(&self) -> Vec<(&'static str, String)> {
         self.failed.take().into_iter().collect()
     }
 
-    /// The link as arms have it that do not sort.
+    /// Sets the link up for arms that do not need `tc prio`.
     pub fn limit_plain(&self, limited: bool) -> Result<()> {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
 
-    /// Runs a plan once; `None` where the arm has failed, now or before. Our own must not.
+    /// Runs a plan once. Returns `None` if an arm of another project fails or has failed before.
+    /// Failures of onbeat's own arms are errors.
     pub fn try_run(
         &self,
         context: &Context,
@@ -168,14 +164,14 @@ impl Field {
         }
         let mut tried = self.run(context, arm, limited, plan);
         for _ in 1..TRIES {
-            if tried.is_ok() || !arm.foreign() {
+            if tried.is_ok() || !arm.is_foreign() {
                 break;
             }
             tried = self.run(context, arm, limited, plan);
         }
         match tried {
             Ok(outcome) => Ok(Some(outcome)),
-            Err(e) if arm.foreign() => {
+            Err(e) if arm.is_foreign() => {
                 self.failed.borrow_mut().insert(arm.name, e.to_string());
                 Ok(None)
             }
@@ -183,10 +179,9 @@ impl Field {
         }
     }
 
-    /// Runs a plan once.
     pub fn run(&self, context: &Context, arm: &Arm, limited: bool, plan: &Plan) -> Result<Outcome> {
         self.hosts.limit(arm.limit(limited))?;
-        // Ports of their own, since those of the last run linger.
+        // Each run has new ports, since those of the last run linger.
         let port = self.ports.get();
         self.ports
             .set(if port > 60_000 { 10_000 } else { port + 8 });
@@ -205,14 +200,16 @@ impl Field {
         let after = CpuTicks::now(None);
         let sent_bytes = self.hosts.sent_bytes(Host::Sender)? - sent_before;
         stop_all(&mut peers)?;
-        let packets = capture.map(|c| c.stop().map_err(captured)).transpose()?;
+        let packets = capture
+            .map(|c| c.stop().map_err(capture_failed))
+            .transpose()?;
         end_all(&mut peers);
         let idle = after.idle.saturating_sub(before.idle) as f64;
         let used = (after.used - before.used) as f64 + (after.stolen - before.stolen) as f64;
         let samples = read(&file)?;
         let _ = std::fs::remove_file(&file);
-        check(plan, &samples, arm)?;
-        crossed(plan, sent_bytes, arm)?;
+        check_all_arrived(plan, &samples, arm)?;
+        check_crossed_link(plan, sent_bytes, arm)?;
         Ok(Outcome {
             samples,
             sent_bytes,
@@ -221,7 +218,7 @@ impl Field {
         })
     }
 
-    /// The receiver first. Both wait for each other.
+    /// Starts all programs, the receiver first. Both sides wait for each other.
     fn start(
         &self,
         context: &Context,
@@ -272,7 +269,7 @@ impl Field {
             }
             let floods = host == Host::Sender && plan.apart && peers.len() == 2;
             if plan.real_time || (plan.apart && !floods) {
-                // What is urgent, and the other host, do not wait for the load's processor.
+                // Urgent programs and the receiver must not wait for the load's processor.
                 children::real_time(&mut command, REAL_TIME_PRIORITY);
             }
             self.hosts.enter(host, &mut command);
@@ -282,27 +279,28 @@ impl Field {
     }
 
     fn capture(&self) -> Result<Capture> {
-        let started = self
-            .hosts
-            .run_on(Host::Sender, || Capture::start(INTERFACE, Seen::Leaving));
-        started.map_err(captured)
+        let started = self.hosts.run_on(Host::Sender, || {
+            Capture::start(INTERFACE, Direction::Leaving)
+        });
+        started.map_err(capture_failed)
     }
 }
 
-fn captured(source: std::io::Error) -> LabError {
+fn capture_failed(source: std::io::Error) -> LabError {
     LabError::program("the capture", source)
 }
 
 fn read(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
-    let mut samples = samples.ok_or_else(|| LabError::unexpected("a sample", "not six numbers"))?;
+    let mut samples =
+        samples.ok_or_else(|| LabError::unexpected("a sample", "it does not have six numbers"))?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));
     Ok(samples)
 }
 
-/// Every message of a stream that ends arrived, once.
-fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
+/// Checks that every message of each finite stream arrived exactly once.
+fn check_all_arrived(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     for (i, stream) in plan.streams.iter().enumerate() {
         let mut numbers: Vec<u64> = samples
             .iter()
@@ -313,7 +311,7 @@ fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
         numbers.dedup();
         if stream.count > 0 && (came != stream.count || numbers.len() as u64 != came) {
             let why = format!(
-                "{came} of {} messages arrived, {} different ones",
+                "{came} of {} messages arrived, {} of them distinct",
                 stream.count,
                 numbers.len()
             );
@@ -323,14 +321,14 @@ fn check(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     Ok(())
 }
 
-/// What arrived went over the link: a middleware that finds shared memory would be measured for
-/// something else.
-fn crossed(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
+/// Checks that the messages crossed the link. A middleware that uses shared memory instead would
+/// make the figures meaningless.
+fn check_crossed_link(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     let content: u64 = plan.streams.iter().map(|s| s.count * s.bytes as u64).sum();
     if sent_bytes >= content {
         return Ok(());
     }
-    let why = format!("{sent_bytes} bytes crossed the link, of {content} that arrived");
+    let why = format!("only {sent_bytes} of the {content} bytes that arrived crossed the link");
     Err(LabError::program(arm.name, why))
 }
 
@@ -339,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_read_and_losses_are_found() {
+    fn samples_are_read_and_lost_or_repeated_messages_are_errors() {
         let sample = Sample::read("1,7,100,1100,4100,5100").unwrap();
         assert_eq!((sample.stream, sample.number), (1, 7));
         assert_eq!((sample.transfer_us(), sample.latency_us()), (3.0, 4.0));
@@ -363,10 +361,10 @@ mod tests {
             };
             numbers.iter().map(one).collect()
         };
-        assert!(check(&plan, &of(&[0, 1]), &super::super::arms::TCP).is_ok());
-        assert!(crossed(&plan, 128, &super::super::arms::TCP).is_ok());
-        assert!(crossed(&plan, 127, &super::super::arms::TCP).is_err());
-        assert!(check(&plan, &of(&[0]), &super::super::arms::TCP).is_err());
-        assert!(check(&plan, &of(&[0, 0]), &super::super::arms::TCP).is_err());
+        assert!(check_all_arrived(&plan, &of(&[0, 1]), &super::super::arms::TCP).is_ok());
+        assert!(check_crossed_link(&plan, 128, &super::super::arms::TCP).is_ok());
+        assert!(check_crossed_link(&plan, 127, &super::super::arms::TCP).is_err());
+        assert!(check_all_arrived(&plan, &of(&[0]), &super::super::arms::TCP).is_err());
+        assert!(check_all_arrived(&plan, &of(&[0, 0]), &super::super::arms::TCP).is_err());
     }
 }

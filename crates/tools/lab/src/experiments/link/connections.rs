@@ -1,7 +1,8 @@
-//! One connection for each class of messages, as ours has it, beside one that carries all of them.
+//! Compares one connection for each class of messages, as onbeat has it, with one connection for
+//! all classes.
 
 use super::arms::{Arm, MULTIPLEXED, OURS};
-use super::cell::{Field, Outcome, Plan};
+use super::cell::{Outcome, Plan, Testbed};
 use super::judge::in_place;
 use super::order::orders_of;
 use super::priority::urgent_plan;
@@ -9,23 +10,23 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 
-/// Bytes of the messages whose order is looked at.
+/// Bytes of the messages whose order is checked.
 const ORDERED: usize = 64 << 10;
 
-/// What was measured of an arm.
+/// The figures of one arm.
 #[derive(Default)]
-struct Of {
-    /// Latency of what is urgent, us.
+struct Measured {
+    /// Latencies of urgent messages, in us.
     latency: Vec<f64>,
-    /// Use of all CPUs in each round, %.
+    /// Use of all CPUs in each round, in %.
     cpu: Vec<f64>,
-    /// Bytes on the wire, and bytes of messages that arrived.
+    /// Bytes on the wire, and bytes of the messages that arrived.
     bytes: (u64, u64),
-    /// Messages in their place on the wire, %.
+    /// The share of messages in their place on the wire, in %.
     in_place: f64,
 }
 
-impl Of {
+impl Measured {
     fn add(&mut self, plan: &Plan, outcome: &Outcome) {
         self.latency.extend(outcome.of(0).map(|s| s.latency_us()));
         self.cpu.push(outcome.cpu);
@@ -37,8 +38,7 @@ impl Of {
     }
 }
 
-/// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick_of_three(3_000, 1_000, 200);
     let (rounds, experiments) = (context.pick(3, 2), context.pick(100, 10));
     let plan = Plan {
@@ -46,27 +46,28 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         real_time: true,
         ..urgent_plan(count, true)
     };
-    let mut measured = [OURS, MULTIPLEXED].map(|arm| (arm, Of::default()));
+    let mut measured = [OURS, MULTIPLEXED].map(|arm| (arm, Measured::default()));
     for round in 0..rounds {
         for (arm, of) in &mut measured {
             let what = format!("connections: {}, round {}", arm.name, round + 1);
             context.step(&what, 100);
-            of.add(&plan, &field.run(context, arm, true, &plan)?);
+            of.add(&plan, &testbed.run(context, arm, true, &plan)?);
         }
     }
     for (arm, of) in &mut measured {
         context.step(format!("connections: order, {}", arm.name), 100);
-        let orders = orders_of(context, field, arm, ORDERED, experiments)?;
+        let orders = orders_of(context, testbed, arm, ORDERED, experiments)?;
         of.in_place = orders.map_or(0.0, |o| in_place(&o, 100, None));
     }
-    tell(report, &measured);
+    add_results(report, &measured);
     Ok(())
 }
 
-fn tell(report: &mut Report, measured: &[(Arm, Of)]) {
+fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
     let title =
-        "Three classes of one process: a connection for each, and one for all (urgent 1 KB, us)";
-    let head = "| p50 | p99 | p99.9 | max | CPU, % | wire/content | in place, %";
+        "Latency of urgent 1 KB messages with a connection for each of three classes, and with one for all, us";
+    let head =
+        "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages in place, %";
     let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let latency = Sorted::new(of.latency.iter().copied());
@@ -90,5 +91,5 @@ fn tell(report: &mut Report, measured: &[(Arm, Of)]) {
         }
     }
     report.tables.push(table);
-    report.note("connections: the load is in the urgent one's process here, since processes cannot share a connection; its threads are all SCHED_FIFO");
+    report.note("connections: here the load and the urgent stream are in one process, since processes cannot share a connection. All its threads are SCHED_FIFO");
 }

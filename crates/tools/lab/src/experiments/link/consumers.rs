@@ -1,20 +1,18 @@
-//! Bytes on the wire for several consumers of a channel on one host.
+//! Measures the bytes on the wire if a channel has several consumers on one host.
 
 use super::arms::CHANNELS;
-use super::cell::{Field, Plan, Stream};
+use super::cell::{Plan, Stream, Testbed};
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 
 /// Consumers on the receiving host.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
-/// Bytes of a message.
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 
-/// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick(1000, 200);
-    let title = format!("Bytes that left the sender for {count} messages of a channel ({} of 1 MB), by the number of its consumers on the other host", of_size(count, 1 << 20));
+    let title = format!("Bytes that left the sender for {count} messages of a channel ({} messages at 1 MB), by the number of consumers on the other host", of_size(count, 1 << 20));
     let mut table = Table::over(title, "", CONSUMERS.map(|n| n.to_string()));
     for bytes in SIZES {
         let mut row = vec![name_of(bytes)];
@@ -22,7 +20,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         for consumers in CONSUMERS {
             let what = format!("{} to {consumers} consumers", name_of(bytes));
             context.step(&what, 60);
-            let sent = sent_bytes(context, field, (bytes, of_size(count, bytes)), consumers)?;
+            let sent = sent_bytes(context, testbed, (bytes, of_size(count, bytes)), consumers)?;
             row.push(number(sent));
             if consumers == 1 {
                 one = sent;
@@ -41,7 +39,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     Ok(())
 }
 
-/// So many messages of a small size, or fewer large ones.
+/// Returns `count` for small messages, and a fifth of it for large ones.
 fn of_size(count: u64, bytes: usize) -> u64 {
     if bytes < 1 << 20 {
         count
@@ -50,10 +48,10 @@ fn of_size(count: u64, bytes: usize) -> u64 {
     }
 }
 
-/// Bytes with all heads; every consumer has received every message.
+/// Returns the bytes sent, with all headers. Every consumer has received every message.
 fn sent_bytes(
     context: &Context,
-    field: &Field,
+    testbed: &Testbed,
     (bytes, count): (usize, u64),
     consumers: usize,
 ) -> Result<f64> {
@@ -70,5 +68,5 @@ fn sent_bytes(
         consumers: Some(consumers),
         ..Plan::default()
     };
-    Ok(field.run(context, &CHANNELS, true, &plan)?.sent_bytes as f64)
+    Ok(testbed.run(context, &CHANNELS, true, &plan)?.sent_bytes as f64)
 }

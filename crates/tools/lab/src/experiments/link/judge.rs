@@ -1,19 +1,19 @@
-//! What a capture shows: the order of messages on the wire, and what went ahead of an urgent one.
+//! Finds in a capture the order of messages on the wire, and the bytes that went ahead of an urgent
+//! one.
 
 use crate::measure::capture::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The messages of each experiment in the order of their first packets on the wire, as places in the
-/// order in which they were sent (0 is the experiment's first). An experiment is so many messages,
-/// numbered over all streams.
-pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<Seen>> {
-    let (mut seen, mut orders) = (BTreeSet::new(), BTreeMap::<u64, Vec<Seen>>::new());
+/// Returns, for each experiment, its messages in the order of their first packets on the wire. An
+/// experiment is `per_experiment` messages, numbered over all streams.
+pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessage>> {
+    let (mut seen, mut orders) = (BTreeSet::new(), BTreeMap::<u64, Vec<WireMessage>>::new());
     for mark in packets.iter().flat_map(|p| &p.marks) {
         if seen.insert(mark.number) {
             orders
                 .entry(mark.number / per_experiment)
                 .or_default()
-                .push(Seen {
+                .push(WireMessage {
                     place: mark.number % per_experiment,
                     stream: mark.stream,
                 });
@@ -24,16 +24,15 @@ pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<Seen>> {
 
 /// A message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// Its place in the order in which the messages were sent.
+pub struct WireMessage {
+    /// The place in the order of sending; 0 is the experiment's first message.
     pub place: u64,
-    /// Its stream.
     pub stream: u32,
 }
 
-/// Share of the messages that are in their place on the wire, of the first so many of each
-/// experiment, %. With `of` only those of that stream count.
-pub fn in_place(orders: &[Vec<Seen>], first: usize, of: Option<u32>) -> f64 {
+/// Returns the share of messages, in %, that are in their place on the wire. It counts the `first`
+/// messages of each experiment, and with `of` only those of that stream.
+pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {
         for (at, seen) in order.iter().take(first).enumerate() {
@@ -46,8 +45,8 @@ pub fn in_place(orders: &[Vec<Seen>], first: usize, of: Option<u32>) -> f64 {
     100.0 * right as f64 / all.max(1) as f64
 }
 
-/// How many of the experiments have the stream's message as their n-th on the wire, for each n.
-pub fn times_at(orders: &[Vec<Seen>], first: usize, stream: u32) -> Vec<u64> {
+/// Counts, for each n, the experiments whose n-th message on the wire is the stream's.
+pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u64> {
     let mut times = vec![0; first];
     for order in orders {
         for (at, seen) in order.iter().take(first).enumerate() {
@@ -57,12 +56,12 @@ pub fn times_at(orders: &[Vec<Seen>], first: usize, stream: u32) -> Vec<u64> {
     times
 }
 
-/// Bytes of packets of other streams that left between each push of `stream` and its first packet.
-/// `pushes` are numbers with the time at which the message was complete, ascending; one whose
-/// packet was not seen is left out.
+/// Returns, for each push of `stream`, the bytes of other streams that left between the push and
+/// its first packet. `pushes` holds ascending message numbers with the time at which the message
+/// was complete. Pushes without a captured packet are left out.
 pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
     let mut first = BTreeMap::new();
-    // Bytes of others before each packet.
+    // Bytes of other streams before each packet.
     let (mut before, mut others) = (Vec::with_capacity(packets.len() + 1), 0);
     for (at, packet) in packets.iter().enumerate() {
         before.push(others);
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
     use crate::measure::capture::{marks, Mark};
 
-    /// A packet as the wire has it: heads, then units of a message.
+    /// Makes a packet as it is on the wire: headers, then repeated marks of messages.
     fn packet(at_ns: i64, messages: &[(u32, u64)]) -> Packet {
         let mut wire = vec![0xaa; 54];
         for &(stream, number) in messages {
@@ -109,8 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn the_order_on_the_wire_is_told_by_experiment() {
-        // Two experiments of four messages; the second one has two of them exchanged.
+    fn messages_of_each_experiment_are_ordered_by_their_first_packet() {
+        // There are two experiments of four messages. Two messages of the second one have changed
+        // places.
         let wire = [
             packet(1, &[(0, 0), (0, 1)]),
             packet(2, &[(1, 2)]),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_ahead_are_those_of_others_after_the_push() {
+    fn bytes_ahead_are_packets_of_other_streams_after_the_push() {
         let low = |at| packet(at, &[(1, 0)]);
         let wire = [
             low(10),
@@ -154,13 +154,14 @@ mod tests {
                 number: 0
             }]
         );
-        // Pushed after the first packet; and after the third of the others.
+        // One message was pushed after the first packet, the other after the third packet of the
+        // other stream.
         assert_eq!(
             bytes_ahead(&wire, 0, &[(6, 15), (7, 35), (8, 36)]),
             [one, one]
         );
         assert_eq!(bytes_ahead(&wire, 0, &[(7, 11)]), [3 * one]);
-        // Pushed, and gone before anything else was.
+        // The message was pushed and left before any other packet.
         assert_eq!(bytes_ahead(&wire, 0, &[(7, 45)]), [0]);
     }
 }

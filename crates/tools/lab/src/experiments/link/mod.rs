@@ -1,5 +1,5 @@
-//! `link`: what it costs and how long it takes to send a message to another host, ours beside its
-//! peers (chapter 5 of the thesis: Figures 5.6, 5.7 and 5.12 to 5.15, and section 5.1.1).
+//! `link`: measures latency and cost of messages to another host, for onbeat and its peers (chapter
+//! 5 of the thesis: Figures 5.6, 5.7 and 5.12 to 5.15, and section 5.1.1).
 
 mod arms;
 mod bound;
@@ -18,9 +18,8 @@ use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, Result};
 use crate::measure::hosts::Hosts;
 use arms::Arms;
-use cell::Field;
+use cell::Testbed;
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "link",
     about: "latency, order, priority and CPU of messages between two hosts, onbeat beside its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)",
@@ -44,11 +43,15 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     let arms = Arms::prepare(context, &mut report)?;
-    let field = Field::new(Hosts::new()?, arms);
-    type Part = fn(&mut Context, &mut Report, &Field) -> Result<()>;
+    let testbed = Testbed::new(Hosts::new()?, arms);
+    type Part = fn(&mut Context, &mut Report, &Testbed) -> Result<()>;
     let parts: [(&str, &str, Part); 11] = [
         ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
-        ("size-unlimited", "latency and CPU, no limit", size::free),
+        (
+            "size-unlimited",
+            "latency and CPU, no limit",
+            size::unlimited,
+        ),
         ("order", "order on the wire", order::measure),
         ("priority", "small urgent messages", priority::small),
         ("large", "large urgent messages", priority::large),
@@ -65,9 +68,9 @@ fn run(context: &mut Context) -> Result<Report> {
     ];
     for (part, what, measure) in parts {
         context.part(&mut report, (part, what), |context, report| {
-            measure(context, report, &field)
+            measure(context, report, &testbed)
         });
-        for (arm, why) in field.failed() {
+        for (arm, why) in testbed.failed() {
             report.skip(format!("{arm}, {part}"), why);
         }
     }

@@ -1,8 +1,8 @@
-//! A network split over two hosts (Figure 5.15), alone and beside programs that load the memory
-//! (section 5.1.1).
+//! Measures a neural network split over two hosts (Figure 5.15), alone and beside programs that
+//! load the memory (section 5.1.1).
 
 use super::arms::{self, Arm};
-use super::cell::{Field, Plan, Sample, Stream};
+use super::cell::{Plan, Sample, Stream, Testbed};
 use crate::frame::children::Guarded;
 use crate::frame::machine;
 use crate::frame::report::{number, Figure, Report, Table};
@@ -12,14 +12,16 @@ use crate::plot::bars;
 
 /// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
 const BYTES: usize = 76 * 76 * 256 * 4;
-/// Between two inputs: the one before is through.
+/// The time between two inputs. The input before is finished by then.
 const PERIOD_NS: u64 = 250_000_000;
-/// In the thesis, ms: both parts' computing, and communication over TCP and standard Soft-RoCE.
+/// The thesis's times in ms: computing of both parts, communication over TCP, and communication
+/// over standard Soft-RoCE.
 const THESIS: [f64; 3] = [100.0, 65.0, 50.0];
-/// What memory contention added in the thesis, %: to what the CPU computes, and to accelerators.
+/// The time that memory contention added in the thesis, in %: to computing on the CPU, and on
+/// accelerators.
 const THESIS_CONTENTION: (f64, f64) = (600.0, 100.0);
 
-/// Arms whose peer has the network.
+/// The arms whose peer has the neural network.
 const ARMS: [Arm; 5] = [
     arms::TCP,
     arms::PRIO,
@@ -28,7 +30,7 @@ const ARMS: [Arm; 5] = [
     arms::OURS,
 ];
 
-/// Times of the inputs of a run, ms.
+/// Times of the inputs of a run, in ms.
 struct Times {
     computing: Sorted,
     communication: Sorted,
@@ -47,7 +49,7 @@ impl Times {
     }
 }
 
-fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times> {
+fn times(context: &Context, testbed: &Testbed, arm: &Arm, limited: bool) -> Result<Times> {
     let stream = Stream {
         priority: 2,
         bytes: BYTES,
@@ -62,12 +64,14 @@ fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<T
         apart: true,
         ..Plan::default()
     };
-    Ok(Times::of(&field.run(context, arm, limited, &plan)?.samples))
+    Ok(Times::of(
+        &testbed.run(context, arm, limited, &plan)?.samples,
+    ))
 }
 
-/// Figure 5.15.
-pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
-    let title = "A network split over two hosts, ms: medians (Figure 5.15)";
+/// Measures the split network (Figure 5.15).
+pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
+    let title = "A neural network split over two hosts: medians, ms (Figure 5.15)";
     let mut table = Table::new(title, "| computing | communication | whole | p99");
     let thesis = |name: &str, communication: f64| {
         let whole = number(THESIS[0] + communication);
@@ -80,9 +84,9 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
         ]
     };
     let mut raw = context.raw("network.csv", "arm,whole_ms")?;
-    for arm in field.arms.of(&ARMS) {
+    for arm in testbed.arms.of(&ARMS) {
         context.step(format!("split network: {}", arm.name), 120);
-        let times = times(context, field, &arm, true)?;
+        let times = times(context, testbed, &arm, true)?;
         let middle = |of: &Sorted| of.quantile(0.5);
         table.row([
             arm.name.into(),
@@ -113,50 +117,50 @@ pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Resul
     table.row(thesis("thesis, standard Soft-RoCE", THESIS[2]));
     report.tables.push(table);
     report.note(format!(
-        "split network: two parts with seeded weights and {BYTES} bytes between them; each input is computed, sent, and computed on"
+        "split network: the two parts have seeded weights and exchange {BYTES} bytes. Each input goes through the first part, the link and the second part"
     ));
     Ok(())
 }
 
-/// Section 5.1.1.
-pub fn contention(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+/// Measures the split network beside programs that load the memory (section 5.1.1).
+pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
-        "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";
+        "Computing + communication of the split network beside programs that load the memory, ms (section 5.1.1)";
     let mut table = Table::over(title, "", heads.clone());
     let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
-    let arms = field.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
+    let arms = testbed.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
             let what = format!("{}, {hogs} programs that load the memory", arm.name);
             context.step(&what, 120);
-            let running = hog(context, field, hogs)?;
-            let times = times(context, field, arm, false)?;
+            let running = hog(context, testbed, hogs)?;
+            let times = times(context, testbed, arm, false)?;
             drop(running);
             let middle = [&times.computing, &times.communication].map(|t| t.quantile(0.5));
             row.push(middle.map(number).join(" + "));
             bars.1.push(Estimate::exact(times.whole.quantile(0.5)));
             let alone = *alone.get_or_insert(middle);
             if hogs == cores {
-                added(report, arm, middle[0] / alone[0], middle[1] / alone[1]);
+                add_contention_figures(report, arm, middle[0] / alone[0], middle[1] / alone[1]);
             }
         }
         table.row(row);
     }
     report.tables.push(table);
     report.note(
-        "contention: the link has no limit; each program writes through 256 MB on a core of its own; what is measured runs before them in real time, so that it \
-         loses the memory to them and not the processor",
+        "contention: the link has no limit. Each program writes through 256 MB on a core of its own. The measured programs run at real-time priority, so \
+         they compete with the others for memory but not for processors",
     );
     let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();
-    let title = "A split network beside programs that load the memory (5.1.1)";
+    let title = "The split network beside programs that load the memory (section 5.1.1)";
     let svg = bars(title, "ms, median", &names, &series, None)?;
     context.plot("contention.svg", &svg)
 }
 
-fn added(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
+fn add_contention_figures(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let name = format!("contention.{}", arm.id);
     let figure = Figure::new(format!("{name}.computing"), percent(computing), "%");
@@ -165,8 +169,8 @@ fn added(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
     report.figure(figure.baseline(THESIS_CONTENTION.1, "thesis, accelerators"));
 }
 
-/// So many programs that load the memory, each on a core.
-fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>> {
-    let start = |cpu: usize| context.spawn(&mut field.arms.hog(cpu));
+/// Starts `count` programs that load the memory, each on its own core.
+fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {
+    let start = |cpu: usize| context.spawn(&mut testbed.arms.hog(cpu));
     (0..count).map(start).collect()
 }

@@ -1,8 +1,8 @@
-//! Figure 5.13: whether messages appear on the wire in the order in which they were sent.
+//! Measures whether messages appear on the wire in the order of sending (Figure 5.13).
 
 use super::arms;
-use super::cell::{Field, Plan, Stream};
-use super::judge::{in_place, times_at, wire_orders, Seen};
+use super::cell::{Plan, Stream, Testbed};
+use super::judge::{in_place, times_at, wire_orders, WireMessage};
 use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
@@ -10,19 +10,18 @@ use crate::plot::{lines, Axes, Line};
 
 /// Tasks that send in turns.
 const TASKS: u64 = 3;
-/// Messages of a task at its turn.
+/// Messages that a task sends at its turn.
 const TURN: u64 = 4;
-/// Turns of each task in an experiment; as in the peers.
+/// Turns of each task in an experiment. The peers use the same number.
 const ROUNDS: u64 = 9;
-/// Messages of an experiment that are looked at, as in the thesis.
+/// Messages of an experiment that are checked, as in the thesis.
 const FIRST: usize = 100;
-/// In their place with standard Soft-RoCE in the thesis, %.
+/// The share of messages in their place with standard Soft-RoCE in the thesis, in %.
 const THESIS: f64 = 30.0;
 
-/// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let experiments = context.pick(100, 10);
-    let arms = field.arms.in_clear();
+    let arms = testbed.arms.plaintext();
     let mut table = Table::new(
         format!("Messages in their place on the wire, % of the first {FIRST} of {experiments} experiments (Figure 5.13)"),
         "| 1 KB | 64 KB",
@@ -35,7 +34,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
                 format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
                 200,
             );
-            let Some(orders) = orders_of(context, field, arm, bytes, experiments)? else {
+            let Some(orders) = orders_of(context, testbed, arm, bytes, experiments)? else {
                 row.push("-".into());
                 continue;
             };
@@ -43,7 +42,7 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
             let name = format!("order.{}.{}.in_place", id_of(bytes), arm.id);
             let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
             let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
-            report.figure(figure.at_least(arm.ours().then_some(100.0)));
+            report.figure(figure.at_least(arm.is_ours().then_some(100.0)));
             row.push(number(share));
             if bytes == 64 << 10 {
                 shown.push(line(arm.name, &orders));
@@ -54,17 +53,17 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     report.tables.push(table);
     let axes = Axes::new(
         "n-th message on the wire, 64 KB each",
-        "times it was the first task's",
+        "experiments in which the first task sent it",
     );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;
     report.note(format!(
-        "order: {TASKS} tasks send {TURN} messages each in turns, all with the same priority, under 1 Gbit/s; a message's place on the wire is that of its first packet"
+        "order: {TASKS} tasks take turns and send {TURN} messages per turn, all with the same priority, over 1 Gbit/s. A message's place on the wire is that of its first packet"
     ));
     Ok(())
 }
 
-fn line(name: &str, orders: &[Vec<Seen>]) -> Line {
+fn line(name: &str, orders: &[Vec<WireMessage>]) -> Line {
     let times = times_at(orders, FIRST, 0);
     let points = times.iter().enumerate();
     Line {
@@ -73,20 +72,20 @@ fn line(name: &str, orders: &[Vec<Seen>]) -> Line {
     }
 }
 
-/// The messages of each experiment in the order in which they were seen on the wire.
+/// Returns the messages of each experiment in the order of their first packets on the wire.
 pub fn orders_of(
     context: &Context,
-    field: &Field,
+    testbed: &Testbed,
     arm: &arms::Arm,
     bytes: usize,
     experiments: u64,
-) -> Result<Option<Vec<Vec<Seen>>>> {
+) -> Result<Option<Vec<Vec<WireMessage>>>> {
     let per_experiment = TASKS * TURN * ROUNDS;
     let wire_ns = per_experiment * bytes as u64 * 8 * 1_000_000_000 / arms::RATE;
     let stream = Stream {
         priority: 2,
         bytes,
-        // Of experiments: that one is over before the next begins.
+        // This is the period of experiments: each one is over before the next begins.
         period_ns: wire_ns * 3 / 2 + 5_000_000,
         count: experiments * TURN * ROUNDS,
         offset_ns: 0,
@@ -98,7 +97,7 @@ pub fn orders_of(
         captured: true,
         ..Plan::default()
     };
-    let Some(outcome) = field.try_run(context, arm, true, &plan)? else {
+    let Some(outcome) = testbed.try_run(context, arm, true, &plan)? else {
         return Ok(None);
     };
     let orders = wire_orders(&outcome.packets, per_experiment);
@@ -107,7 +106,7 @@ pub fn orders_of(
         n if n == experiments && orders.len() as u64 == n => Ok(Some(orders)),
         n => Err(LabError::unexpected(
             "the capture",
-            format!("{n} of {experiments} experiments were seen whole"),
+            format!("it shows {n} of {experiments} experiments completely"),
         )),
     }
 }

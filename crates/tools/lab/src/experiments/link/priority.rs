@@ -1,8 +1,8 @@
-//! Latency of what is urgent beside large transfers that are not: small messages by percentiles, and
-//! Figure 5.14.
+//! Measures the latency of urgent messages beside large transfers that are less urgent: percentiles
+//! of small messages, and Figure 5.14.
 
 use super::arms::{self, Arm, RATE};
-use super::cell::{Field, Outcome, Plan, Stream};
+use super::cell::{Outcome, Plan, Stream, Testbed};
 use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
@@ -11,13 +11,14 @@ use crate::plot::{curves, percentiles, Curve};
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
-/// Between two of them.
+/// The time between two urgent messages.
 const PERIOD_NS: u64 = 5_000_000;
-/// Bytes of the least urgent messages, one after the other without pause.
+/// Bytes of the least urgent messages, which are sent without pause.
 const LARGE: usize = 4 << 20;
-/// Bytes of those between, and the time between two of them: less than half of the link.
+/// Bytes and period in ns of the messages of medium urgency. They use less than half of the link.
 const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
-/// Least and greatest latency of 1 MB beside others with standard Soft-RoCE in the thesis, ms.
+/// Least and greatest latency of 1 MB beside other transfers with standard Soft-RoCE in the thesis,
+/// in ms.
 const THESIS_1MB: (f64, f64) = (8.9, 20.6);
 
 fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
@@ -30,14 +31,14 @@ fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
     }
 }
 
-/// Small urgent messages beside the load, or without it.
+/// Plans small urgent messages, with or without the load.
 pub fn urgent_plan(count: u64, loaded: bool) -> Plan {
     let mut streams = vec![Stream {
         priority: 2,
         bytes: URGENT,
         period_ns: PERIOD_NS,
         count,
-        // The load stands when the first one comes.
+        // The load is fully running when the first urgent message comes.
         offset_ns: 200_000_000,
     }];
     if loaded {
@@ -56,10 +57,9 @@ fn latencies(outcome: &Outcome) -> Sorted {
     Sorted::new(outcome.of(0).map(|s| s.latency_us()))
 }
 
-/// Small urgent messages.
-pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick_of_three(10_000, 1_500, 100);
-    let arms = field.arms.of(&arms::ALL);
+    let arms = testbed.arms.of(&arms::ALL);
     let mut measured = vec![];
     for arm in &arms {
         let mut of = vec![];
@@ -68,7 +68,7 @@ pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Resul
             context.step(format!("urgent messages: {}, {load}", arm.name), 300);
             let plan = urgent_plan(count, loaded);
             of.extend(
-                field
+                testbed
                     .try_run(context, arm, true, &plan)?
                     .map(|o| latencies(&o)),
             );
@@ -99,7 +99,7 @@ pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Resul
 
 fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let title = format!(
-        "Urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} of other processes",
+        "Urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} by other processes",
         name_of(URGENT),
         PERIOD_NS / 1_000_000,
         name_of(LARGE),
@@ -127,12 +127,13 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         }
     }
     report.tables.push(table);
-    report.note("urgent messages: from the time at which each was due (not when it could be sent) to its being readable");
+    report.note("urgent messages: latency runs from the time at which a message was due (not when it could be sent) until the receiver can read it");
 }
 
-/// Ours against its unloaded latency and a window, and against the others.
+/// Adds the targets: onbeat's loaded latency against its unloaded latency plus a window, and
+/// against the other arms.
 fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
-    let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.ours()) else {
+    let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.is_ours()) else {
         return;
     };
     let [alone, loaded] = [0, 1].map(|i| ours[i].quantile(0.999));
@@ -143,17 +144,17 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
         "us",
     );
     report.figure(figure.at_most(window_us));
-    for (arm, of) in measured.iter().filter(|(arm, _)| !arm.ours()) {
+    for (arm, of) in measured.iter().filter(|(arm, _)| !arm.is_ours()) {
         let name = format!("urgent.ours_over.{}", arm.id);
         let figure = Figure::new(name, loaded / of[1].quantile(0.999), "1");
         report.figure(figure.at_most(1.0));
     }
 }
 
-/// Figure 5.14: large urgent messages beside two others of the same size.
-pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+/// Measures large urgent messages beside two other streams of the same size (Figure 5.14).
+pub fn large(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
-    let arms = field.arms.of(&arms::ALL);
+    let arms = testbed.arms.of(&arms::ALL);
     let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
     for bytes in sizes.into_iter().map(|mb: usize| mb << 20) {
         let mut of = vec![];
@@ -161,7 +162,7 @@ pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Resul
             let what = format!("urgent {}: {}", name_of(bytes), arm.name);
             context.step(&what, 300);
             let plan = large_plan(context, bytes);
-            let outcome = field.try_run(context, arm, true, &plan)?;
+            let outcome = testbed.try_run(context, arm, true, &plan)?;
             let outcome = outcome.unwrap_or_default();
             of.push(Sorted::new(outcome.of(0).map(|s| s.transfer_us() / 1000.0)));
         }

@@ -1,31 +1,30 @@
-//! qperf, with which the thesis measured: half of a round trip over TCP.
+//! Measures with qperf, as the thesis does: half of a round trip over TCP.
 
-use super::cell::Field;
+use super::cell::Testbed;
 use crate::frame::{LabError, Result};
 use crate::measure::hosts::Host;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Whether it is installed.
-pub fn there() -> bool {
+pub fn is_installed() -> bool {
     let asked = Command::new("qperf").arg("--version").output();
     asked.is_ok_and(|o| o.status.success())
 }
 
-/// The latency of a message of that size, us; `None` where there is no qperf.
-pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f64>> {
-    if !there() {
+/// Measures the latency of a message of that size, in us. Returns `None` if qperf is not installed.
+pub fn latency_us(testbed: &Testbed, limited: bool, bytes: usize) -> Result<Option<f64>> {
+    if !is_installed() {
         return Ok(None);
     }
-    field.limit_plain(limited)?;
+    testbed.limit_plain(limited)?;
     let failed = |e| LabError::program("qperf", e);
-    let mut server = field.hosts.command(Host::Receiver, "qperf");
+    let mut server = testbed.hosts.command(Host::Receiver, "qperf");
     let mut server = server
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .map_err(failed)?;
-    let asked = ask(field, bytes);
+    let asked = ask(testbed, bytes);
     let _ = server.kill();
     let _ = server.wait();
     let said = asked?;
@@ -35,11 +34,11 @@ pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f
     }
 }
 
-fn ask(field: &Field, bytes: usize) -> Result<String> {
+fn ask(testbed: &Testbed, bytes: usize) -> Result<String> {
     let address = Host::Receiver.address();
-    // Until the server listens.
+    // The server may not listen yet.
     for _ in 0..100 {
-        let mut client = field.hosts.command(Host::Sender, "qperf");
+        let mut client = testbed.hosts.command(Host::Sender, "qperf");
         client.args([
             "-t",
             "1",
@@ -59,7 +58,7 @@ fn ask(field: &Field, bytes: usize) -> Result<String> {
     Err(LabError::program("qperf", "its server does not answer"))
 }
 
-/// The latency in what it says: `latency = 37.3 us`.
+/// Parses the latency from qperf's output, for example `latency = 37.3 us`.
 fn microseconds(said: &str) -> Option<f64> {
     let line = said
         .lines()
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_words_are_read() {
+    fn the_latency_in_qperf_output_is_read() {
         let say = |value: &str| format!("tcp_lat:\n    latency  =  {value}\n");
         assert_eq!(microseconds(&say("37.5 ms")), Some(37_500.0));
         assert_eq!(microseconds(&say("12 us")), Some(12.0));

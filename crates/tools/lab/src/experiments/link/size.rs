@@ -1,7 +1,7 @@
-//! Figures 5.6, 5.7 and 5.12: latency and CPU time against a message's size.
+//! Measures latency and CPU time over message size (Figures 5.6, 5.7 and 5.12).
 
 use super::arms::{self, Arm, RATE};
-use super::cell::{Field, Outcome, Plan, Stream};
+use super::cell::{Outcome, Plan, Stream, Testbed};
 use super::qperf;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
@@ -10,18 +10,19 @@ use crate::plot::{self, curves, Axes, Curve, Line};
 
 /// Transfers of each size in the thesis.
 const THESIS_RUNS: u64 = 150;
-/// Latency of 4 MB with TCP in the thesis, us.
+/// The latency of 4 MB with TCP in the thesis, in us.
 const THESIS_LATENCY: f64 = 58_000.0;
-/// Highest use of CPUs by the sender of 4 MB with TCP in the thesis, %.
+/// The highest CPU use of a sender of 4 MB with TCP in the thesis, in %.
 const THESIS_CPU: f64 = 48.1;
-/// What flow control added to the interface layer in the thesis, %: at 64 KB, and from 1 MB on.
+/// The latency that flow control added to the interface layer in the thesis, in %: at 64 KB, and
+/// from 1 MB on.
 const THESIS_ADDED: (f64, f64) = (100.0, 7.5);
-/// What it may add here, %: at 64 KB, and from 1 MB on.
+/// The latency that flow control may add here, in %: at 64 KB, and from 1 MB on.
 const ADDED: (f64, f64) = (10.0, 2.0);
-/// How much more of the CPUs it may use up to 4 MB, points of %.
+/// The CPU use that flow control may add here up to 4 MB, in percentage points.
 const ADDED_CPU: f64 = 1.0;
 
-/// A size as people write it.
+/// Formats a size for readers.
 pub fn name_of(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MB", b >> 20),
@@ -29,47 +30,52 @@ pub fn name_of(bytes: usize) -> String {
     }
 }
 
-/// A size as a part of a figure's name.
+/// Formats a size as a part of a figure's name.
 pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
 }
 
-/// What was measured for a size: transfers in us, and CPU use in % of all CPUs.
-struct Of {
+/// The samples of one size: transfers in us, and CPU use in % of all CPUs.
+struct SizeSamples {
     bytes: usize,
     transfers: ArmSamples,
     cpu: ArmSamples,
-    /// As qperf tells it, us.
+    /// The latency that qperf reports, in us.
     qperf: Option<f64>,
 }
 
-/// What all of a part share.
+/// The link and the arms of one part of the experiment.
 struct Part<'a> {
-    field: &'a Field,
+    testbed: &'a Testbed,
     arms: Vec<Arm>,
     limited: bool,
     link: &'static str,
 }
 
-/// The measurement over the link of 1 Gbit/s.
-pub fn limited(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
-    measure(context, report, field, true)
+/// Measures over the link of 1 Gbit/s.
+pub fn limited(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
+    measure(context, report, testbed, true)
 }
 
-/// The measurement over the link without a limit.
-pub fn free(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
-    measure(context, report, field, false)
+/// Measures over the link without a limit.
+pub fn unlimited(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
+    measure(context, report, testbed, false)
 }
 
-fn measure(context: &mut Context, report: &mut Report, field: &Field, limited: bool) -> Result<()> {
+fn measure(
+    context: &mut Context,
+    report: &mut Report,
+    testbed: &Testbed,
+    limited: bool,
+) -> Result<()> {
     let part = Part {
-        field,
-        arms: field.arms.of(&arms::ALL),
+        testbed,
+        arms: testbed.arms.of(&arms::ALL),
         limited,
         link: if limited { "1gbit" } else { "unlimited" },
     };
-    if !qperf::there() {
-        report.skip("qperf", "not installed: Debian has it as qperf");
+    if !qperf::is_installed() {
+        report.skip("qperf", "not installed. Install the Debian package qperf");
     }
     let mut measured = vec![];
     for bytes in sizes(context) {
@@ -84,9 +90,9 @@ fn measure(context: &mut Context, report: &mut Report, field: &Field, limited: b
     part.figures(report, &measured);
     part.targets(context, report, &measured);
     report.note(format!(
-        "{}: latency is from the message's content being complete at the sender to its being readable at the receiver, one message on \
-         its way at a time; qperf tells half of a round trip. CPU: all CPUs, by whomever, while one message after the other is sent \
-         without pause; the highest of the rounds",
+        "{}: latency runs from the complete message at the sender to the readable one at the receiver, with one message on \
+         its way at a time. qperf reports half of a round trip. CPU is the use of all CPUs by all programs while messages are sent \
+         without pause, in the highest round",
         part.link
     ));
     Ok(())
@@ -99,8 +105,8 @@ fn sizes(context: &Context) -> Vec<usize> {
     sizes.into_iter().map(|kb| kb << 10).collect()
 }
 
-/// Rounds, and transfers in each: together as many as in the thesis, fewer where each takes long
-/// unless longer runs are wanted.
+/// Returns the rounds, and the transfers in each. Together they are as many as in the thesis. Large
+/// sizes have fewer unless the user wants longer runs.
 fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     let usual = match bytes {
         b if b > 8 << 20 => 3,
@@ -111,18 +117,19 @@ fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     (context.pick(3, 2), count)
 }
 
-/// Whether the use of CPUs is measured for a size: it takes long.
+/// Reports whether CPU use is measured for a size. Not all sizes are measured, because it takes
+/// long.
 fn counts_cpu(context: &Context, bytes: usize) -> bool {
     let few = [64 << 10, 1 << 20, 4 << 20, 32 << 20];
     context.pick_of_three(true, few.contains(&bytes), few[..3].contains(&bytes))
 }
 
 impl Part<'_> {
-    fn of_size(&self, context: &Context, bytes: usize) -> Result<Of> {
+    fn of_size(&self, context: &Context, bytes: usize) -> Result<SizeSamples> {
         let names: Vec<&str> = self.arms.iter().map(|a| a.name).collect();
         let (rounds, count) = runs(context, bytes);
         let wire_ns = bytes as u64 * 8 * 1_000_000_000 / RATE;
-        // Long enough that a message has arrived before the next one is due.
+        // A message has arrived before the next one is due.
         let takes_ns = if self.limited {
             wire_ns * 3 / 2
         } else {
@@ -142,7 +149,7 @@ impl Part<'_> {
                 credits: 2,
                 ..Plan::default()
             };
-            self.field
+            self.testbed
                 .try_run(context, &self.arms[arm], self.limited, &plan)
         };
         let transfers = interleave(&names, rounds, &mut rng, |arm, _| {
@@ -152,14 +159,15 @@ impl Part<'_> {
         })?;
         let mut cpu = ArmSamples::new(&names, rounds);
         if counts_cpu(context, bytes) {
-            // So many in a row that the counters of the kernel, of 10 ms, tell their use.
+            // The kernel's CPU counters have a resolution of 10 ms, so many messages are sent in a
+            // row.
             let in_a_row = (400_000_000 / wire_ns.max(100_000)).clamp(3, 2000);
             for (round, arm) in schedule(names.len(), rounds, &mut rng) {
                 cpu.extend(round, arm, run(arm, 0, in_a_row)?.map(|o| o.cpu));
             }
         }
-        let qperf = qperf::latency_us(self.field, self.limited, bytes)?;
-        Ok(Of {
+        let qperf = qperf::latency_us(self.testbed, self.limited, bytes)?;
+        Ok(SizeSamples {
             bytes,
             transfers,
             cpu,
@@ -167,8 +175,8 @@ impl Part<'_> {
         })
     }
 
-    fn save(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
-        type What = fn(&Of) -> &ArmSamples;
+    fn save(&self, context: &mut Context, measured: &[SizeSamples]) -> Result<()> {
+        type What = fn(&SizeSamples) -> &ArmSamples;
         let both: [(&str, What); 2] = [("transfers", |o| &o.transfers), ("cpu", |o| &o.cpu)];
         for (what, of) in both {
             let name = format!("size.{}.{what}.csv", self.link);
@@ -181,15 +189,15 @@ impl Part<'_> {
         Ok(())
     }
 
-    fn tables(&self, report: &mut Report, measured: &[Of]) {
-        let table = |what: &str, measured: &[&Of]| {
+    fn tables(&self, report: &mut Report, measured: &[SizeSamples]) {
+        let table = |what: &str, measured: &[&SizeSamples]| {
             let sizes = measured.iter().map(|o| name_of(o.bytes));
             Table::over(format!("{what}, {}", self.link), "", sizes)
         };
-        let all: Vec<&Of> = measured.iter().collect();
+        let all: Vec<&SizeSamples> = measured.iter().collect();
         let mut latency = table("Latency (median), us (Figures 5.6 and 5.12a)", &all);
-        let counted = |o: &&Of| !o.cpu.pooled(0).is_empty();
-        let used: Vec<&Of> = measured.iter().filter(counted).collect();
+        let counted = |o: &&SizeSamples| !o.cpu.pooled(0).is_empty();
+        let used: Vec<&SizeSamples> = measured.iter().filter(counted).collect();
         let mut cpu = table("Use of all CPUs, % (Figures 5.7 and 5.12b)", &used);
         for (i, arm) in self.arms.iter().enumerate() {
             let cells = all.iter().map(|o| o.transfers.pooled(i).shown(0.5));
@@ -202,16 +210,16 @@ impl Part<'_> {
         report.tables.extend([latency, cpu]);
     }
 
-    fn plots(&self, context: &mut Context, measured: &[Of]) -> Result<()> {
+    fn plots(&self, context: &mut Context, measured: &[SizeSamples]) -> Result<()> {
         let ticks: Vec<(f64, String)> = measured
             .iter()
             .map(|o| (o.bytes as f64, name_of(o.bytes)))
             .collect();
-        let lines = |of: &dyn Fn(&Of) -> &ArmSamples, q: f64, scale: f64| -> Vec<Curve> {
+        let lines = |of: &dyn Fn(&SizeSamples) -> &ArmSamples, q: f64, scale: f64| -> Vec<Curve> {
             let curve = |(i, arm): (usize, &Arm)| Curve {
                 name: arm.name.into(),
                 colour: arm.colour,
-                dashed: !arm.in_clear,
+                dashed: !arm.is_plaintext,
                 points: measured
                     .iter()
                     .map(|o| (o.bytes as f64, of(o).pooled(i)))
@@ -242,7 +250,7 @@ impl Part<'_> {
         context.plot(&format!("fig5.7.{link}.svg"), &svg)
     }
 
-    fn figures(&self, report: &mut Report, measured: &[Of]) {
+    fn figures(&self, report: &mut Report, measured: &[SizeSamples]) {
         for one in measured {
             let thesis = self.limited && one.bytes == 4 << 20;
             for (i, arm) in self.arms.iter().enumerate() {
@@ -266,8 +274,8 @@ impl Part<'_> {
         }
     }
 
-    /// What flow control adds to the interface layer alone.
-    fn targets(&self, context: &Context, report: &mut Report, measured: &[Of]) {
+    /// Adds the latency and CPU use that flow control adds to the interface layer alone.
+    fn targets(&self, context: &Context, report: &mut Report, measured: &[SizeSamples]) {
         let place = |wanted: Arm| self.arms.iter().position(|a| *a == wanted);
         let (Some(alone), Some(ours)) = (place(arms::INTERFACE), place(arms::OURS)) else {
             return;
@@ -290,7 +298,8 @@ impl Part<'_> {
             });
             let [alone, ours] = [alone, ours].map(|arm| one.cpu.pooled(arm));
             if at <= 4 << 20 && !alone.is_empty() && !ours.is_empty() {
-                // Of medians: the highest of few rounds is anybody's.
+                // The difference is one of medians, since the highest of few rounds varies too
+                // much.
                 let points = ours.quantile(0.5) - alone.quantile(0.5);
                 let figure = Figure::new(format!("added.{name}.cpu"), points, "points");
                 report.figure(figure.at_most(ADDED_CPU));

@@ -1,7 +1,7 @@
-//! What leaves between an urgent push and its first packet: bytes of less urgent messages.
+//! Measures the less urgent bytes that leave between an urgent push and its first packet.
 
 use super::arms;
-use super::cell::{Field, Plan, Stream};
+use super::cell::{Plan, Stream, Testbed};
 use super::judge::bytes_ahead;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
@@ -10,13 +10,12 @@ use crate::plot::percentiles;
 
 /// Bytes of the urgent message.
 const URGENT: usize = 1 << 10;
-/// Between two of them.
+/// The time between two urgent messages.
 const PERIOD_NS: u64 = 1_500_000;
-/// Bytes of what another process sends without pause.
+/// Bytes of the messages that another process sends without pause.
 const LARGE: usize = 4 << 20;
 
-/// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<()> {
+pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick(10_000, 500);
     let urgent = Stream {
         priority: 2,
@@ -40,16 +39,16 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         ..Plan::default()
     };
     let mut measured = vec![];
-    for arm in field.arms.in_clear() {
+    for arm in testbed.arms.plaintext() {
         let what = format!("bytes ahead of an urgent push: {}", arm.name);
         context.step(&what, 200);
-        let Some(outcome) = field.try_run(context, &arm, true, &plan)? else {
+        let Some(outcome) = testbed.try_run(context, &arm, true, &plan)? else {
             continue;
         };
         let pushes: Vec<(u64, i64)> = outcome.of(0).map(|s| (s.number, s.sent_ns)).collect();
         let ahead = bytes_ahead(&outcome.packets, 0, &pushes);
         if ahead.len() != pushes.len() {
-            let why = format!("{} of {} pushes were seen", ahead.len(), pushes.len());
+            let why = format!("it shows {} of {} pushes", ahead.len(), pushes.len());
             return Err(LabError::unexpected("the capture", why));
         }
         measured.push((arm, Sorted::new(ahead.iter().map(|b| *b as f64))));
@@ -61,11 +60,11 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
         }
     }
     raw.finish()?;
-    tell(report, &measured, count);
+    add_results(report, &measured, count);
     let series: Vec<(&str, Sorted)> = measured
         .iter()
         .map(|(arm, ahead)| {
-            // A logarithmic axis has no place for none.
+            // A logarithmic axis cannot show 0.
             let bytes = ahead.values().iter().map(|b| b.max(1.0));
             (arm.name, Sorted::new(bytes))
         })
@@ -75,9 +74,9 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     context.plot("window.svg", &svg)
 }
 
-fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
+fn add_results(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
     let title = format!(
-        "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process"
+        "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process that sends without pause"
     );
     let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead) in measured {
@@ -90,7 +89,7 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
             let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
             let most = (window + arms::SEGMENT) as f64;
             let figure = Figure::new(name, ahead.quantile(q), "bytes");
-            let figure = figure.at_most((arm.ours() && q == 1.0).then_some(most));
+            let figure = figure.at_most((arm.is_ours() && q == 1.0).then_some(most));
             report.figure(figure.samples(count));
         }
     }

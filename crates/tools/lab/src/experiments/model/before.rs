@@ -1,15 +1,15 @@
-//! The same traces modelled by another build, in the same rounds.
+//! Compares this build with an earlier one that modelled the same traces in the same rounds.
 
 use super::run::Size;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, median, RESAMPLES};
 
-/// What this build uses over what the other one does, for each size.
+/// Adds the ratio of this build's CPU time to the earlier build's, for each size.
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
-        "This build and the one before, in the same rounds (medians)",
-        "events | CPU s | before | peak MB | before",
+        "This build and the earlier one, in the same rounds (medians)",
+        "events | CPU s | CPU s, earlier build | peak MB | peak MB, earlier build",
     );
     for size in sizes.iter().filter(|s| !s.before.is_empty()) {
         let (now, before) = (size.cpu_s(), size.before_cpu_s());

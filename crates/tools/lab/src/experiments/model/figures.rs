@@ -1,4 +1,4 @@
-//! Figures and plots of modelling.
+//! The figures and plots of modelling.
 
 use super::run::Size;
 use crate::frame::report::{Figure, Report};
@@ -6,7 +6,7 @@ use crate::frame::{Context, Result};
 use crate::measure::stats::{fit_line, median, resampled};
 use crate::plot::{lines, Axes, Line};
 
-/// Speed on the longest trace, memory, and whether both stay in proportion.
+/// Adds the speed on the longest trace, the memory, and how both grow with the trace.
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64) {
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else {
         return;
@@ -23,7 +23,7 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
     let (peak, grown) = (last.peak_mb(), last.peak_mb() - first.peak_mb());
     report.figure(Figure::new("model.peak_memory", peak, "MB").at_most(300.0));
     report.figure(Figure::new("model.memory_growth", grown, "MB").samples(rounds as u64));
-    // The cost of one event on the longest trace over that on the shortest.
+    // The cost of one event on the longest trace, divided by its cost on the shortest.
     let per_event = |size: &Size| median(&size.cpu_s()) / size.events as f64;
     report.figure(
         Figure::new("model.cost_growth", per_event(last) / per_event(first), "1").at_most(1.1),
@@ -41,7 +41,7 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
     report.value("trace.bytes_per_event", each, "bytes");
 }
 
-/// Time and memory over the size of the trace.
+/// Plots CPU time and memory over the size of the trace.
 pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<()> {
     let line = |name: &str, of: fn(&Size) -> f64| Line {
         name: name.into(),

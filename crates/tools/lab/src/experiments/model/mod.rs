@@ -1,4 +1,4 @@
-//! `model`: how fast a trace becomes a model, and in how much memory.
+//! `model`: measures the time and memory that making a model from a trace takes.
 
 mod before;
 mod figures;
@@ -11,7 +11,6 @@ use crate::frame::files;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, Result};
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "model",
     about: "speed and memory of `onbeat model` on made-up traces of up to 50 million events",
@@ -36,7 +35,7 @@ fn run(context: &mut Context) -> Result<Report> {
         if let Err(e) = peers::measure(context, &mut report, &scratch) {
             report.skip(
                 "comparison with babeltrace2",
-                format!("{e}; Debian has it as babeltrace2 and python3-bt2"),
+                format!("{e}. Install the Debian packages babeltrace2 and python3-bt2"),
             );
         }
     }

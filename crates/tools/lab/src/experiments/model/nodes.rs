@@ -1,4 +1,4 @@
-//! Memory on a graph of 100 nodes, over the length of the trace.
+//! Measures the memory for a graph of 100 nodes over the length of the trace.
 
 use super::run::{model, Size};
 use crate::frame::report::{number, Figure, Report, Table};
@@ -7,8 +7,9 @@ use crate::measure::arms::schedule;
 use crate::measure::layers::write_layers;
 use std::path::Path;
 
-/// Models traces of 2, 8 and 16 million events of the same 100 nodes. What differs between the two
-/// longer ones is what grows with a trace: by then every distribution has its buckets.
+/// Models traces of 2, 8 and 16 million events of the same 100 nodes. After 8 million events every
+/// distribution has its buckets. More memory after 16 million therefore shows what grows with a
+/// trace.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: [u64; 3] = context.pick(
         [2_000_000, 8_000_000, 16_000_000],

@@ -1,4 +1,4 @@
-//! Peers of the modelling, which only read the same events.
+//! Compares modelling with other programs that only read the same events.
 
 use super::run::{model, HOUR};
 use crate::frame::children::{self, Ended};
@@ -17,16 +17,16 @@ const READ_CTF: &str = include_str!("../../../native/read_ctf.py");
 
 const ARMS: [&str; 3] = ["onbeat model", "babeltrace2", "babeltrace2 in Python"];
 
-/// The same events as a trace of ours and in LTTng's format.
+/// The same events in onbeat's format and in LTTng's.
 struct Inputs {
     trace: PathBuf,
     ctf: PathBuf,
     script: PathBuf,
 }
 
-/// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
-/// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in
-/// no registry; this is the step before it.
+/// Measures babeltrace2 on the same events in LTTng's format: the library itself, and its Python
+/// binding as tracetools_read of ros2_tracing uses it. Reading is the step before
+/// tracetools_analysis, which no registry offers.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: u64 = context.pick(1_000_000, 200_000);
     let rounds = context.pick(5, 2);
@@ -78,7 +78,7 @@ fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
                 .arg(&inputs.ctf)
                 .args(["--component", "sink.utils.dummy"]),
         ),
-        // Debian's binding is for Debian's own Python.
+        // Debian's binding needs Debian's own Python.
         _ => read_peer(
             context,
             Command::new("/usr/bin/python3")
@@ -91,7 +91,7 @@ fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
 fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
     let mut table = Table::new(
         format!(
-            "onbeat makes the model; the others only read ({} events, medians)",
+            "onbeat makes a model, the others only read ({} events, medians)",
             number(events)
         ),
         "program | CPU s | million events/s | peak MB",
@@ -113,13 +113,13 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
         Figure::new("model.speed_beside_python", speed(0), "events/s")
             .baseline(
                 speed(2),
-                "babeltrace2 in Python, reading alone (what tracetools_read does)",
+                "babeltrace2 in Python, only reading (as tracetools_read does)",
             )
             .samples(rounds),
     );
     report.figure(
         Figure::new("model.speed_beside_babeltrace2", speed(0), "events/s")
-            .baseline(speed(1), "babeltrace2, reading alone")
+            .baseline(speed(1), "babeltrace2, only reading")
             .samples(rounds),
     );
 }

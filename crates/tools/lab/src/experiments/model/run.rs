@@ -1,4 +1,4 @@
-//! Generates traces and has them modelled, each in a process of its own.
+//! Generates traces and models each in a process of its own.
 
 use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
@@ -13,34 +13,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What takes longer hangs.
+/// A program that runs longer than this hangs.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// Runs on one size of trace.
+/// The runs on one size of trace.
 pub struct Size {
-    /// Events of the trace.
     pub events: u64,
-    /// Bytes of the trace.
     pub bytes: u64,
-    /// Wall-clock time, s, and use of the process, by round.
+    /// Wall-clock time in seconds and resource use, by round.
     pub runs: Vec<(f64, Ended)>,
-    /// The same of the build before, where there is one.
+    /// The runs of the earlier build, if one is compared.
     pub before: Vec<(f64, Ended)>,
 }
 
-/// CPU time of each run, s.
+/// Returns the CPU time of each run, in s.
 fn cpu_s(runs: &[(f64, Ended)]) -> Vec<f64> {
     runs.iter().map(|(_, e)| e.cpu_s()).collect()
 }
 
-/// Largest resident set of all runs, MB.
+/// Returns the largest resident set of all runs, in MB.
 fn peak_mb(runs: &[(f64, Ended)]) -> f64 {
     let peaks = runs.iter().map(|(_, e)| e.max_rss_kb as f64 / 1024.0);
     peaks.fold(0.0, f64::max)
 }
 
 impl Size {
-    /// Without runs yet.
     pub fn new(events: u64, bytes: u64) -> Size {
         Size {
             events,
@@ -50,27 +47,27 @@ impl Size {
         }
     }
 
-    /// CPU time of each run, s.
+    /// Returns the CPU time of each run, in s.
     pub fn cpu_s(&self) -> Vec<f64> {
         cpu_s(&self.runs)
     }
 
-    /// CPU time of each run of the build before, s.
+    /// Returns the CPU time of each run of the earlier build, in s.
     pub fn before_cpu_s(&self) -> Vec<f64> {
         cpu_s(&self.before)
     }
 
-    /// Median of the wall-clock time, s.
+    /// Returns the median of the wall-clock times, in s.
     pub fn wall_s(&self) -> f64 {
         median(&self.runs.iter().map(|r| r.0).collect::<Vec<_>>())
     }
 
-    /// Largest resident set of all runs, MB.
+    /// Returns the largest resident set of all runs, in MB.
     pub fn peak_mb(&self) -> f64 {
         peak_mb(&self.runs)
     }
 
-    /// The same of the build before, MB.
+    /// Returns the largest resident set of the earlier build, in MB.
     pub fn before_peak_mb(&self) -> f64 {
         peak_mb(&self.before)
     }
@@ -126,7 +123,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     Ok(measured)
 }
 
-/// Generates a trace; returns its size in bytes.
+/// Generates a trace and returns its size in bytes.
 fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
     context.step(format!("generating {} events", number(events as f64)), 3600);
     let dir = scratch.join(events.to_string());
@@ -134,13 +131,12 @@ fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
     Ok(recorder::open(&dir)?.manifest().written.bytes)
 }
 
-/// Where the trace of the build before lies.
 fn trace_before(scratch: &Path, events: u64) -> PathBuf {
     scratch.join(format!("{events}-before"))
 }
 
-/// The same events in the format of the build before, by the lab that lies beside it: it may not
-/// read ours.
+/// Generates the same events in the format of the earlier build, which may not read this build's
+/// format. The lab beside the earlier build writes them.
 fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);
@@ -152,8 +148,8 @@ fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64
     context.succeed(quiet(&mut command), &name, HOUR).map(drop)
 }
 
-/// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
-/// the process used.
+/// Models a trace in a process of its own on one core, as a user does. Returns wall-clock seconds
+/// and resource use.
 pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended)> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
@@ -166,9 +162,9 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
     Ok((wall_s, ended?))
 }
 
-/// Events per second of CPU time when the longest trace is only read.
+/// Reads the longest trace without modelling it and returns the events per second of CPU time.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
-    context.step("reading alone", 3600);
+    context.step("only reading the longest trace", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
     let mut reader = recorder::open(&scratch.join(longest))?;
     let start_ns = clock::thread_cpu_ns();

@@ -1,4 +1,4 @@
-//! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
+//! The compared arms: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
 
 use super::seat::Seat;
 use crate::frame::files;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Messages that wait between a producer and its consumer at most, in every arm.
+/// The greatest number of messages that wait between a producer and its consumer, in every arm.
 pub const DEPTH: usize = 10;
 
-/// A program that is measured.
+/// A measured program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Ours: `peers/rust/src/bin/queues`.
+    /// onbeat: `peers/rust/src/bin/queues`.
     Onbeat,
     /// ROS 1 nodes: `peers/queues-ros1`.
     Nodes,
@@ -25,23 +25,23 @@ pub enum Program {
     Ros2,
 }
 
-/// One way to get messages from producers to consumers.
+/// A way of passing messages from producers to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
-    /// Its name in results.
+    /// The name in results.
     pub name: &'static str,
-    /// As tables and plots show it.
+    /// The label in tables and plots.
     pub title: &'static str,
-    /// By which program.
     pub program: Program,
-    /// `role=` of its one process, or none: then each side of each stream is a process.
+    /// The `role=` argument of the arm's one process. If it is `None`, each side of each stream is
+    /// a process.
     pub role: Option<&'static str>,
-    /// `policy=`
+    /// The `policy=` argument.
     pub policy: &'static str,
 }
 
 impl Arm {
-    /// May it lose nothing?
+    /// Reports whether the arm must not lose messages.
     pub fn lossless(&self) -> bool {
         self.program == Program::Onbeat && self.policy != "drop-oldest"
     }
@@ -77,7 +77,6 @@ const fn peer(
     }
 }
 
-/// All of them.
 pub const ARMS: [Arm; 16] = [
     ours(
         "drop-processes",
@@ -124,7 +123,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     ours(
         "bare",
-        "no queue: processed by who waits",
+        "no queue: the waiting thread processes it",
         Some("bare"),
         "none",
     ),
@@ -172,23 +171,22 @@ pub const ARMS: [Arm; 16] = [
     ),
 ];
 
-/// The index of an arm.
 pub fn index(name: &str) -> usize {
     ARMS.iter().position(|a| a.name == name).unwrap_or(0)
 }
 
-/// Where `./dev bench queues` leaves what it builds.
-fn built(what: &str) -> PathBuf {
+/// Returns the path of a program that `./dev bench queues` builds.
+fn build_path(what: &str) -> PathBuf {
     cache_dir().join("lab/queues").join(what)
 }
 
-/// Debian's place for the nodelet manager, and that of a ROS installation.
+/// The path of the nodelet manager in Debian, and in a ROS installation.
 const MANAGERS: [&str; 2] = [
     "/usr/lib/nodelet/nodelet",
     "/opt/ros/noetic/lib/nodelet/nodelet",
 ];
 
-/// How to start the programs; made once for an experiment.
+/// The programs of all arms, found once for an experiment.
 pub struct Programs {
     ros2_env: Result<PathBuf, String>,
     ros1: Result<Ros1, String>,
@@ -199,32 +197,33 @@ struct Ros1 {
     uri: String,
     home: PathBuf,
     manager: PathBuf,
-    // Ends with the experiment.
+    // Dropping it ends the master.
     _master: Peer,
 }
 
 impl Programs {
-    /// Finds the programs, and starts a ROS 1 master if there is one. `seat`: where the master
-    /// runs.
+    /// Finds the programs. Starts a ROS 1 master on `seat` if one is installed.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
-        let ros2_env = exists(&built("ros2/queues-ros2"), "ros2")
+        let ros2_env = check_built(&build_path("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));
-        let ros1 = exists(&built("ros1/queues-ros1"), "ros1")
+        let ros1 = check_built(&build_path("ros1/queues-ros1"), "ros1")
             .and_then(|()| start_master(context, work, seat).map_err(|e| e.to_string()));
         Programs { ros2_env, ros1 }
     }
 
-    /// Why an arm cannot be measured here, if it cannot.
+    /// Returns the reason why an arm cannot be measured here, or `None` if it can.
     pub fn obstacle(&self, arm: &Arm) -> Option<String> {
         match arm.program {
-            Program::Onbeat => exists(&built("onbeat/release/queues-onbeat"), "onbeat").err(),
+            Program::Onbeat => {
+                check_built(&build_path("onbeat/release/queues-onbeat"), "onbeat").err()
+            }
             Program::Nodes | Program::Nodelets => self.ros1.as_ref().err().cloned(),
             Program::Ros2 => self.ros2_env.as_ref().err().cloned(),
         }
     }
 
-    /// Starts the processes of an arm for streams whose settings are `words`. Those that are
-    /// measured, and those that only help.
+    /// Starts the processes of an arm and returns those to measure. `words` are the settings of the
+    /// streams.
     pub fn start(
         &self,
         context: &Context,
@@ -270,16 +269,17 @@ impl Programs {
     fn command(&self, arm: &Arm) -> Result<Command> {
         let missing = |e: &String| LabError::program(arm.name, e);
         Ok(match arm.program {
-            Program::Onbeat => Command::new(built("onbeat/release/queues-onbeat")),
+            Program::Onbeat => Command::new(build_path("onbeat/release/queues-onbeat")),
             Program::Nodes | Program::Nodelets => {
                 let ros1 = self.ros1.as_ref().map_err(missing)?;
-                ros1.enter(Command::new(built("ros1/queues-ros1")))
+                ros1.enter(Command::new(build_path("ros1/queues-ros1")))
             }
             Program::Ros2 => {
                 let env = self.ros2_env.as_ref().map_err(missing)?;
-                let mut command = Command::new(built("ros2/queues-ros2"));
+                let mut command = Command::new(build_path("ros2/queues-ros2"));
                 ros::enter(&mut command, env);
-                // Away from whatever else speaks ROS 2 on this machine or its network.
+                // This keeps the nodes apart from other ROS 2 programs on this machine or its
+                // network.
                 command
                     .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
                     .env("ROS_DOMAIN_ID", (1 + std::process::id() % 100).to_string());
@@ -288,7 +288,8 @@ impl Programs {
         })
     }
 
-    /// The manager is what is measured; who asks it to load is gone before the start.
+    /// Starts the nodelets and returns their manager, which is measured. The program that loads
+    /// them has ended by then.
     fn start_nodelets(
         &self,
         context: &Context,
@@ -329,14 +330,14 @@ impl Programs {
     }
 }
 
-fn exists(program: &Path, log: &str) -> Result<(), String> {
+fn check_built(program: &Path, log: &str) -> Result<(), String> {
     if program.is_file() {
         return Ok(());
     }
-    let said = std::fs::read_to_string(built(&format!("{log}.log"))).unwrap_or_default();
+    let said = std::fs::read_to_string(build_path(&format!("{log}.log"))).unwrap_or_default();
     Err(match said.lines().rfind(|l| !l.trim().is_empty()) {
-        Some(line) => format!("it could not be built: {line}"),
-        None => "it was not built: run ./dev bench queues".into(),
+        Some(line) => format!("building failed: {line}"),
+        None => "not built. Run ./dev bench queues".into(),
     })
 }
 
@@ -349,13 +350,13 @@ impl Ros1 {
             .env("ROS_LOG_DIR", &self.home)
             .env(
                 "CMAKE_PREFIX_PATH",
-                format!("{}:/usr:/opt/ros/noetic", built("ros1").display()),
+                format!("{}:/usr:/opt/ros/noetic", build_path("ros1").display()),
             )
             .env(
                 "ROS_PACKAGE_PATH",
                 format!(
                     "{}/share:/usr/share:/opt/ros/noetic/share",
-                    built("ros1").display()
+                    build_path("ros1").display()
                 ),
             );
         command
@@ -371,7 +372,7 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1> {
             what: "the nodelet manager".into(),
             fix: "install libnodeletlib-tools".into(),
         })?;
-    // A port that nobody has; the listener gives it back when it is dropped.
+    // This finds a free port. Dropping the listener frees it for the master.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|l| l.local_addr())
         .map_err(|e| LabError::program("the ROS 1 master", e))?

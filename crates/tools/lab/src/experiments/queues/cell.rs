@@ -1,4 +1,5 @@
-//! One measurement: an arm carries a number of streams; CPU time, memory and delays are read.
+//! One measurement: an arm carries a number of streams, and its CPU time, memory and delays are
+//! read.
 
 use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
@@ -14,27 +15,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the programs of an arm may take to find each other.
-const CONNECT: Duration = Duration::from_secs(60);
-/// How long they may take to write their logs and take themselves apart.
-const END: Duration = Duration::from_secs(20);
-/// From the start command to the begin of the streams.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+/// How long they may take to write their logs and end.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// The time from the start command to the begin of the streams.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// What is streamed.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// `standard` or `bottleneck`.
+    /// The scenario: `standard` or `bottleneck`.
     pub scenario: &'static str,
-    /// Of which messages.
     pub kind: Kind,
-    /// One each stream; the same for every arm.
     pub arrivals: Vec<Arrivals>,
-    /// Files of them: this, the number of the stream, `.csv`.
+    /// The prefix of the files with the arrivals. The number of the stream and `.csv` follow.
     pub files: PathBuf,
 }
 
 impl Setting {
-    /// Writes the streams for the programs that are measured.
     pub fn new(
         scenario: &'static str,
         kind: Kind,
@@ -54,42 +51,39 @@ impl Setting {
         })
     }
 
-    /// Streams.
     pub fn streams(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// Until the last message of all streams is due, ns.
+    /// Returns the time until the last message of all streams is due, ns.
     pub fn length_ns(&self) -> u64 {
         let ends = self.arrivals.iter().map(Arrivals::length_ns);
         ends.max().unwrap_or(0)
     }
 }
 
-/// What was measured.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// CPU time of all its processes, % of a core.
+    /// The CPU time of all processes of the arm, % of a core.
     pub cpu: f64,
-    /// The same in s.
+    /// The CPU time of all processes of the arm, s.
     pub cpu_s: f64,
-    /// Of that, what processing the messages took.
+    /// The part of `cpu` that processing the messages took.
     pub processing: f64,
-    /// Resident memory of all its processes, MB.
+    /// The resident memory of all processes of the arm.
     pub rss_mb: f64,
-    /// The same where memory that several processes share counts once.
+    /// The memory of all processes of the arm, where memory that several processes share counts
+    /// once.
     pub pss_mb: f64,
-    /// By stream.
     pub streams: Vec<StreamKpis>,
-    /// Every message.
     pub logs: Vec<Log>,
-    /// When the streams began (CLOCK_MONOTONIC).
+    /// The begin of the streams, ns of CLOCK_MONOTONIC.
     pub start_ns: i64,
-    /// What others used of the core meanwhile, % of it.
+    /// The CPU time of other programs on the same core, %.
     pub others: f64,
-    /// Processes that had written their logs, but had to be killed to end.
+    /// The number of processes that were killed because they did not end after writing their logs.
     pub killed: usize,
-    /// Whether the last message of every stream was processed in the time allowed.
+    /// The last message of every stream was processed within the time limit.
     pub complete: bool,
 }
 
@@ -98,39 +92,33 @@ impl Measured {
         mean(&self.streams.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// Mean end-to-end delay over the streams, us.
     pub fn delay_us(&self) -> f64 {
         self.mean(|s| s.delay_us)
     }
 
-    /// Mean jitter over the streams, ms.
     pub fn jitter_ms(&self) -> f64 {
         self.mean(|s| s.jitter_ms)
     }
 
-    /// Mean spread of output cycles over the streams, ms.
     pub fn cycles_ms(&self) -> f64 {
         self.mean(|s| s.cycles_ms)
     }
 
-    /// Mean data loss over the streams, %.
     pub fn loss(&self) -> f64 {
         self.mean(|s| s.loss)
     }
 
-    /// Messages that came again or out of order.
     pub fn misplaced(&self) -> usize {
         self.streams.iter().map(|s| s.misplaced).sum()
     }
 
-    /// Delays of all messages, us.
     pub fn delays_us(&self) -> impl Iterator<Item = f64> + '_ {
         let all = self.logs.iter().flat_map(|l| &l.received);
         all.map(|r| (r.out_ns - r.sent_ns) as f64 / 1e3)
     }
 }
 
-/// A reading of what the programs of an arm, and everybody on their core, have used so far.
+/// The CPU time so far of an arm's programs, and of all programs on their core.
 struct Reading {
     at_ns: i64,
     used_ns: u64,
@@ -149,7 +137,6 @@ impl Reading {
     }
 }
 
-/// What was read while an arm carried the streams.
 struct Window {
     start_ns: i64,
     from: Reading,
@@ -160,7 +147,7 @@ struct Window {
     complete: bool,
 }
 
-/// Has an arm carry the streams once. `serial` is unique to this measurement.
+/// Runs an arm with the streams once. `serial` is unique to this measurement.
 pub fn measure(
     context: &Context,
     programs: &Programs,
@@ -180,10 +167,10 @@ pub fn measure(
         format!("log={}", log.display()),
     ];
     let mut peers = programs.start(context, arm, setting.streams(), &words, seat, &log)?;
-    let until = Instant::now() + CONNECT;
+    let until = Instant::now() + CONNECT_LIMIT;
     for peer in &mut peers {
         if peer.hear("ready", until)?.is_none() {
-            let why = format!("it was not connected within {} s", CONNECT.as_secs());
+            let why = format!("it did not connect within {} s", CONNECT_LIMIT.as_secs());
             return Err(LabError::program(arm.name, why + &peer.last_error()));
         }
     }
@@ -198,12 +185,12 @@ pub fn measure(
     Ok(window.measured(setting, logs))
 }
 
-/// Has connected programs carry streams of this length.
+/// Runs connected programs with streams of this length.
 fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window> {
     let start_ns = start_all(&mut peers, LEAD)?;
     sleep_until(start_ns - 1_000_000);
     let from = Reading::take(&peers, cpu)?;
-    // A bottleneck may delay the streams; what takes twice as long counts as lost.
+    // A bottleneck may delay the streams. Messages that take twice as long count as lost.
     let until = Instant::now() + 2 * length + Duration::from_secs(2);
     let mut complete = true;
     for peer in &mut peers {
@@ -220,7 +207,7 @@ fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window> {
     stop_all(&mut peers)?;
     let mut killed = 0;
     for peer in peers {
-        killed += usize::from(!peer.succeed(END)?);
+        killed += usize::from(!peer.succeed(END_LIMIT)?);
     }
     Ok(Window {
         start_ns,

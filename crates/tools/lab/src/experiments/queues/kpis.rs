@@ -1,38 +1,35 @@
-//! The paper's key figures, from the time stamps of each packet.
+//! Computes the paper's key figures from the time stamps of each message.
 //!
-//! *Delay*: from "sent by the producer" until processed by the consumer. *Loss*: messages of the
-//! input that were not processed. *Jitter*: "the maximum deviation in both directions from the
-//! output of the consumer node to the input trace": how much later or earlier each message comes
-//! out than the trace has it, the latest minus the earliest. The paper has no formula, and its
-//! values (166 to 177 ms, whatever the number of streams) are about the longest cycle of the trace,
-//! which this definition does not give; so the *spread of cycles* is computed too: the longest
-//! minus the shortest time between two outputs.
+//! - *Delay*: from "sent by the producer" until processed by the consumer.
+//! - *Loss*: messages of the input that were not processed.
+//! - *Jitter*: "the maximum deviation in both directions from the output of the consumer node to
+//!   the input trace". It is the largest minus the smallest difference between a message's output
+//!   and its time in the trace.
+//!
+//! The paper has no formula for the jitter. Its values are 166 to 177 ms for any number of streams,
+//! which is about the longest cycle of the trace. The definition above does not give such values.
+//! The lab therefore also computes the *spread of cycles*: the longest minus the shortest time
+//! between two outputs.
 
 use crate::measure::stats::mean;
 
-/// A message at the consumer, times in ns (CLOCK_MONOTONIC).
+/// A message that the consumer processed, with times in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Received {
-    /// Number in the stream.
     pub sequence: usize,
-    /// When it was sent.
     pub sent_ns: i64,
-    /// When the consumer got it.
     pub in_ns: i64,
-    /// When it was processed.
+    /// The time at which the consumer had processed it.
     pub out_ns: i64,
 }
 
-/// What a consumer logged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Log {
-    /// Messages in the order of processing.
     pub received: Vec<Received>,
-    /// CPU time that processing took.
     pub burned_ns: u64,
 }
 
-/// Reads a consumer's log. `messages`: how many there were to send.
+/// Reads the log of a consumer that expects `messages` messages.
 pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
     let mut log = Log::default();
     let mut complete = false;
@@ -62,30 +59,27 @@ pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
     if complete {
         Ok(log)
     } else {
-        Err("it was not written to its end".into())
+        Err("the file is incomplete".into())
     }
 }
 
-/// The key figures of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StreamKpis {
-    /// Messages of the input.
+    /// The number of messages of the input.
     pub messages: usize,
-    /// Of those, processed.
+    /// The number of different messages that were processed.
     pub processed: usize,
-    /// Messages that came again or out of order.
+    /// The number of messages that came again or out of order.
     pub misplaced: usize,
-    /// Share of messages that were not processed, %.
+    /// The share of messages that were not processed, %.
     pub loss: f64,
-    /// Mean end-to-end delay, us.
     pub delay_us: f64,
-    /// Maximum deviation of the output from the input trace in both directions, ms.
+    /// The maximum deviation of the output from the input trace in both directions.
     pub jitter_ms: f64,
-    /// Longest minus shortest time between outputs, ms.
     pub cycles_ms: f64,
 }
 
-/// Computes them. `due_ns`: the input trace, which began at `start_ns`.
+/// Computes the key figures of a stream. `due_ns` is the input trace, which began at `start_ns`.
 pub fn of_stream(due_ns: &[u64], start_ns: i64, log: &Log) -> StreamKpis {
     let mut seen = vec![false; due_ns.len()];
     let (mut processed, mut misplaced, mut next) = (0, 0, 0);
@@ -120,7 +114,6 @@ pub fn of_stream(due_ns: &[u64], start_ns: i64, log: &Log) -> StreamKpis {
     }
 }
 
-/// Least and greatest of some times.
 #[derive(Default)]
 struct Extremes(Option<(i64, i64)>);
 
@@ -142,7 +135,8 @@ mod tests {
     const DUE: [u64; 4] = [1_000_000, 2_000_000, 2_100_000, 9_000_000];
     const START: i64 = 50_000_000;
 
-    /// Each message sent `sent` after it was due, out `out` after it was sent.
+    /// Creates a message that was sent `sent` ns after it was due, and processed `out` ns after
+    /// that.
     fn received(sequence: usize, sent: i64, out: i64) -> Received {
         let sent_ns = START + DUE[sequence] as i64 + sent;
         Received {
@@ -173,7 +167,7 @@ mod tests {
         assert_eq!(k.delay_us, 25.0);
         // Outputs are 30, 30, 540 and 10 us later than the trace.
         assert!((k.jitter_ms - 0.53).abs() < 1e-9, "{k:?}");
-        // Between outputs: 1.0, 0.61 and 6.37 ms.
+        // The times between outputs are 1.0, 0.61 and 6.37 ms.
         assert!((k.cycles_ms - 5.76).abs() < 1e-9, "{k:?}");
     }
 

@@ -1,10 +1,12 @@
-//! `queues`: the paper's four concepts of service-blocking queues, and ROS 1 and ROS 2 beside them.
+//! The `queues` experiment: the paper's four concepts of service-blocking queues, beside ROS 1 and
+//! ROS 2.
 //!
-//! The paper: Konheiser, Funda, German, Hielscher, *Comparing Concepts of Service Blocking Queues
-//! in Hardware-in-the-Loop Systems*. Streams of CAN and radar messages (Table I) go from producers
-//! to consumers in 1 to 10 parallel streams; each arm of [`arms`] carries the same ones. Scenario
-//! *standard* has the table's processing times; in *bottleneck* processing is [`SLOWED`] times as
-//! slow, so that in bursts queues overflow or block. All that is measured runs on one core.
+//! The paper is Konheiser, Funda, German, Hielscher, *Comparing Concepts of Service Blocking Queues
+//! in Hardware-in-the-Loop Systems*. CAN and radar messages (Table I) go from producers to
+//! consumers in 1 to 10 parallel streams. Every arm of [`arms`] carries the same messages. The
+//! scenario *standard* has the processing times of the table. In the scenario *bottleneck*
+//! processing is [`SLOWED`] times as slow, so that bursts overflow or block the queues. Everything
+//! that is measured runs on one core.
 pub mod arms;
 mod cell;
 pub mod kpis;
@@ -24,14 +26,14 @@ use results::{QueueResults, Row};
 use seat::Seat;
 use std::path::Path;
 
-/// Parallel streams in the paper's tables.
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
 
-/// How many times as long processing takes in the bottleneck: ten radar streams then need 72 % of a
-/// core for it, and one stream is overtaken by its bursts.
+/// The factor of processing times in the bottleneck scenario. Ten radar streams then need 72 % of a
+/// core for processing, and bursts overload a single stream.
 pub const SLOWED: u64 = 15;
 
-/// Arms that are measured in every round: the figures compare them. The others are in the first.
+/// The arms that run in every round, because figures compare them. Other arms run in the first
+/// round only.
 const EVERY_ROUND: [&str; 7] = [
     "drop",
     "credit",
@@ -42,20 +44,19 @@ const EVERY_ROUND: [&str; 7] = [
     "ros1-service",
 ];
 
-/// The same with ten streams, for what they cost beyond their processing.
+/// Further arms that run in every round with ten streams, to measure their cost beyond processing.
 const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
 
 fn in_round(arm: &str, round: usize, streams: usize) -> bool {
     round == 0 || EVERY_ROUND.contains(&arm) || (streams == 10 && EVERY_ROUND_OF_TEN.contains(&arm))
 }
 
-/// Failures after which an arm is given up.
-const GIVE_UP: usize = 3;
+/// The number of failures after which an arm is skipped.
+const MAX_FAILURES: usize = 3;
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "queues",
-    about: "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
+    about: "queue concepts without data loss, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
     parts: &[],
     takes: &[Extra::Arrivals],
     run,
@@ -64,7 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &mut Context) -> Result<Report> {
     let work = context.dir().join("work");
     files::fresh_dir(&work)?;
-    // Programs that run elsewhere read and write there, too.
+    // Programs with another working directory also read and write there.
     let work = work
         .canonicalize()
         .map_err(LabError::file("finding", &work))?;
@@ -78,7 +79,7 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// A setting, and how often the arms that the figures compare are measured in it.
+/// A setting, and the number of rounds for the arms that the figures compare.
 pub(crate) struct Plan {
     setting: Setting,
     rounds: usize,
@@ -90,7 +91,8 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
         Some(path) => Some(Arrivals::read(path, length_ns)?),
         None => None,
     };
-    // The counts of the paper, for radar as in its tables and for CAN, which it calls comparable.
+    // The paper's numbers of streams: with radar as in its tables, and with CAN, which it calls
+    // comparable.
     let radar = match &recorded {
         Some(arrivals) => kind_of(arrivals),
         None => RADAR,
@@ -121,7 +123,7 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
             _ => stream,
         };
         for &count in counts {
-            // Parallel streams are duplicates, as the paper's are: all replay the same messages.
+            // Parallel streams replay the same messages, as in the paper.
             let arrivals = vec![stream.clone(); count];
             let setting = Setting::new(scenario, kind, arrivals, work)?;
             plans.push(Plan { setting, rounds });
@@ -130,7 +132,7 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// Recorded messages; their size is taken as the radar's.
+/// Describes recorded messages. Their size is assumed to be the radar's.
 fn kind_of(arrivals: &Arrivals) -> Kind {
     Kind {
         name: "recorded",
@@ -146,8 +148,7 @@ fn measure(
     work: &Path,
     plans: Vec<Plan>,
 ) -> Result<QueueResults> {
-    // What is studied has the last CPU for itself; whatever else the experiment needs is on the
-    // first.
+    // The measured programs have the last CPU for themselves. Everything else runs on the first.
     let cpus = machine::cpus();
     let seat = Seat {
         cpu: cpus - 1,
@@ -158,15 +159,17 @@ fn measure(
         first: false,
     };
     if cpus == 1 {
-        report.note("this machine has one CPU: the experiment ran on it beside what it measured");
+        report.note(
+            "this machine has one CPU: the experiment ran on the same CPU as the measured programs",
+        );
     }
-    context.step("starting what the peers need", 120);
+    context.step("start the programs that the peers need", 120);
     let programs = Programs::find(context, work, &elsewhere);
     let mut failures = vec![0; ARMS.len()];
     for (arm, failed) in ARMS.iter().zip(&mut failures) {
         if let Some(why) = programs.obstacle(arm) {
             report.skip(arm.title, why);
-            *failed = GIVE_UP;
+            *failed = MAX_FAILURES;
         }
     }
     let mut rows: Vec<Row> = vec![];
@@ -177,7 +180,7 @@ fn measure(
         let order = schedule(ARMS.len(), plan.rounds, &mut context.rng(&what));
         for (round, index) in order {
             let arm = &ARMS[index];
-            if failures[index] >= GIVE_UP || !in_round(arm.name, round, s.streams()) {
+            if failures[index] >= MAX_FAILURES || !in_round(arm.name, round, s.streams()) {
                 continue;
             }
             serial += 1;
@@ -192,12 +195,12 @@ fn measure(
                 }),
                 Err(e) => {
                     failures[index] += 1;
-                    if failures[index] < GIVE_UP {
+                    if failures[index] < MAX_FAILURES {
                         report.note(format!("not measured: {}, {what}: {e}", arm.title));
                     } else {
                         report.skip(
                             arm.title,
-                            format!("it failed {GIVE_UP} times, at last: {e}"),
+                            format!("it failed {MAX_FAILURES} times; the last error: {e}"),
                         );
                     }
                 }
@@ -206,7 +209,7 @@ fn measure(
     }
     if rows.is_empty() {
         let why = report.skipped.first().map_or("", |s| &s.why);
-        return Err(LabError::program("what is to be measured", why));
+        return Err(LabError::program("every arm", why));
     }
     let settings = plans.into_iter().map(|p| p.setting).collect();
     Ok(QueueResults { settings, rows })

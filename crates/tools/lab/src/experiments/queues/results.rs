@@ -1,4 +1,4 @@
-//! All measurements: looked up, compared, written.
+//! Stores all measurements, compares arms, and writes the CSV files.
 
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
@@ -6,32 +6,22 @@ use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::{bootstrap, mean, median, RESAMPLES};
 
-/// One measurement.
 pub(super) struct Row {
-    /// Index of its setting.
     pub(super) setting: usize,
-    /// Index of its arm.
     pub(super) arm: usize,
-    /// Its round.
     pub(super) round: usize,
-    /// Figures of the measurement.
     pub(super) measured: Measured,
 }
 
-/// All measurements with their settings.
 pub(super) struct QueueResults {
     pub(super) settings: Vec<Setting>,
     pub(super) rows: Vec<Row>,
 }
 
-/// One of the paper's key figures.
 #[derive(Clone, Copy)]
 pub(super) struct Kpi {
-    /// Its name in figures.
     pub(super) name: &'static str,
-    /// For the reader, with its unit.
     pub(super) title: &'static str,
-    /// Its value.
     pub(super) of: fn(&Measured) -> f64,
 }
 
@@ -40,7 +30,8 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 }
 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
-/// What is lost costs no processing; so beside the CPU time stands that of a processed message.
+/// A lost message costs no processing. The CPU time per processed message makes arms with losses
+/// comparable.
 pub(super) const CPU_PER_MESSAGE: Kpi =
     kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
@@ -52,18 +43,15 @@ pub(super) const JITTER: Kpi = kpi("jitter", "jitter, ms", Measured::jitter_ms);
 pub(super) const CYCLES: Kpi = kpi("cycles", "spread of cycles, ms", Measured::cycles_ms);
 pub(super) const LOSS: Kpi = kpi("loss", "data loss, %", Measured::loss);
 
-/// In the order of the tables.
 pub(super) const KPIS: [Kpi; 6] = [CPU, RAM, DELAY, JITTER, CYCLES, LOSS];
 
 impl QueueResults {
-    /// The setting of so many streams.
     pub(super) fn setting(&self, scenario: &str, kind: &str, streams: usize) -> Option<usize> {
         self.settings
             .iter()
             .position(|s| s.scenario == scenario && s.kind.name == kind && s.streams() == streams)
     }
 
-    /// Numbers of streams that a scenario was measured with.
     pub(super) fn counts(&self, scenario: &str, kind: &str) -> Vec<usize> {
         let of = |s: &&Setting| s.scenario == scenario && s.kind.name == kind;
         self.settings
@@ -73,7 +61,7 @@ impl QueueResults {
             .collect()
     }
 
-    /// Scenario and kind of message of each group of settings, in order.
+    /// Returns the scenario and the kind of message of each group of settings, in their order.
     pub(super) fn groups(&self) -> Vec<(&'static str, &'static str)> {
         let mut groups: Vec<_> = self
             .settings
@@ -84,7 +72,6 @@ impl QueueResults {
         groups
     }
 
-    /// Measurements of an arm in a setting, by round.
     pub(super) fn of(&self, arm: &str, setting: usize) -> impl Iterator<Item = &Row> {
         let arm = index(arm);
         self.rows
@@ -92,7 +79,7 @@ impl QueueResults {
             .filter(move |r| r.setting == setting && r.arm == arm)
     }
 
-    /// The median of a figure over the rounds: one that somebody else disturbed does not count.
+    /// Returns the median of a figure over the rounds, so that one disturbed round does not count.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
         let values: Vec<f64> = self
             .of(arm, setting?)
@@ -101,8 +88,8 @@ impl QueueResults {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// What arm `b` adds to arm `a`, %: the mean over the settings of the median over the rounds of
-    /// their ratio; the interval is from resampling rounds.
+    /// Estimates how much arm `b` adds to arm `a`, %. It is the mean over the settings of the
+    /// median ratio over the rounds. The interval comes from resampling rounds.
     pub(super) fn added(
         &self,
         a: &str,
@@ -111,7 +98,7 @@ impl QueueResults {
         kpi: &Kpi,
         rng: &mut Rng,
     ) -> Option<Estimate> {
-        // By setting and round.
+        // The values of both arms, by setting and round.
         let mut pairs: Vec<Vec<(f64, f64)>> = vec![];
         for &setting in settings {
             let of_a: Vec<&Row> = self.of(a, setting).collect();
@@ -141,7 +128,6 @@ impl QueueResults {
         Some(bootstrap(rounds, RESAMPLES, rng, added))
     }
 
-    /// Writes key figures by measurement and stream, and every message.
     pub(super) fn write(&self, context: &mut Context) -> Result<()> {
         let mut cells = context.raw(
             "cells.csv",
@@ -189,7 +175,8 @@ impl QueueResults {
             }
         }
         streams.finish()?;
-        // Times in ns after the message was due by the input trace; who is missing was lost.
+        // Times in ns after the message was due by the input trace. A message that is not listed
+        // was lost.
         let mut packets = context.raw("packets.csv", "cell,stream,sequence,due_ns,sent,in,out")?;
         for (i, row) in self.rows.iter().enumerate() {
             let m = &row.measured;
@@ -268,7 +255,7 @@ mod tests {
             row(0, "credit", 1, 3.3),
             row(1, "credit", 0, 13.0),
             row(1, "drop", 0, 10.0),
-            // Without its counterpart it is not compared.
+            // A measurement without a counterpart in its round is not compared.
             row(1, "credit", 1, 1000.0),
         ]);
         let mut rng = Rng::new(1);

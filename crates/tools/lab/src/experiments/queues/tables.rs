@@ -1,4 +1,4 @@
-//! Tables beside the paper's, figures against their targets, and plots.
+//! Tables beside the paper's, figures with their targets, and plots.
 
 use super::arms::{Arm, Program, ARMS};
 use super::cell::Setting;
@@ -12,11 +12,11 @@ use crate::measure::stats::{mean, median, resampled, Sorted};
 use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
-/// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of
-/// cycles, which it does not have: CPU, RAM, delay, jitter, loss.
+/// The paper's values for 1, 2, 4, 8 and 10 streams, in rows: CPU, RAM, delay, jitter, loss. The
+/// paper has no spread of cycles.
 type Paper = [[f64; 5]; 5];
 
-/// Table III: concept 2; CPU in % of a core, RAM in % of 16 GB, delay and jitter in ms, loss in %.
+/// Table III: concept 2. CPU in % of a core, RAM in % of 16 GB, delay and jitter in ms, loss in %.
 const TABLE_3: Paper = [
     [7.6, 10.5, 16.4, 26.3, 29.9],
     [1.0, 1.2, 1.6, 2.4, 2.9],
@@ -49,14 +49,14 @@ const TABLE_6: Paper = [
     [-100.0; 5],
 ];
 
-/// Memory of the paper's machine, MB: its RAM figures are percentages of it.
+/// The memory of the paper's machine. Its RAM figures are percentages of this.
 const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 
-/// Table I beside what the streams have.
+/// Adds Table I, with the times of the generated streams beside it.
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
-        "messages | bytes | of | cycle min | mean | max | processing min | mean | max",
+        "messages | bytes | source | cycle min | mean | max | processing min | mean | max",
     );
     let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
         [cycle, processing]
@@ -75,7 +75,7 @@ pub(super) fn input(report: &mut Report, plans: &[Plan]) {
         ];
         line.extend(cells(paper.cycle, paper.processing));
         table.row(line);
-        // The one of all streams that is farthest from it would stand out as minimum or maximum.
+        // All streams together: the most deviating one then shows as minimum or maximum.
         let all = |of: fn(&super::Arrivals) -> Vec<u64>| -> Vec<u64> {
             setting.arrivals.iter().flat_map(of).collect()
         };
@@ -100,7 +100,7 @@ pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     report.tables.push(table);
 }
 
-/// Everything that is said about the measurements.
+/// Adds all tables, figures, notes and plots of the measurements.
 pub(super) fn fill(
     context: &mut Context,
     report: &mut Report,
@@ -111,7 +111,7 @@ pub(super) fn fill(
     baseline(report, results, kind);
     differences(report, results, kind);
     for (scenario, kind) in results.groups() {
-        everything(report, results, scenario, kind);
+        all_arms(report, results, scenario, kind);
     }
     compare(context, report, results, kind);
     losses(report, results);
@@ -128,19 +128,18 @@ fn table(title: String, counts: &[usize]) -> Table {
     Table::over(title, "figure |", counts)
 }
 
-/// Adds a row; the figure's name stands in the first of its rows only.
+/// Adds a row. Only the first row of a figure shows its name.
 fn add(table: &mut Table, figure: &mut String, who: &str, cells: impl IntoIterator<Item = String>) {
     let firsts = [std::mem::take(figure), who.to_string()];
     table.row(firsts.into_iter().chain(cells));
 }
 
-/// The paper's value for so many streams.
+/// Formats the paper's value for this number of streams, or nothing if the paper has none.
 fn paper_cell(values: &[f64; 5], count: usize, text: impl Fn(f64) -> String) -> String {
     let at = COUNTS.iter().position(|c| *c == count);
     at.map_or(String::new(), |at| text(values[at]))
 }
 
-/// The paper's rows; the spread of cycles has none.
 fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     let names = [CPU.name, RAM.name, DELAY.name, JITTER.name, LOSS.name];
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
@@ -174,7 +173,7 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     report.tables.push(table);
 }
 
-/// How much more, %; from nothing there is no percentage.
+/// Formats a difference in %. A base of zero has no percentage, so both values are shown.
 fn difference(base: Option<f64>, value: Option<f64>) -> String {
     match (base, value) {
         (Some(base), Some(value)) if base > 0.0 => signed((value / base - 1.0) * 100.0),
@@ -190,7 +189,7 @@ fn signed(percent: f64) -> String {
 }
 
 fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
-    // Title, the paper's table, and arm against arm with a word on whose they are.
+    // The first arm, the second arm, and the label of the row.
     type Pair = (&'static str, &'static str, &'static str);
     let tables: [(&str, &Paper, &[Pair]); 3] = [
         (
@@ -246,8 +245,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
     }
 }
 
-/// Absolute figures of every arm.
-fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind: &str) {
+fn all_arms(report: &mut Report, results: &QueueResults, scenario: &str, kind: &str) {
     let counts = results.counts(scenario, kind);
     let mut table = table(format!("All arms, {kind}, {scenario}"), &counts);
     for kpi in &KPIS {
@@ -267,7 +265,7 @@ fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind:
     report.tables.push(table);
 }
 
-/// Credit against drop-oldest: the cost of losing nothing.
+/// Compares the credit policy with drop-oldest: this is the cost of losing nothing.
 fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
     let counts = results.counts("standard", kind);
@@ -279,7 +277,7 @@ fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind:
         ("drop", "credit", "one_process"),
         ("drop-processes", "credit-processes", "two_processes"),
     ];
-    // Which of the paper's rows, and how much is allowed.
+    // The key figure, its row in the paper's tables, and the limit in %.
     let limits = [
         (CPU, 0, 5.0),
         (DELAY, 2, 10.0),
@@ -313,7 +311,6 @@ fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind:
     }
 }
 
-/// What was lost, by arm, over everything.
 fn losses(report: &mut Report, results: &QueueResults) {
     for (i, arm) in ARMS.iter().enumerate() {
         let of_arm = || results.rows.iter().filter(|r| r.arm == i);
@@ -344,7 +341,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
     }
 }
 
-/// What ten streams cost beyond their processing.
+/// Adds the CPU time of ten streams beyond their processing.
 fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("overhead");
     let Some(setting) = results.setting("standard", kind, 10) else {
@@ -383,22 +380,22 @@ fn title_of(arm: &str) -> &'static str {
 
 fn notes(report: &mut Report, results: &QueueResults) {
     report.note(
-        "delay counts from sending to the end of processing; jitter is how much later than the input trace messages come out, latest minus earliest; the spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter; its values are about the longest cycle of the input, as the spread of cycles is",
+        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay against the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. Its values are about the longest cycle of the input, like the spread of cycles",
     );
     report.note(format!(
-        "queues hold {} messages in every arm (the paper says \"small\"); all that is measured runs on one core, with priority over other programs of the machine",
+        "Queues hold {} messages in every arm (the paper says \"small\"). All measured programs run on one core, with priority over other programs",
         super::arms::DEPTH
     ));
     let others: Vec<f64> = results.rows.iter().map(|r| r.measured.others).collect();
     report.note(format!(
-        "others used {} % of that core on average while something was measured, {} % at most (by measurement: cells.csv)",
+        "Other programs used {} % of that core on average during measurements, and {} % at most (cells.csv has each measurement)",
         number(mean(&others)),
         number(others.iter().copied().fold(0.0, f64::max))
     ));
     let killed: usize = results.rows.iter().map(|r| r.measured.killed).sum();
     if killed > 0 {
         report.note(format!(
-            "{killed} processes of peers did not end after they had written their logs, and were killed"
+            "{killed} peer processes did not end after writing their logs and were killed"
         ));
     }
     let late: Vec<String> = results
@@ -418,13 +415,13 @@ fn notes(report: &mut Report, results: &QueueResults) {
         .collect();
     if !late.is_empty() {
         report.note(format!(
-            "the last message of a stream was not processed in twice the streams' time, so that what was left counts as lost: {}",
+            "In these measurements a stream was not finished after twice its length. Its remaining messages count as lost: {}",
             late.join(", ")
         ));
     }
 }
 
-/// Arms of one plot; more than six lines cannot be distinguished.
+/// The arms of one plot. A reader cannot distinguish more than six lines.
 const CONCEPTS: [&str; 6] = [
     "drop",
     "credit",
@@ -519,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_read_as_in_the_paper() {
+    fn differences_are_formatted_as_in_the_paper() {
         assert_eq!(difference(Some(2.0), Some(3.0)), "+50%");
         assert_eq!(difference(Some(2.0), Some(2.1)), "+5.0%");
         assert_eq!(difference(Some(2.0), Some(0.0)), "-100%");

@@ -29,8 +29,8 @@ pub(super) fn judge(
             .filter(|(_, s)| !s.is_empty())
             .collect();
         let title = match busy {
-            true => "Lateness at the receiver, busy neighbours",
-            false => "Lateness at the receiver, idle",
+            true => "Lateness at the receiver, one busy program per CPU",
+            false => "Lateness at the receiver, idle machine",
         };
         let svg = percentiles(title, "us", &series)?;
         context.plot(&format!("replay-{load}.svg"), &svg)?;
@@ -42,7 +42,6 @@ fn of(runs: &[Run], arm: Arm, busy: bool) -> impl Iterator<Item = &Run> {
     runs.iter().filter(move |r| r.arm == arm && r.busy == busy)
 }
 
-/// Returns the lateness of all packets in all runs of an arm.
 fn all(runs: &[Run], arm: Arm, busy: bool) -> Sorted {
     let runs = of(runs, arm, busy);
     Sorted::new(runs.flat_map(|r| r.late_us.values().iter().copied()))
@@ -56,7 +55,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     } else {
         report.skip(
             "cyclictest",
-            "it is not installed: apt-get install rt-tests",
+            "it is not installed. Run apt-get install rt-tests",
         );
     }
     let p99 = |arm| {
@@ -98,7 +97,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
 
 fn table(runs: &[Run], busy: bool) -> Table {
     let load = if busy {
-        "a busy program on each CPU"
+        "one busy program per CPU"
     } else {
         "idle"
     };

@@ -14,8 +14,8 @@ mod recording;
 use crate::frame::children::real_time;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError, Result};
-use crate::measure::capture::{Capture, Packet, Direction};
-use crate::measure::floor::{Beside, Floor};
+use crate::measure::capture::{Capture, Direction, Packet};
+use crate::measure::floor::{Cyclictest, Floor};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::stats::Sorted;
 use crate::measure::streams::RADAR;
@@ -24,19 +24,15 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The numbers of streams (HIL paper, II.D).
 const COUNTS: &[usize] = &[1, 2, 4, 8, 10];
 /// The SCHED_FIFO priority of the players: onbeat's default.
 const PRIORITY: i32 = 80;
 /// An MTU that is large enough for the packets of Table I.
 const MTU: &str = "2000";
 
-/// The player of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// `onbeat replay` with its defaults.
     Onbeat,
-    /// `tcpreplay` with its defaults.
     Tcpreplay,
     /// `tcpreplay` under the same scheduling policy as onbeat.
     TcpreplayFifo,
@@ -81,7 +77,6 @@ struct Run {
     arm: Arm,
     streams: usize,
     busy: bool,
-    /// The lateness of the packets that arrived.
     late_us: Sorted,
     lost: usize,
     /// The number of packets that arrived after one that was recorded later.
@@ -92,7 +87,7 @@ struct Run {
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "replay",
-    about: "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)",
+    about: "lateness of replayed packets, beside tcpreplay and cyclictest (HIL paper, Table I)",
     parts: &[],
     takes: &[],
     run,
@@ -104,7 +99,7 @@ fn run(context: &mut Context) -> Result<Report> {
         "canplayer",
         "it needs a CAN interface, and this kernel has no CAN",
     );
-    let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
+    let no_wheel = "no package index of this platform has it. Its issues 1254, 1963 and 2091 describe delays and lost messages";
     report.skip("rosbag2's player", no_wheel);
     let arms = available(&mut report);
     let hosts = Hosts::new()?;
@@ -134,7 +129,6 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns the arms that this machine can run.
 fn available(report: &mut Report) -> Vec<Arm> {
     let there = Command::new("tcpreplay").arg("--version").output().is_ok();
     if there {
@@ -142,7 +136,7 @@ fn available(report: &mut Report) -> Vec<Arm> {
     }
     report.skip(
         "tcpreplay",
-        "it is not installed: apt-get install tcpreplay",
+        "it is not installed. Run apt-get install tcpreplay",
     );
     vec![Arm::Onbeat]
 }
@@ -156,14 +150,16 @@ fn play(
     busy: bool,
     floor: &mut Floor,
 ) -> Result<Run> {
-    let load = if busy { "busy neighbours" } else { "idle" };
+    let load = if busy { "busy CPUs" } else { "idle" };
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
     context.step(&what, 120);
     let _busy = if busy { context.busy_cpus()? } else { vec![] };
     let failed = |e: io::Error| LabError::unexpected("the capture", e);
-    let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Direction::Arriving));
+    let capture = hosts.run_on(Host::Receiver, || {
+        Capture::start(INTERFACE, Direction::Arriving)
+    });
     let capture = capture.map_err(failed)?;
-    let beside = Beside::start(context);
+    let beside = Cyclictest::start(context);
     let mut player = context.spawn(&mut arm.command(hosts, context, recording))?;
     let limit = Duration::from_nanos(3 * recording.length_ns()) + Duration::from_secs(20);
     let ended = player
@@ -173,7 +169,7 @@ fn play(
         beside.end(floor);
     }
     let packets = capture.stop().map_err(failed)?;
-    let ended = ended.ok_or_else(|| LabError::program(arm.name(), "it does not end"))?;
+    let ended = ended.ok_or_else(|| LabError::program(arm.name(), "it did not end in time"))?;
     if !ended.status.success() {
         return Err(LabError::program(arm.name(), ended.status));
     }
@@ -187,7 +183,6 @@ fn play(
     })
 }
 
-/// Computes which packets arrived, how late, and in which order.
 fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
     let mut seen = vec![false; recording.due_ns.len()];
     let (mut late, mut misplaced, mut last) = (Vec::new(), 0, None);
@@ -222,7 +217,7 @@ mod tests {
     use crate::measure::capture::Mark;
 
     #[test]
-    fn lost_misplaced_and_late_packets_are_told() {
+    fn lost_misplaced_and_late_packets_are_counted() {
         let recording = Recording {
             path: Default::default(),
             streams: 1,

@@ -14,21 +14,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The size of the player's buffer.
 const BUFFER: u64 = 16 << 20;
 /// The allowance for the process's other memory: program, stacks, figures.
-const BESIDE: u64 = 24 << 20;
+const OTHER_MEMORY: u64 = 24 << 20;
 /// A rate far above what onbeat can reach, so that only the CPU sets the pace.
 const RATE: &str = "1000000";
 
 /// The part of `onbeat replay`'s report that this experiment reads.
 #[derive(Deserialize)]
-struct Said {
+struct ReplayReport {
     items: Items,
     machine: Machine,
 }
 
-impl Said {
+impl ReplayReport {
     fn seconds(&self) -> f64 {
         self.machine.wall_ns as f64 / 1e9
     }
@@ -63,7 +62,10 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
         capture(&path, (0..count).map(|n| (1000 * n, 0)), bytes)?;
         let (said, _) = play(context, &path, &to.to_string())?;
         if said.items.played != count || said.items.lost > 0 {
-            return Err(LabError::unexpected("onbeat replay", "it has lost packets"));
+            return Err(LabError::unexpected(
+                "onbeat replay",
+                "it did not play all packets",
+            ));
         }
         let seconds = said.seconds();
         memory = memory.max(said.machine.peak_memory_bytes);
@@ -84,11 +86,11 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     }
     from_disk(context, report, &path, &to.to_string())?;
     let _ = std::fs::remove_file(&path);
-    let most = (BUFFER + BESIDE) as f64 / 1e6;
+    let most = (BUFFER + OTHER_MEMORY) as f64 / 1e6;
     report.figure(Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").at_most(most));
     report.note(format!(
-        "rate and bandwidth: from a file in the page cache to UDP on the loopback, loader and player on \
-         one CPU, a buffer of {} MiB; packets of 106 and 60000 bytes",
+        "onbeat.rate and onbeat.bandwidth: packets of 106 and 60000 bytes, from a file in the page cache to \
+         UDP on the loopback interface, with loader and player on one CPU and a buffer of {} MiB",
         BUFFER >> 20
     ));
     Ok(())
@@ -101,18 +103,21 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
         .map_err(LabError::file("reading", path))?
         .len();
     context.step("large packets from the disk", 200);
-    forget(path).map_err(LabError::file("writing", path))?;
+    drop_from_page_cache(path).map_err(LabError::file("writing", path))?;
     let (said, ended) = play(context, path, to)?;
     let share = ended.disk_bytes as f64 / bytes.max(1) as f64;
     if share < 0.9 {
-        let what = format!("only {:.0} % of the file came from it", 100.0 * share);
+        let what = format!(
+            "only {:.0} % of the file came from the disk, the rest from the page cache",
+            100.0 * share
+        );
         report.skip("reading from the disk", what);
         return Ok(());
     }
     let bandwidth = bytes as f64 / said.seconds() / 1e9;
     report.value("onbeat.bandwidth.disk", bandwidth, "GB/s");
     // The bandwidth of the disk for a program that only reads.
-    forget(path).map_err(LabError::file("writing", path))?;
+    drop_from_page_cache(path).map_err(LabError::file("writing", path))?;
     let begun = Instant::now();
     let mut file = File::open(path).map_err(LabError::file("reading", path))?;
     let mut block = vec![0; 1 << 20];
@@ -126,8 +131,7 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
     Ok(())
 }
 
-/// Removes a file from the page cache.
-fn forget(path: &Path) -> io::Result<()> {
+fn drop_from_page_cache(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     // The kernel keeps pages that are not yet on the disk, so they are written first.
     file.sync_all()?;
@@ -138,7 +142,7 @@ fn forget(path: &Path) -> io::Result<()> {
     }
 }
 
-fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended)> {
+fn play(context: &Context, path: &Path, to: &str) -> Result<(ReplayReport, Ended)> {
     let out = context.dir().join("rate.json");
     let mut command = Command::new(context.onbeat());
     command

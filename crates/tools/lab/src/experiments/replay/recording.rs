@@ -7,21 +7,18 @@ use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
 /// The length of the Ethernet, IP and UDP headers before the payload.
-const HEADS: usize = 14 + 20 + 8;
+const HEADER_BYTES: usize = 14 + 20 + 8;
 /// The begin of all recordings, seconds since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 
-/// A capture file, and the due times of its packets.
 pub(super) struct Recording {
     pub path: PathBuf,
-    /// The number of streams in the file.
     pub streams: usize,
     /// The due time of each packet after the first.
     pub due_ns: Vec<u64>,
 }
 
 impl Recording {
-    /// Writes a capture with `streams` streams of `messages` messages each.
     pub fn write(
         context: &Context,
         kind: &Kind,
@@ -46,13 +43,11 @@ impl Recording {
         })
     }
 
-    /// Returns the time from the first packet to the last, ns.
     pub fn length_ns(&self) -> u64 {
         self.due_ns.last().copied().unwrap_or(0)
     }
 }
 
-/// Returns the path of the recording. Each one replaces the one before.
 pub(super) fn path(context: &Context) -> PathBuf {
     context.dir().join("recording.pcap")
 }
@@ -86,8 +81,8 @@ pub(super) fn capture(
 
 /// Appends a UDP packet whose payload repeats its mark.
 fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
-    let payload = bytes.saturating_sub(HEADS);
-    let end = out.len() + HEADS + payload;
+    let payload = bytes.saturating_sub(HEADER_BYTES);
+    let end = out.len() + HEADER_BYTES + payload;
     out.extend([0xff; 6]);
     out.extend([2, 0, 0, 0, 0, 1, 8, 0]);
     let mut ip = [0u8; 20];

@@ -15,7 +15,6 @@ use std::time::Duration;
 pub(super) const CHAIN_CPU: &str = "1";
 
 pub(super) struct App {
-    /// The name in figures and files.
     pub name: String,
     /// The program that starts it, with its arguments.
     pub command: Vec<String>,
@@ -30,10 +29,8 @@ pub(super) struct App {
     pub listener: Option<(PathBuf, &'static str)>,
 }
 
-/// The ROS domain of the applications and their listeners.
 pub(super) const DOMAIN: &str = "88";
 
-/// Builds the compiled stage and returns its path.
 pub(super) fn stage(context: &Context) -> Result<PathBuf> {
     let env = context.ros_env("kilted")?;
     let build = context.source("demos/chain/build.sh")?;
@@ -48,7 +45,6 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// Creates a chain or a graph of compiled nodes.
 pub(super) fn synthetic(
     context: &Context,
     name: &str,
@@ -203,7 +199,7 @@ impl App {
             .filter(fits)
             .max_by_key(|c| c.figures.executions)
             .ok_or_else(|| {
-                let why = format!("no chain from {} to {}", self.ends.0, self.ends.1);
+                let why = format!("it has no chain from {} to {}", self.ends.0, self.ends.1);
                 LabError::unexpected(format!("the model of {}", self.name), why)
             })
     }

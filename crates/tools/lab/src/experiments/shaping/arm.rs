@@ -8,20 +8,18 @@ use crate::frame::report::Report;
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Raw, Result};
 use crate::measure::arms::schedule;
-use crate::measure::floor::{Beside, Floor};
+use crate::measure::floor::{Cyclictest, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Miss rates to try in ascending order until the profile supports one. A few starts with dependent
 /// executions count as few independent executions.
-const RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
+const MISS_RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 pub(super) struct Arm<'a> {
-    /// The name in tables and plots.
     pub name: String,
     pub app: &'a App,
     pub plan: PathBuf,
-    /// Additional options of `onbeat shape`.
     pub options: &'static [&'static str],
     /// All outputs leave in one slot.
     pub is_one_band: bool,
@@ -35,7 +33,7 @@ impl<'a> Arm<'a> {
     /// Plans an arm from a profile.
     ///
     /// If the profile does not support the requested miss rate, the plan uses the smallest
-    /// supported one of [`RATES`]. If it supports none, the plan has no miss rate and its last slot
+    /// supported one of [`MISS_RATES`]. If it supports none, the plan has no miss rate and its last slot
     /// lies after the longest execution. The report notes either case.
     pub fn planned(
         app: &'a App,
@@ -48,18 +46,20 @@ impl<'a> Arm<'a> {
         if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
             let refused = format!("{}: {name}: {error}", app.name);
             let (before, behind) = (&words[..at], &words[at + 2..]);
-            let asked = RATES.iter().skip_while(|rate| **rate != words[at + 1]);
+            let asked = MISS_RATES.iter().skip_while(|rate| **rate != words[at + 1]);
             let larger = asked.skip(1).find(|rate| {
                 let words = [before, &["--miss", rate], behind].concat();
                 app.plan(context, profile, plan, &words).is_ok()
             });
             made = match larger {
                 Some(rate) => {
-                    report.note(format!("{refused}: planned for {rate}"));
+                    report.note(format!(
+                        "{refused}. Planned with the miss rate {rate} instead"
+                    ));
                     Ok(())
                 }
                 None => {
-                    report.note(format!("{refused}: planned without a miss rate"));
+                    report.note(format!("{refused}. Planned without a miss rate instead"));
                     app.plan(context, profile, plan, &[before, behind].concat())
                 }
             };
@@ -68,7 +68,6 @@ impl<'a> Arm<'a> {
         Arm::of(app, profile, name, plan.to_path_buf())
     }
 
-    /// Creates an arm from a plan that was made from a profile.
     pub fn of(app: &'a App, profile: &Path, name: &str, plan: PathBuf) -> Result<Arm<'a>> {
         let executions = app.chain_of(&load(profile)?)?.figures.executions;
         Arm::new(name, app, plan, executions)
@@ -101,14 +100,12 @@ impl<'a> Arm<'a> {
 }
 
 /// The cycles of a run that are not counted: the first ones, and those that the end interrupts.
-const UNCOUNTED: u64 = 8;
+const UNCOUNTED_CYCLES: u64 = 8;
 
-/// The schedule of the arms.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
     /// Executions of each arm over all rounds.
     pub executions: u64,
-    /// The number of starts of each arm.
     pub rounds: usize,
     /// The arm with which the others are compared. It runs before each of them, so that it has as
     /// many starts as all others together.
@@ -118,7 +115,6 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Runs every arm once in each round.
     pub fn even((executions, rounds): (u64, usize)) -> Turns {
         Turns {
             executions,
@@ -173,7 +169,7 @@ pub(super) fn run(
     let mut failed = 0;
     for (turn, (round, index)) in order.into_iter().enumerate() {
         let arm = &arms[index];
-        let executions = turns.executions / turns.rounds as u64 + UNCOUNTED;
+        let executions = turns.executions / turns.rounds as u64 + UNCOUNTED_CYCLES;
         let title = format!("{file}: {}, turn {} of {all}", arm.name, turn + 1);
         match arm.run(context, file, &title, executions)? {
             Ok(reported) => {
@@ -191,14 +187,13 @@ pub(super) fn run(
     if let Some(empty) = results.iter().position(|r| r.latency_ms.is_empty()) {
         return Err(LabError::unexpected(
             format!("{file}: {}", arms[empty].name),
-            format!("no execution in any of its runs; {failed} of {all} runs failed"),
+            format!("none of its runs measured an execution; {failed} of {all} runs failed"),
         ));
     }
     Ok(results)
 }
 
 impl Arm<'_> {
-    /// Returns the name in the form that figure names use.
     pub fn id(&self) -> String {
         self.name.replace([' ', '%', ',', ':'], "_").to_lowercase()
     }
@@ -226,7 +221,7 @@ impl Arm<'_> {
         shape.args(["--verify", &format!("{seconds}s"), "--json"]);
         shape.arg("--samples").arg(&samples).args(self.options);
         shape.arg("--").args(&self.app.command);
-        let beside = Beside::start(context);
+        let beside = Cyclictest::start(context);
         let mut listener = match &self.app.listener {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
@@ -260,7 +255,6 @@ impl Arm<'_> {
 }
 
 impl ArmResults {
-    /// Adds a run and writes its executions after `label`.
     fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<()> {
         let starts = self.add_samples(&reported.samples, label, raw)?;
         let first = starts.first().copied().unwrap_or(u64::MAX);
@@ -285,7 +279,6 @@ impl ArmResults {
         Ok(())
     }
 
-    /// Adds the executions of a run and returns the start of each, ns.
     fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>> {
         let mut starts = Vec::new();
         for (number, line) in csv.lines().skip(1).enumerate() {

@@ -6,7 +6,6 @@ use crate::frame::report::number;
 use crate::frame::{Context, Result};
 use crate::plot;
 
-/// Selects the latencies of an arm to plot, ms.
 pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 
 /// A reader cannot distinguish more arms than this in one plot.

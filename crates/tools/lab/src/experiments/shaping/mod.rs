@@ -19,13 +19,11 @@ use crate::frame::{Context, Experiment, Extra, Result};
 use crate::measure::floor;
 use std::path::PathBuf;
 
-/// A part, which adds its tables and figures to the report.
 type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<()>;
 
 /// Profiles of this run that several parts share.
 #[derive(Default)]
 struct Profiles {
-    /// The profile of the synthetic chain.
     chain: Option<PathBuf>,
 }
 

@@ -25,7 +25,6 @@ const TABLE_4_2: [(&str, f64); 5] = [
 /// the other arms, but normal scheduling, as in an ordinary application.
 const NORMAL: &str = "normal threads";
 
-/// The arm with which the others are compared.
 const BASELINE: &str = "SCHED_FIFO";
 
 /// Table 4.4: configuration, name in files, options of the plan, and the thesis's average, maximum
@@ -256,7 +255,6 @@ max | jitter",
     report.tables.push(table);
 }
 
-/// Compares one band with the arms without bands.
 fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     let Some(one) = measured.find("one_band") else {
         return;

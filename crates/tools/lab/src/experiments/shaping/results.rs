@@ -3,7 +3,6 @@
 use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 
-/// The measurements of an arm over all its runs.
 #[derive(Default)]
 pub(super) struct ArmResults {
     /// End-to-end latencies in order, without late and discarded outputs.
@@ -24,14 +23,11 @@ pub(super) struct ArmResults {
     pub cpu: Vec<(f64, f64)>,
     /// The latencies at the listener: from the start of the first callback to the arrival.
     pub heard_ms: Vec<f64>,
-    /// The notes of `onbeat shape` on overruns.
     pub notes: Vec<String>,
-    /// The cyclictest that ran beside the arm.
     pub floor: Floor,
 }
 
 impl ArmResults {
-    /// Returns the latencies in ascending order.
     pub fn sorted(&self) -> Sorted {
         Sorted::new(self.latency_ms.iter().copied())
     }
@@ -56,7 +52,6 @@ impl ArmResults {
         (jitter, sorted.mean(), sorted.quantile(1.0))
     }
 
-    /// Returns half of the range from p0.5 to p99.5 within each band.
     pub fn band_jitters_ms(&self) -> Vec<f64> {
         let bands = self.band.iter().flatten().copied().max().unwrap_or(0);
         (1..=bands)

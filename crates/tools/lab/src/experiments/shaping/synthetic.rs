@@ -25,7 +25,6 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
 /// same for every load, ms.
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
-/// Returns the names of a plan's servers and their slots as text.
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
     let text = files::text(plan)?;
     let plan = onbeat_plan::file::read(text.as_bytes()).map_err(|e| LabError::in_file(plan, e))?;
@@ -70,7 +69,6 @@ pub(super) fn arms<'a>(
     arms
 }
 
-/// Adds the figures with targets of the arms that have bands.
 fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResults]) {
     for (arm, result) in arms.iter().zip(results) {
         if arm.is_judged() {
@@ -233,7 +231,7 @@ pub(super) fn asynchronous(
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
-        "The same chain, as a subscriber outside sees it, ms",
+        "Latency of the same chain at a subscriber outside of the application, ms",
         "arm | items | avg | max | jitter | p0.5-p99.5",
     );
     for (arm, result) in arms.iter().zip(&results) {
@@ -260,7 +258,7 @@ pub(super) fn asynchronous(
         context,
         (
             "figure-4.8.svg",
-            "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
+            "Latency of the synthetic chain at a subscriber outside of the application (Figure 4.8)",
         ),
         &arms,
         &results,
@@ -354,7 +352,7 @@ pub(super) fn overshoot(
     let arms = arms(context, report, &app, &profile, &list);
     let results = arm::run(context, report, "overshoot", &arms, turns)?;
     let mut table = Table::new(
-        "One output in 20 comes too late for its slot",
+        "Overruns: one output in 20 is too late for its slot",
         "policy | outputs | late | discarded | in slot % | max, ms | late max | p0.5-p99.5, ms",
     );
     for (arm, result) in arms.iter().zip(&results) {

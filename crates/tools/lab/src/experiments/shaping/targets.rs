@@ -5,23 +5,21 @@ use super::results::ArmResults;
 use crate::frame::report::{Figure, Report};
 use crate::measure::floor;
 
-/// The jitter of one band may be this fraction of the unshaped jitter of the same executions.
-const JITTER_PART: f64 = 250.0;
+/// The jitter of one band may be the unshaped jitter of the same executions divided by this.
+const JITTER_DIVISOR: f64 = 250.0;
 /// If it is longer, this multiple of cyclictest's p99 is the limit of the jitter instead.
-const FLOORS: f64 = 2.0;
+const FLOOR_MULTIPLE: f64 = 2.0;
 /// The limit by which the worst case may exceed the unshaped one, %.
-const WORST_ADDED: f64 = 2.5;
+const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
 /// The limit by which the average may exceed the unshaped one if the bands were chosen for an
 /// average, %.
-pub(super) const AVERAGE_ADDED: f64 = 6.0;
+pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
 /// How long threads may run outside of their slots, p99.9.
-const OUTSIDE_MS: f64 = 0.3;
+const MAX_OUTSIDE_MS: f64 = 0.3;
 /// The limit of onbeat's CPU time including the shaper, % of a core.
-const CPU: f64 = 0.5;
-/// The number of late outputs of an arm that the report lists.
+const MAX_CPU_PERCENT: f64 = 0.5;
 const LISTED: usize = 50;
 
-/// Adds the figures of an arm that has targets.
 pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &ArmResults) {
     let name = |what: &str| format!("target.{name}.{what}");
     let count = result.outputs();
@@ -30,7 +28,7 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
     let add = |from: f64, to: f64| (to / from.max(1e-6) - 1.0) * 100.0;
     if arm.is_one_band {
         let floor_ms = result.floor.quantile_ms(0.99).unwrap_or(0.0);
-        let limit = (unshaped_jitter / JITTER_PART).max(FLOORS * floor_ms);
+        let limit = (unshaped_jitter / JITTER_DIVISOR).max(FLOOR_MULTIPLE * floor_ms);
         let jitter = Figure::new(name("jitter"), result.jitter_ms(), "ms");
         report.figure(jitter.at_most(limit).samples(count));
         let ratio = unshaped_jitter / result.jitter_ms().max(1e-6);
@@ -39,7 +37,7 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
     let worst = add(unshaped_worst, sorted.quantile(1.0));
     report.figure(
         Figure::new(name("worst_added"), worst, "%")
-            .at_most(WORST_ADDED)
+            .at_most(MAX_WORST_ADDED_PERCENT)
             .samples(count),
     );
     let average = Figure::new(
@@ -48,20 +46,20 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
         "%",
     );
     report.figure(match arm.keeps_average {
-        true => average.at_most(AVERAGE_ADDED).samples(count),
+        true => average.at_most(MAX_AVERAGE_ADDED_PERCENT).samples(count),
         false => average,
     });
     let promised = (1.0 - arm.miss_rate) * 100.0;
     let inside = Figure::new(name("in_slot"), result.inside() * 100.0, "%");
     report.figure(inside.at_least(promised).samples(count));
     report.figure(Figure::new(name("late"), result.late as f64, "1").samples(count));
-    let limit = OUTSIDE_MS.max(result.floor.quantile_ms(0.999).unwrap_or(0.0));
+    let limit = MAX_OUTSIDE_MS.max(result.floor.quantile_ms(0.999).unwrap_or(0.0));
     let outside = result.outside_ms.iter().copied().fold(0.0, f64::max);
     let outside = Figure::new(name("outside_slot_p999"), outside, "ms");
     report.figure(outside.at_most(limit));
     let most = |of: fn(&(f64, f64)) -> f64| result.cpu.iter().map(of).fold(0.0, f64::max);
     let all = Figure::new(name("cpu"), most(|c| c.0 + c.1), "%");
-    report.figure(all.at_most(CPU));
+    report.figure(all.at_most(MAX_CPU_PERCENT));
     report.value(name("cpu_without_shaper"), most(|c| c.0), "%");
     floor::figures(report, &name("cyclictest"), &result.floor);
     late(report, &arm.name, result, LISTED);

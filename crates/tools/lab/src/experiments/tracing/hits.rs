@@ -1,4 +1,5 @@
-//! What one probe hit costs, by the instruction it sits on, with and without the placement logic.
+//! The cost of one probe hit, by the instruction that is probed, with and without onbeat's
+//! placement.
 
 use crate::frame::children::Guarded;
 use crate::frame::report::{number, range, Figure, Report, Table};
@@ -17,7 +18,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 const SOURCE: &str = include_str!("../../../native/hits.c");
 
-/// Forms of the target program, and what is probed in each.
+/// The functions of the target program, and the instruction that is probed in each.
 const FORMS: [(&str, &str); 8] = [
     ("nop5", "5-byte nop"),
     ("push", "push"),
@@ -29,17 +30,14 @@ const FORMS: [(&str, &str); 8] = [
     ("return", "uretprobe"),
 ];
 
-/// Where to attach for one arm.
 struct Spot {
-    /// Arm's name.
     name: String,
-    /// Function that the target calls.
     call: String,
-    /// Where; `None` is the arm without a probe.
+    /// The file, the offset, and whether it is a return probe. `None` for the arm without a probe.
     probe: Option<(PathBuf, u64, bool)>,
 }
 
-/// A program that calls functions on demand and says how long that took.
+/// A program that calls functions on request and reports the time.
 struct Callee {
     _child: Guarded,
     input: ChildStdin,
@@ -58,7 +56,7 @@ impl Callee {
         let (Some(input), Some(output)) = pipes else {
             return Err(LabError::program(
                 program.display().to_string(),
-                "it has no pipes",
+                "its standard input and output are not available",
             ));
         };
         Ok(Callee {
@@ -68,7 +66,6 @@ impl Callee {
         })
     }
 
-    /// Time per call of a function, ns.
     fn call(&mut self, function: &str, calls: u64) -> Result<f64> {
         let mut answer = String::new();
         writeln!(self.input, "{function} {calls}")
@@ -85,7 +82,6 @@ impl Callee {
     }
 }
 
-/// Measures every spot against the bare call of the same function; ns per call.
 fn run_spots(
     context: &Context,
     purpose: &str,
@@ -101,13 +97,13 @@ fn run_spots(
             Some((file, offset, at_return)) => Some(Uprobe::attach(file, *offset, *at_return)?),
             None => None,
         };
-        // The first calls pay for the page that the breakpoint is written to.
+        // The first calls pay for the page to which the kernel writes the breakpoint.
         target.call(&spot.call, 200)?;
         Ok(vec![target.call(&spot.call, calls)?])
     })
 }
 
-/// Kernels that turn 5-byte nops into calls.
+/// Reports whether this kernel release turns 5-byte nops into calls.
 fn fast_nop(machine_kernel: &str) -> bool {
     let mut numbers = machine_kernel
         .split(['.', '-'])
@@ -116,12 +112,12 @@ fn fast_nop(machine_kernel: &str) -> bool {
     version >= (6, 18)
 }
 
-/// What a hit costs by kind of placement, us.
+/// The cost of a hit by kind of placement, us.
 #[derive(Debug, Default)]
 pub struct Costs(Vec<(&'static str, f64)>);
 
 impl Costs {
-    /// The cost for a placement as manifests name it; `None` where it was not measured.
+    /// Returns the cost of a placement by its name in manifests, or `None` if it was not measured.
     pub fn of(&self, placement: &str) -> Option<f64> {
         let form = match placement {
             "nop" => "nop5",
@@ -134,9 +130,8 @@ impl Costs {
     }
 }
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
-    context.step("cost per probe hit: forms of entry blocks", 900);
+    context.step("cost per probe hit by instruction", 900);
     let fast_nop = fast_nop(&onbeat_proc::system::kernel_release());
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
@@ -154,7 +149,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
             .and_then(|()| table_of_placements(context, report, distribution, fast_nop));
         if let Err(e) = measured {
             report.skip(
-                format!("cost per hit in ROS 2 {distribution}'s own libraries"),
+                format!("cost per probe hit in the libraries of ROS 2 {distribution}"),
                 e,
             );
         }
@@ -162,12 +157,13 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
     Ok(Costs(
         forms
             .iter()
-            .map(|f| (f.form, f.there.value.max(0.0)))
+            .map(|f| (f.form, f.here.value.max(0.0)))
             .collect(),
     ))
 }
 
-/// Each form without a probe, with one on its instruction, and with one where placement puts it.
+/// Returns the arms of each form: without a probe, with a probe on its instruction, and with a
+/// probe where placement puts it.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -203,13 +199,13 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     Ok(spots)
 }
 
-/// Costs of a hit in one form, us.
+/// The cost of a hit in one form, us.
 struct FormCost {
     form: &'static str,
     title: &'static str,
-    /// With the probe on this form's instruction.
-    there: Estimate,
-    /// With the probe where placement puts it.
+    /// The cost with the probe on this form's instruction.
+    here: Estimate,
+    /// The cost with the probe where placement puts it.
     placed: Option<Estimate>,
 }
 
@@ -225,7 +221,7 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
         Some(FormCost {
             form,
             title,
-            there: cost(form, "here")?,
+            here: cost(form, "here")?,
             placed: cost(form, "placed"),
         })
     };
@@ -234,20 +230,20 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
-        "Cost of one probe hit, us (median over rounds; bare call deducted)",
-        "instruction probed | there | 95 % interval | with placement",
+        "Cost of one probe hit, us (median over rounds, minus the call without a probe)",
+        "instruction | probe on it | 95 % interval | after placement",
     );
     for f in forms {
         let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
-        report.figure(figure(format!("hit.{}", f.form), f.there));
+        report.figure(figure(format!("hit.{}", f.form), f.here));
         if let Some(placed) = f.placed {
             let name = format!("hit.{}.placed", f.form);
-            report.figure(figure(name, placed).baseline(f.there.value, "probe at the entry"));
+            report.figure(figure(name, placed).baseline(f.here.value, "probe at the entry"));
         }
         table.row([
             f.title.to_string(),
-            number(f.there.value),
-            range((f.there.low, f.there.high)),
+            number(f.here.value),
+            range((f.here.low, f.here.high)),
             f.placed.map(|p| number(p.value)).unwrap_or_default(),
         ]);
     }
@@ -256,7 +252,7 @@ fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
 
 fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
     let categories: Vec<String> = forms.iter().map(|f| f.form.to_string()).collect();
-    let there = forms.iter().map(|f| f.there).collect();
+    let there = forms.iter().map(|f| f.here).collect();
     let placed = forms
         .iter()
         .map(|f| f.placed.unwrap_or(Estimate::exact(0.0)));
@@ -266,14 +262,14 @@ fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("with placement".into(), placed.collect()),
+            ("after placement".into(), placed.collect()),
         ],
         None,
     )?;
     context.plot("hits.svg", &svg)
 }
 
-/// The functions of libtracetools that a run-time event passes through.
+/// Measures the functions of libtracetools through which a run-time event passes.
 fn real_functions(
     context: &mut Context,
     report: &mut Report,
@@ -282,7 +278,7 @@ fn real_functions(
     fast_nop: bool,
 ) -> Result<()> {
     context.step(
-        format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
+        format!("cost per probe hit in functions of ROS 2 {distribution}"),
         900,
     );
     let env = context.ros_env(distribution)?;
@@ -305,10 +301,10 @@ fn real_functions(
     Ok(())
 }
 
-/// A function of a library, and where placement puts its probe.
 type PlacedFunction = (&'static str, Place);
 
-/// Each function without a probe, with one at its entry, and with one where placement puts it.
+/// Returns the arms of each function: without a probe, with a probe at the entry, and with a probe
+/// where placement puts it.
 fn function_spots(
     library: &Path,
     distribution: &str,
@@ -356,7 +352,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | at the entry | placed | placed at | kind",
+        "function | at the entry | after placement | offset | kind of placement",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);
@@ -390,8 +386,8 @@ fn function_table(
     );
 }
 
-/// Every probe of the table as it would sit in a distribution's libraries: how many would be
-/// single-stepped at the entry, and how many are after placement.
+/// Counts the probes of the probe table that the kernel single-steps in a distribution's libraries:
+/// at function entries, and after placement.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,
@@ -421,7 +417,8 @@ fn table_of_placements(
             let found = row.symbols.iter().filter_map(|s| symbols.get(s));
             for function in found.take(if row.all { usize::MAX } else { 1 }) {
                 probes += 1;
-                // The first instruction alone, whatever its length.
+                // The entry is cheap if the first instruction alone, of any length, is not
+                // single-stepped.
                 let cheap_at_entry = (1..=15.min(function.code.len()))
                     .map(|n| place(symbols.machine, &function.code[..n], fast_nop))
                     .any(|p| p.offset == 0 && p.placement != Placement::Stepped);
@@ -456,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_with_fast_nops_are_told_by_their_release() {
+    fn kernels_with_fast_nops_are_recognised_by_their_release() {
         assert!(fast_nop("6.18.44-fc-v669") && fast_nop("7.0.0") && fast_nop("6.19-rc1"));
         assert!(!fast_nop("6.17.9") && !fast_nop("5.15.0-91-generic") && !fast_nop("strange"));
     }

@@ -1,4 +1,4 @@
-//! What an event costs its caller: without anybody who listens, with the library that `onbeat record --preload` loads,
+//! The cost of an event for its caller: untraced, with the library of `onbeat record --preload`,
 //! and with LTTng.
 
 use super::lttng::Lttng;
@@ -16,11 +16,12 @@ const SOURCE: &str = include_str!("../../../native/events.c");
 const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
 const PRELOAD: usize = 1;
 const LTTNG: usize = 2;
-/// Bursts of one run of the program, and events of a burst: warm, and apart, after a sleep.
+/// The number of bursts in a run, and the events per burst: a warm burst, and single events after a
+/// sleep.
 const BURSTS: u64 = 1000;
 const WARM: (&str, u64) = ("library", 100);
 const APART: (&str, u64) = ("library.apart", 1);
-/// A run takes a second.
+/// A run takes about a second.
 const LIMIT: Duration = Duration::from_secs(120);
 
 struct Bench<'c> {
@@ -28,13 +29,12 @@ struct Bench<'c> {
     env: PathBuf,
     program: PathBuf,
     lttng: Option<Lttng>,
-    /// Events of a burst.
     calls: u64,
-    /// Events that did not come to their reader, by arm.
+    /// The number of events that did not reach their reader, by arm.
     lost: RefCell<[u64; ARMS.len()]>,
 }
 
-/// The measurement; us that an event costs with the library, where no other came just before.
+/// Measures the cost of an event. Returns the cost of a single event with the library, us.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
@@ -73,7 +73,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
 }
 
 impl Bench<'_> {
-    /// The ns of an event in one run.
+    /// Returns the time per event of one run, ns.
     fn run(&self, arm: usize) -> Result<Vec<f64>> {
         let trace = self.context.dir().join("events.trace");
         let _ = std::fs::remove_dir_all(&trace);
@@ -88,7 +88,7 @@ impl Bench<'_> {
         let failed = |why: String| LabError::program("the program that raises events", why);
         match ended {
             Ok(Some(ended)) if ended.status.success() => {}
-            _ => return Err(failed(format!("it did not end well{}", child.said()))),
+            _ => return Err(failed(format!("it failed{}", child.last_error()))),
         }
         let out = child.child().stdout.take();
         let text = out.and_then(|out| std::io::read_to_string(out).ok());
@@ -103,7 +103,7 @@ impl Bench<'_> {
         };
         let _ = std::fs::remove_dir_all(&trace);
         if seen < all / 100 * 99 {
-            let what = format!("{seen} of {all} events");
+            let what = format!("it recorded {seen} of {all} events");
             return Err(LabError::unexpected(ARMS[arm], what));
         }
         self.lost.borrow_mut()[arm] += all.saturating_sub(seen);
@@ -133,7 +133,7 @@ impl Bench<'_> {
     }
 }
 
-/// Publications that a recording has; what it lacks it must say.
+/// Returns the number of recorded publications. The manifest must report the others as lost.
 fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();
@@ -141,10 +141,10 @@ fn hits(trace: &Path, all: u64) -> Result<u64> {
     let hits: u64 = called.map(|p| p.hits).sum();
     let lost = recorder::lost(&manifest);
     match hits + lost {
-        told if told >= all => Ok(hits),
-        told => Err(LabError::unexpected(
+        known if known >= all => Ok(hits),
+        _ => Err(LabError::unexpected(
             "the recording of the library",
-            format!("it has and tells {told} of {all} events"),
+            format!("it recorded {hits} of {all} events and reports {lost} as dropped"),
         )),
     }
 }
@@ -157,7 +157,7 @@ fn figures(
 ) -> f64 {
     let mut table = Table::new(
         match calls {
-            1 => "Cost of an event for its caller (ros_trace_rmw_publish, one after a sleep), ns"
+            1 => "Cost of an event for its caller (ros_trace_rmw_publish, single calls after a sleep), ns"
                 .into(),
             _ => format!(
                 "Cost of an event for its caller (ros_trace_rmw_publish, bursts of {calls}), ns"

@@ -1,5 +1,7 @@
-//! LTTng as an arm: a session of its user-space tracer with the contexts and events that ros2_tracing has in two
-//! nodes on rcl (rcl_publish, rmw_publish, rmw_take, rcl_take).
+//! LTTng as an arm: a session of its user-space tracer with the contexts and events of
+//! ros2_tracing.
+//!
+//! The events are those of two nodes on rcl: rcl_publish, rmw_publish, rmw_take, rcl_take.
 
 use crate::frame::children::Guarded;
 use crate::frame::programs::{output, quiet};
@@ -9,22 +11,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long its daemon may take to answer.
 const START: Duration = Duration::from_secs(20);
 
-/// The daemon, and the library that nodes load.
 pub struct Lttng {
     library: PathBuf,
     session: String,
     trace: PathBuf,
-    /// None: one was there before.
+    /// `None` if a daemon was running before.
     _daemon: Option<Guarded>,
 }
 
 impl Lttng {
-    /// Compiles the library, and starts the daemon unless there is one.
+    /// Compiles the library, and starts the daemon unless one is running.
     ///
     /// # Errors
+    ///
     /// LTTng or its reader is not installed, or the daemon does not start.
     pub fn start(context: &Context) -> Result<Lttng> {
         for program in ["lttng", "lttng-sessiond", "babeltrace2"] {
@@ -32,7 +33,7 @@ impl Lttng {
         }
         let source = |name: &str| context.source(&format!("crates/tools/lab/native/{name}"));
         let (code, events) = (source("lttng.c")?, source("lttng-events.h")?);
-        // LTTng's headers look for that of the events.
+        // LTTng's headers include the header of the events from this directory.
         let beside = code.parent().unwrap_or(Path::new("."));
         let include = format!("-I{}", beside.display());
         let words = ["-shared", "-fPIC", &include, "-llttng-ust", "-ldl"].map(String::from);
@@ -46,7 +47,7 @@ impl Lttng {
             let begin = Instant::now();
             while !is_up() {
                 if !child.running() || begin.elapsed() > START {
-                    let reason = format!("it does not start{}", child.said());
+                    let reason = format!("it did not start{}", child.last_error());
                     return Err(LabError::program("lttng-sessiond", reason));
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -61,12 +62,11 @@ impl Lttng {
         })
     }
 
-    /// What nodes preload.
     pub fn library(&self) -> &Path {
         &self.library
     }
 
-    /// Begins to record what nodes raise that start from now on.
+    /// Starts a session. It records the nodes that start from now on.
     pub fn begin(&self) -> Result<Session<'_>> {
         let _ = std::fs::remove_dir_all(&self.trace);
         let output = format!("--output={}", self.trace.display());
@@ -84,13 +84,13 @@ impl Lttng {
     }
 }
 
-/// A session; destroyed when it is dropped.
+/// A recording session, which is destroyed on drop.
 pub struct Session<'l> {
     lttng: &'l Lttng,
 }
 
 impl Session<'_> {
-    /// Ends it; how many publications it has.
+    /// Ends the session and returns the number of recorded publications.
     pub fn end(self) -> Result<u64> {
         let trace = self.lttng.trace.clone();
         self.lttng.lttng(&["stop", &self.lttng.session])?;

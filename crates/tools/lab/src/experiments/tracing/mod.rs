@@ -1,4 +1,5 @@
-//! `tracing`: what observing costs the observed system (thesis section 3.7, *Tracing overheads*).
+//! The `tracing` experiment: the cost of recording for the observed system (thesis, section 3.7,
+//! *Tracing overheads*).
 
 mod hits;
 mod latency;
@@ -9,10 +10,9 @@ mod usage;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Result};
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "tracing",
-    about: "what recording costs: per probe hit, per message, in CPU time and in bytes (thesis, section 3.7)",
+    about: "cost of recording: per probe hit, per message, in CPU time and in bytes (thesis, section 3.7)",
     parts: &["hits", "library", "usage", "latency", "preload"],
     takes: &[],
     run,
@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
-    // What a hit costs is needed for the CPU time of the probes too.
+    // The CPU time of the probes is computed from the cost of a hit.
     let mut costs = hits::Costs::default();
     if context.wants("hits") || context.wants("usage") {
         costs = hits::measure(context, &mut report).unwrap_or_else(|e| {

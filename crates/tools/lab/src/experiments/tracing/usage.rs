@@ -1,5 +1,7 @@
-//! What recording a whole application costs: CPU time of probes and recorder, and bytes of trace
-//! (the parking demo and SYN together, as in the thesis' section 3.7).
+//! The cost of recording a whole application: CPU time of probes and recorder, and bytes of the
+//! trace.
+//!
+//! The application is the parking demo and SYN together, as in the thesis, section 3.7.
 
 use crate::frame::children::Guarded;
 use crate::frame::files;
@@ -15,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Both applications, then what they used (bash's `times` says it for all children waited for), and
+/// Runs both applications, then writes their CPU time (bash's `times` sums up the children) and
 /// their exit codes.
 const SCRIPT: &str = r#"
 "$1" "$2" --duration "$3" & parking=$!
@@ -25,16 +27,16 @@ wait $syn; b=$?
 { times; echo "$a $b"; } > "$5"
 "#;
 
-/// What is read from the recorder while it runs.
 struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
-    /// CPU time of the recorder from five seconds after its start to its end, s, and that time.
+    /// The CPU time of the recorder from five seconds after its start to its end, and the length of
+    /// that period.
     steady_cpu_s: f64,
     steady_s: f64,
 }
 
-/// The measurement. `hit_us` gives the cost of a hit by kind of placement.
+/// Measures both applications under a recorder. `hit_us` returns the cost of a probe's hit.
 pub fn measure(
     context: &mut Context,
     report: &mut Report,
@@ -59,16 +61,16 @@ pub fn measure(
     if !used.status.success() {
         return Err(LabError::program(
             "onbeat record",
-            format!("{}{}", used.status, child.said()),
+            format!("{}{}", used.status, child.last_error()),
         ));
     }
     let recorded = recorded(&dir)?;
     let apps_s = app_cpu_s(&times)?;
     let codes = files::text(&times)?;
     if codes.lines().last() != Some("0 0") {
-        // Their work was done all the same, and its cost counts.
+        // The applications have done their work anyway, and its cost counts.
         report.note(format!(
-            "the applications' exit codes were {} (parking, SYN): they judge themselves, and fail on a machine that is too busy",
+            "the exit codes of the applications (parking, SYN) were {}. They fail on a machine that is too busy",
             codes.lines().last().unwrap_or_default()
         ));
     }
@@ -79,8 +81,9 @@ pub fn measure(
     figures(report, &recorded, &watched, apps_s, trap_s)
 }
 
-/// The same applications with the library of `record --preload`, of which an event apart costs `event_us`: their number
-/// times this, without what the recorder's process and the kernel's records of context switches take.
+/// Runs the same applications with the library of `record --preload`. The cost is the number of
+/// events times `event_us`. The recorder's process and the kernel's records of context switches are
+/// not included.
 pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
@@ -106,7 +109,6 @@ pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> 
     Ok(())
 }
 
-/// The recorder with both applications.
 fn command(
     context: &Context,
     words: &[&str],
@@ -133,7 +135,6 @@ fn command(
     Ok(command)
 }
 
-/// Reads what the recorder uses until it ends.
 fn watch(child: &mut Guarded) -> Watched {
     let mut watched = Watched {
         programs: vec![],
@@ -145,7 +146,7 @@ fn watch(child: &mut Guarded) -> Watched {
     let begin = Instant::now();
     while child.running() {
         if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
-            // A process that ends has closed its descriptors: the last full reading counts.
+            // A process that ends has closed its descriptors, so the last complete reading counts.
             if programs.len() >= watched.programs.len() {
                 watched.set_programs(programs);
             }
@@ -172,12 +173,11 @@ impl Watched {
     }
 }
 
-/// User and system time of a process so far, s.
 fn cpu_s_of(pid: u32) -> Option<f64> {
     clock::process_cpu_ns(pid).map(|ns| ns as f64 / 1e9)
 }
 
-/// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.
+/// Sums the children's line of bash's `times`, for example `1m2.345s 0m0.120s`.
 fn app_cpu_s(file: &Path) -> Result<f64> {
     let text = files::text(file)?;
     let seconds = |word: &str| {
@@ -195,7 +195,7 @@ fn app_cpu_s(file: &Path) -> Result<f64> {
     }
 }
 
-/// Hits and traps by probe; returns the time of all traps, s.
+/// Adds the table of hits and trap times by probe. Returns the time of all traps, s.
 fn probe_table(
     context: &mut Context,
     report: &mut Report,
@@ -242,13 +242,12 @@ fn probe_table(
     report.tables.push(table);
     if unknown > 0 {
         report.note(format!(
-            "{unknown} hits have a placement whose cost was not measured; they count as free"
+            "the cost of {unknown} hits was not measured for their placement; they count as 0"
         ));
     }
     Ok(trap_s)
 }
 
-/// Runs and time by BPF program.
 fn program_table(context: &mut Context, report: &mut Report, watched: &Watched) -> Result<()> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
@@ -340,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_childrens_line_of_times_is_read() {
+    fn the_childrens_line_of_times_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("times");
         std::fs::write(&file, "0m0.003s 0m0.004s\n1m2.500s 0m0.250s\n0 0\n").unwrap();

@@ -1,4 +1,4 @@
-//! Several processes that are one program.
+//! Several processes that together form one program.
 
 use crate::frame::children;
 use crate::frame::machine;
@@ -11,17 +11,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// From the start command to the first iteration.
+/// The time from the start command to the first iteration.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// Several processes that are one program, as those of a pipeline.
 pub struct Group {
     peers: Vec<Peer>,
     file: PathBuf,
 }
 
 impl Group {
-    /// Starts them with `command(i)`, all on one CPU.
+    /// Starts `count` processes with `command(i)`, all on one CPU.
     pub fn start(
         context: &Context,
         count: usize,
@@ -41,7 +40,8 @@ impl Group {
         })
     }
 
-    /// Has them run, all at the same time.
+    /// Runs all processes at the same time. Returns the samples, and the resources that all used
+    /// together.
     pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage)> {
         let _ = fs::remove_file(&self.file);
         run.prepare(&mut self.peers, std::iter::repeat(&*self.file))?;

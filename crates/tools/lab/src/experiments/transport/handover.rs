@@ -8,10 +8,9 @@ use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, Program};
 
-/// Tasks between two readings of the clock; the program has the same number.
+/// The number of tasks between two readings of the clock. The peer program has the same number.
 const TASKS: f64 = 1000.0;
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     if !peers.has_program(Program::Onbeat) {
         return Ok(());
@@ -71,7 +70,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     );
     report.value("handover.switches", usage.switches, "switches");
     report.note(format!(
-        "hand-over: each of {} samples is the mean of {TASKS} tasks; the cost of stepping the chain is in it",
+        "hand-over: each of {} samples is the mean of {TASKS} tasks. It includes the cost of stepping the chain",
         samples.len()
     ));
     Ok(())

@@ -1,6 +1,8 @@
-//! `transport`: what it costs to hand a message over, between processes, threads and tasks
-//! (Figures 1 and 2 of "A middleware journey from micro-controllers to microprocessors", and the
-//! perception pipeline of its section 3).
+//! The `transport` experiment: the cost of handing a message over, between processes, threads and
+//! tasks.
+//!
+//! It repeats Figures 1 and 2 of "A middleware journey from micro-controllers to microprocessors",
+//! and the perception pipeline of its section 3.
 
 mod group;
 mod handover;
@@ -15,7 +17,6 @@ use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Result};
 use crate::measure::transport::Peers;
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "transport",
     about: "latency, CPU time and context switches of a message, onbeat beside its peers (A middleware journey, Figures 1 and 2)",

@@ -13,18 +13,19 @@ use crate::plot::{bars, percentiles};
 
 const RATE_HZ: f64 = 30.0;
 
-/// Processes of the pipeline on Cyclone DDS: nodes that follow each other are in different ones.
+/// The number of processes of the pipeline on Cyclone DDS. Consecutive nodes are in different
+/// processes.
 const PROCESSES: usize = 10;
 
-/// Context switches of an iteration that the paper expects where a middleware's thread and an
-/// executor's take part for each message ("over 200").
+/// The paper's number of context switches of an iteration ("over 200"). It assumes that a
+/// middleware thread and an executor thread take part in each message.
 const SWITCHES_IN_THE_PAPER: f64 = 200.0;
 
 struct Realisation {
     id: &'static str,
     name: &'static str,
     program: Program,
-    /// `variant=` of our program; `None` for a peer, each of whose processes has some of the nodes.
+    /// The `variant=` of onbeat's program. `None` for a peer, whose processes share the nodes.
     variant: Option<&'static str>,
     processes: usize,
 }
@@ -76,7 +77,6 @@ fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<
     })
 }
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(3, 1);
     let run = Run {
@@ -184,6 +184,10 @@ fn summarise(
     context.plot("pipeline-switches.svg", &svg)?;
     context.plot(
         "pipeline-latency.svg",
-        &percentiles("From release to the last node", "us", &series)?,
+        &percentiles(
+            "Latency from the release to the end of the last node",
+            "us",
+            &series,
+        )?,
     )
 }

@@ -6,8 +6,8 @@ use crate::frame::Context;
 use crate::measure::run::Run;
 use crate::measure::transport::{Arm, Peers};
 
-/// An arm whose processes are started again when they fail, so that one that hangs now and then is
-/// still measured; the report notes each failure.
+/// An arm whose processes are started again when they fail. An arm that hangs now and then can so
+/// be measured. The report notes each failure.
 pub struct Runner<'p> {
     peers: &'p Peers,
     arm: Arm,
@@ -17,11 +17,10 @@ pub struct Runner<'p> {
     failures: u32,
 }
 
-/// How often an arm may fail.
-const CHANCES: u32 = 3;
+/// The number of failures after which an arm is skipped.
+const MAX_FAILURES: u32 = 3;
 
 impl<'p> Runner<'p> {
-    /// For an arm at a place, which has a title for messages.
     pub fn new(peers: &'p Peers, arm: Arm, place: Place, title: &str) -> Runner<'p> {
         Runner {
             peers,
@@ -33,14 +32,15 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Starts the processes if need be, and has them run; `None` once they have failed too often.
+    /// Starts the processes if they are not running, and runs them. Returns `None` once they have
+    /// failed too often.
     pub fn run(
         &mut self,
         context: &Context,
         report: &mut Report,
         run: Run,
     ) -> Option<SessionResults> {
-        while self.failures < CHANCES {
+        while self.failures < MAX_FAILURES {
             let session = match self.session.take() {
                 Some(session) => Ok(session),
                 None => Session::start(context, self.peers, &self.arm, self.place),
@@ -56,7 +56,7 @@ impl<'p> Runner<'p> {
             };
             self.failures += 1;
             let what = format!("{} {}", self.arm.name, self.title);
-            if self.failures < CHANCES {
+            if self.failures < MAX_FAILURES {
                 eprintln!("   {what} failed, trying again: {e}");
                 report.note(format!("{what} failed and was started again: {e}"));
             } else {
@@ -67,7 +67,7 @@ impl<'p> Runner<'p> {
         None
     }
 
-    /// Ends the processes; the next run starts new ones.
+    /// Ends the processes. The next run starts new ones.
     pub fn end(&mut self) {
         self.session = None;
     }

@@ -1,4 +1,4 @@
-//! The processes of one arm: started once, with many runs.
+//! The processes of one arm, which are started once for many runs.
 
 use crate::frame::children;
 use crate::frame::machine;
@@ -11,25 +11,21 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Messages that a peer sends before those that count.
+/// The number of messages that a peer sends before those that count.
 pub const WARM_UP: u32 = 20;
 
-/// From the start command to the first message of the warm-up.
+/// The time from the start command to the first message of the warm-up.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// Which processes an arm has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
-    /// A publisher, and so many subscribers.
+    /// A publisher process, and this number of subscribers.
     Processes(usize),
-    /// Two threads of one process.
     Pair,
-    /// One thread.
     Thread,
 }
 
 impl Place {
-    /// Subscriptions of each message.
     pub fn readers(self) -> usize {
         match self {
             Place::Processes(n) => n,
@@ -38,46 +34,39 @@ impl Place {
     }
 }
 
-/// The processes of an arm.
 pub struct Session {
-    /// The receiving ones first, the sending one last.
+    /// Receiving processes first, the sending process last.
     peers: Vec<Peer>,
     place: Place,
-    /// Of each receiving process.
+    /// The number of subscriptions of each receiving process.
     subscriptions: usize,
     files: Vec<PathBuf>,
     roudi: Option<u32>,
 }
 
-/// The measurements of one run.
 pub struct SessionResults {
-    /// Every message of every subscription.
     pub samples: Vec<Sample>,
-    /// By all processes together; messages are counted once, however many receive them.
+    /// The usage of all processes together. A message counts once for any number of receivers.
     pub usage: Usage,
-    /// Messages that did not arrive.
     pub lost: u64,
 }
 
-/// One side of a stalled run.
+/// The consumer or the producer of a run with a slow consumer.
 pub struct Side {
-    /// Its own samples: what they mean is in `peers/rust/src/transport.rs`.
+    /// The samples that this side wrote. `peers/rust/src/transport.rs` describes their fields.
     pub samples: Vec<Sample>,
-    /// What it used.
     pub usage: Usage,
 }
 
-/// The measurements of a run whose consumer is slow.
 pub struct StallResults {
-    /// The consumer.
     pub slow: Side,
     /// The producer, which sends without pause.
     pub flood: Side,
 }
 
 impl Session {
-    /// Starts an arm's processes. A publisher runs on the first CPU, subscribers from the second
-    /// on.
+    /// Starts the processes of an arm. A publisher runs on the first CPU, subscribers on the
+    /// following CPUs.
     pub fn start(context: &Context, peers: &Peers, arm: &Arm, place: Place) -> Result<Session> {
         let roles = match place {
             Place::Processes(_) => ("sub", "pub"),
@@ -87,7 +76,7 @@ impl Session {
         Session::with_roles(context, peers, arm, place, roles)
     }
 
-    /// The same with roles of other names for the receiving and the sending process.
+    /// Starts the processes of an arm with other names of the receiving and the sending role.
     pub fn with_roles(
         context: &Context,
         peers: &Peers,
@@ -98,7 +87,7 @@ impl Session {
         let name = peers.name();
         let cpus = machine::cpus();
         let readers = place.readers();
-        // One process that is busy with all subscriptions: more would only wait for a CPU.
+        // One process polls all subscriptions, because several would only wait for a CPU.
         let receivers = match place {
             Place::Processes(_) if arm.spins => 1,
             Place::Processes(n) => n,
@@ -122,7 +111,7 @@ impl Session {
         for i in 0..receivers {
             started.push(process(receiving, Some(1 + i))?);
         }
-        // Two threads find their CPUs themselves.
+        // The scheduler chooses the CPUs of two threads.
         let cpu = if place == Place::Pair { None } else { Some(0) };
         started.push(process(sending, cpu)?);
         let files = (0..started.len())
@@ -137,7 +126,7 @@ impl Session {
         })
     }
 
-    /// Has the processes send and receive.
+    /// Runs the processes once. Returns the samples of all receivers.
     pub fn run(&mut self, run: Run) -> Result<SessionResults> {
         let before = self.roudi.and_then(Usage::of_process);
         let used = self.carry_out(run)?;
@@ -154,9 +143,9 @@ impl Session {
         })
     }
 
-    /// A run from its settings to its files; what each process used.
+    /// Runs the processes once from settings to samples. Returns what each process used.
     fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>> {
-        // Receivers first: a publisher is ready when they are connected.
+        // Receivers prepare first: a publisher is ready when they are connected.
         for (peer, file) in self.peers.iter_mut().zip(&self.files) {
             peer.say(&run.line(file))?;
             peer.expect("ready")?;
@@ -164,11 +153,10 @@ impl Session {
         carry_out(&mut self.peers, LEAD, Duration::ZERO)
     }
 
-    /// What all processes together used for the messages of a run.
     fn usage(&self, run: Run, used: &[Usage], roudi_before: Option<Usage>) -> Usage {
         let mut usage = Usage::default();
         for (i, used) in used.iter().enumerate() {
-            // Each process counts from its own first message, and a message for each subscription.
+            // Each process counts from its own first message, and one message per subscription.
             let sends = i + 1 == self.peers.len();
             let subscriptions = if sends { 1 } else { self.subscriptions };
             let (cpu_ns, switches) = used.each();
@@ -177,7 +165,7 @@ impl Session {
             usage.switches += switches * times;
         }
         usage.messages = f64::from(run.count);
-        // What the daemon used during the warm-up does not count.
+        // The daemon's usage during the warm-up does not count.
         let after = self.roudi.and_then(Usage::of_process);
         if let (Some(before), Some(after)) = (roudi_before, after) {
             let share = f64::from(run.count) / f64::from(run.count + WARM_UP);
@@ -187,7 +175,6 @@ impl Session {
         usage
     }
 
-    /// Files of the processes that receive.
     fn receiving_files(&self) -> &[PathBuf] {
         match self.place {
             Place::Processes(_) => &self.files[..self.files.len() - 1],
@@ -195,7 +182,8 @@ impl Session {
         }
     }
 
-    /// Has one process send without pause and the other consume slowly.
+    /// Runs the processes once with a producer that sends without pause and a consumer that is
+    /// slow.
     pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
         let side = |i: usize| -> Result<Side> {

@@ -1,5 +1,5 @@
-//! A producer that has to wait for a slow consumer: how soon it continues when it may, and the cost
-//! of waiting.
+//! A producer that waits for a slow consumer: how soon it continues once it may, and the cost of
+//! waiting.
 
 use super::session::{Place, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};
@@ -12,9 +12,8 @@ use crate::plot::percentiles;
 use std::collections::BTreeMap;
 
 const BYTES: usize = 1024;
-/// The consumer takes 20 ms for each item.
 const RATE_HZ: f64 = 50.0;
-/// Items between the two at most; the peers have the same number.
+/// The maximum number of items between the two. The peers have the same number.
 const DEPTH: i64 = 4;
 
 const FUTEX: usize = 0;
@@ -29,8 +28,8 @@ const NAMES: [&str; 3] = [
 
 const ICEORYX2_SENDS: &str = "iceoryx2's blocking send";
 
-/// From the consumer's giving back item `i` to the end of sending item `i + DEPTH`, which had to
-/// wait for it, us.
+/// Returns the delays from giving back item `i` to the end of sending item `i + DEPTH`, us. That
+/// send had to wait for the credit of item `i`.
 fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
     let sent: BTreeMap<i64, i64> = flood.iter().map(|s| (s.sequence, s.received_ns)).collect();
     slow.iter()
@@ -38,8 +37,8 @@ fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
         .collect()
 }
 
-/// The value, or a note that the arm was skipped.
-fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
+/// Returns the value. For an error, it lists the arm as skipped and returns `None`.
+fn value_or_skip<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e) => {
@@ -50,7 +49,6 @@ fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
     }
 }
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let rounds = context.pick(4, 1);
     let count: u32 = context.pick(150, 100);
@@ -78,24 +76,24 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 ("slow", "flood"),
             )),
         };
-        sessions.push(session.and_then(|s| keep(report, arm, s)));
+        sessions.push(session.and_then(|s| value_or_skip(report, arm, s)));
     }
     let mut samples = ArmSamples::new(&NAMES, rounds);
-    // Of the waiting side: CPU time and the time that passed, ns, and context switches of an item.
+    // The waiting side of each arm: CPU time, elapsed time (ns), and context switches per item.
     let mut waiting = [(0.0, 0.0, 0.0); 3];
     for (round, a) in schedule(ARMS.len(), rounds, &mut context.rng("stall")) {
         let Some(session) = sessions[a].as_mut() else {
             continue;
         };
         if a == FUTEX {
-            let results = keep(report, &ARMS[a], session.run(run));
+            let results = value_or_skip(report, &ARMS[a], session.run(run));
             let values =
                 results.map(|r| r.samples.iter().map(Sample::latency_us).collect::<Vec<_>>());
             samples.extend(round, a, values.unwrap_or_default());
             continue;
         }
         let stalled = session.stall(run);
-        let Some(StallResults { slow, flood }) = keep(report, &ARMS[a], stalled) else {
+        let Some(StallResults { slow, flood }) = value_or_skip(report, &ARMS[a], stalled) else {
             sessions[a] = None;
             continue;
         };
@@ -118,8 +116,8 @@ fn summarise(
     waiting: &[(f64, f64, f64); 3],
 ) -> Result<()> {
     let mut table = Table::new(
-        "From giving a credit back to the end of the send that waited for it (20 ms for each item), us",
-        "arm | n | p50 | p90 | p99 | max | CPU of who waits, % | switches",
+        "Time from the return of a credit to the end of the send that waited for it (the consumer takes 20 ms per item), us",
+        "arm | n | p50 | p90 | p99 | max | CPU of the waiting side, % | switches",
     );
     let share = |a: usize| waiting[a].0 / waiting[a].1.max(1.0) * 100.0;
     for (a, name) in NAMES.into_iter().enumerate() {
@@ -151,7 +149,7 @@ fn summarise(
         .collect();
     context.plot(
         "stall.svg",
-        &percentiles("A stalled producer goes on", "us", &series)?,
+        &percentiles("Time until a stalled producer continues", "us", &series)?,
     )?;
     let n = samples.pooled(ONBEAT).len() as u64;
     if n == 0 || samples.pooled(FUTEX).is_empty() {
@@ -171,7 +169,7 @@ fn summarise(
     let cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
     let theirs = (waiting[ICEORYX2].1 > 0.0).then(|| share(ICEORYX2));
     report.figure(cpu.baseline(theirs, ICEORYX2_SENDS));
-    report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % counts as less than half a percent, as iceoryx2's 16 % is rounded");
+    report.note("stall: the CPU time of the producer includes sending and waking up. The target of 0 % means less than 0.5 %, because the 16 % of iceoryx2 is also rounded");
     Ok(())
 }
 
@@ -180,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_send_is_compared_with_the_item_whose_credit_it_waited_for() {
+    fn a_send_is_matched_with_the_item_whose_credit_it_waited_for() {
         let at = |sequence, received_ns| Sample {
             sequence,
             intended_ns: 0,

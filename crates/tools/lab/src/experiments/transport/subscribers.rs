@@ -1,4 +1,4 @@
-//! One to ten subscribers of a message of 64 KiB.
+//! The latency of a 64 KiB message to one to ten subscribers.
 
 use super::latency::rate_hz;
 use super::runner::Runner;
@@ -14,7 +14,6 @@ use crate::plot::{curves, Curve};
 
 const BYTES: usize = 65_536;
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
     let rounds = context.pick(3, 1);
@@ -22,7 +21,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let arms = peers.of(&peers::BETWEEN_PROCESSES);
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
-        "Latency of 64 KiB to several subscribers, over all of them, us; CPU time and context switches of a message, all processes",
+        "Latency of 64 KiB to several subscribers, us (all subscribers together); CPU time and context switches per message of all processes",
         "arm | subscribers | n | p50 | p90 | p99 | max | CPU us | switches | lost",
     );
     let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
@@ -48,7 +47,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             .iter()
             .map(|arm| Runner::new(peers, *arm, place, &title))
             .collect();
-        // Idle processes of other arms would disturb: each run starts its own.
+        // Each run starts its own processes, because idle processes of other arms would disturb it.
         for (round, a) in schedule(arms.len(), rounds, &mut context.rng(&title)) {
             let arm = &arms[a];
             let rate_hz = rate_hz(arm, BYTES).min(200.0);
@@ -106,7 +105,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     )?;
     context.plot("subscribers.svg", &svg)?;
     report.note(
-        "several subscribers: a process each; where they wait busily, one process polls all subscriptions in turn, since there are not as many CPUs",
+        "Each subscriber is a process. Polling arms have one process that polls all subscriptions in turn, because there are not enough CPUs for more",
     );
     Ok(())
 }

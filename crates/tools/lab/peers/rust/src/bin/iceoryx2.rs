@@ -1,4 +1,5 @@
-//! iceoryx2 as a peer: an event wakes the reader, or it polls; blocking delivery for the flood.
+//! The iceoryx2 peer: an event wakes the reader, or the reader polls. The flood role uses blocking
+//! delivery.
 
 use iceoryx2::port::listener::Listener;
 use iceoryx2::port::notifier::Notifier;
@@ -10,9 +11,9 @@ use onbeat_peers::transport::{arrived, fill, serve, Options, Peer, Sample};
 use onbeat_peers::{die, now_ns, or_die, sleep_until};
 use std::time::Duration;
 
-/// Messages between publisher and subscriber at most.
+/// The maximum number of messages between publisher and subscriber.
 const DEPTH: usize = 8;
-/// The same where the publisher is to run into it.
+/// A smaller depth for the role in which the publisher must run into it.
 const DEPTH_OF_A_FLOOD: usize = 4;
 
 type Ports<T> =
@@ -24,7 +25,7 @@ struct Iceoryx2 {
     blocks: bool,
 }
 
-/// A node for each endpoint, since it may not leave the thread that it was made on.
+/// Creates a node for each endpoint, because a node may not leave the thread that created it.
 fn service(peer: &Iceoryx2, topic: &str) -> (Ports<[u8]>, Option<Events>) {
     let node = or_die(NodeBuilder::new().create::<ipc::Service>(), "the node");
     let depth = if peer.blocks { DEPTH_OF_A_FLOOD } else { DEPTH };
@@ -118,7 +119,7 @@ impl Peer for Iceoryx2 {
 
     fn send(&self, writer: &mut Writer, sample: &Sample, bytes: usize) {
         let loan = or_die(writer.publisher.loan_slice_uninit(bytes), "a loan");
-        // SAFETY: a byte may have any value, and the memory was mapped with one.
+        // SAFETY: a byte may have any value, and the memory is mapped and initialised.
         let mut loan = unsafe { loan.assume_init() };
         fill(loan.payload_mut(), sample);
         or_die(loan.send(), "sending");
@@ -143,7 +144,7 @@ impl Peer for Iceoryx2 {
         }
     }
 
-    /// What makes room for the publisher is that the subscriber takes a message.
+    /// Taking a message makes room for the publisher.
     fn give_back_at(&self, reader: &mut Reader, at_ns: i64) -> Option<(i64, i64)> {
         let limit = now_ns().max(at_ns) + 2_000_000_000;
         sleep_until(at_ns);
@@ -165,7 +166,7 @@ fn main() {
     set_log_level(LogLevel::Error);
     let blocks = matches!(options.role.as_str(), "slow" | "flood");
     if blocks && !options.spin {
-        die("the flood goes without events: say spin");
+        die("the roles slow and flood use no events: add wait=spin");
     }
     let peer = Iceoryx2 {
         sleeps: !options.spin,

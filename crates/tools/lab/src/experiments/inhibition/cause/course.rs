@@ -1,53 +1,48 @@
-//! What a recording shows of a run: what each thread did at each moment, for which lock it slept and who
-//! held it, and who had the benchmark's core. Pure.
+//! Follows from the events of a run what each thread did at each moment, for which lock it slept,
+//! who held that lock, and who had the benchmark's core.
 
 use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It has a CPU.
     Runs,
-    /// It could run, and has no CPU.
+    /// It could run, but has no CPU.
     Ready,
-    /// It sleeps for a lock that this thread holds.
+    /// It sleeps for a lock. The thread with this id holds the lock.
     Lock(u32),
-    /// It sleeps for something else.
+    /// It sleeps for anything but a lock.
     Sleeps,
 }
 
-/// A stretch of time in one state, ns.
+/// A period, in ns, that a thread spent in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
-    /// From when to when.
     pub span: Range<u64>,
-    /// What it does.
     pub state: State,
 }
 
-/// A thread of the benchmark.
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
-    /// Its name, as it was told last.
+    /// The latest name in the events.
     pub name: String,
-    /// What it did, in order and without gaps.
+    /// The thread's states in order and without gaps.
     pub stretches: Vec<Stretch>,
     now: Option<(u64, State)>,
     lock: Option<u32>,
 }
 
-/// All threads of a run, and the core.
+/// The states of all threads of a run, and who had the benchmark's core.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
-    /// By process and thread.
+    /// The threads by process id and thread id.
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// Who has the core from when on.
+    /// Times, in ns, at which the core's thread changed, with the id of the next thread.
     on_core: Vec<(u64, u32)>,
 }
 
-/// How long two stretches are both, ns.
+/// Returns the length of the overlap, in ns.
 pub fn overlap(a: &Range<u64>, b: &Range<u64>) -> u64 {
     a.end.min(b.end).saturating_sub(a.start.max(b.start))
 }
@@ -85,7 +80,7 @@ impl Thread {
         }
     }
 
-    /// How long it was in such a state within this time, ns.
+    /// Returns how long, within a time, the thread was in states that satisfy `is`, in ns.
     pub fn time_in(&self, within: &Range<u64>, is: impl Fn(State) -> bool) -> u64 {
         let in_state = self.stretches.iter().filter(|s| is(s.state));
         in_state.map(|s| overlap(&s.span, within)).sum()
@@ -93,7 +88,8 @@ impl Thread {
 }
 
 impl Course {
-    /// From the events of a run, by time. `processes`: the benchmark's.
+    /// Follows the events of a run, sorted by time, up to `end_ns`. Keeps the threads of
+    /// `processes` and the occupancy of `core`.
     pub fn of<'e>(
         events: impl Iterator<Item = &'e Event>,
         processes: &[u32],
@@ -134,7 +130,7 @@ impl Course {
         self.on_core.push((event.time_ns, who));
     }
 
-    /// When a thread had the core within this time.
+    /// Returns the periods, within a time, in which the thread had the core.
     pub fn spans_on_core(
         &self,
         tid: u32,
@@ -150,7 +146,7 @@ impl Course {
         })
     }
 
-    /// How long a thread had the core within this time, ns.
+    /// Returns how long the thread had the core within a time, in ns.
     pub fn on_core(&self, tid: u32, within: &Range<u64>) -> u64 {
         self.spans_on_core(tid, within)
             .map(|s| s.end - s.start)
@@ -184,7 +180,8 @@ mod tests {
         EventKind::SwitchOut { next_tid, state }
     }
 
-    /// Main 10 sleeps for a lock that 11 holds; 9, of another process, has the core meanwhile.
+    /// Main thread 10 sleeps for a lock that thread 11 holds. Thread 9, of another process, has the
+    /// core meanwhile.
     fn inversion() -> Course {
         let (main, child) = ((10, 10), (10, 11));
         let wait = EventKind::LockWait {
@@ -206,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_holder_is_kept_from_its_core_is_seen_with_all_its_parts() {
+    fn a_wait_for_a_lock_shows_how_long_its_holder_was_ready_and_running() {
         let course = inversion();
         let main = &course.threads[&(10, 10)];
         let states: Vec<_> = main.stretches.iter().map(|s| s.state).collect();
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_without_a_lock_is_no_wait_for_one() {
+    fn a_sleep_without_a_lock_is_not_a_wait_for_a_lock() {
         let events = [
             event(0, (10, 10), gets(0)),
             event(5, (10, 10), leaves(0, 1)),

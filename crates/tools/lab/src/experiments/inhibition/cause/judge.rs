@@ -1,4 +1,5 @@
-//! Tables and pictures of recorded runs: threads that were ready in vain, and locks that they held.
+//! Makes tables and pictures of recorded runs: threads that were ready without a CPU, and locks
+//! that they held.
 
 use super::course::{overlap, State, Stretch, Thread};
 use super::Recorded;
@@ -11,16 +12,16 @@ use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Shorter waits for a lock are those of every day: its holder had just to let go.
+/// Shorter waits for a lock are normal and not counted: the holder was about to release it.
 const LOCK_MIN_NS: u64 = 1_000_000;
-/// Rows of the table of locks, of each middleware.
+/// Rows of the table of locks, per middleware.
 const LOCKS_SHOWN: usize = 6;
-/// What a picture shows around a wait.
-const AROUND_NS: u64 = 15_000_000;
-/// Threads of a picture, apart from the main ones.
+/// Time that a picture shows before and after a wait.
+const MARGIN_NS: u64 = 15_000_000;
+/// Threads that a picture shows beside the main ones.
 const THREADS_SHOWN: usize = 5;
 
-/// The states of a picture's bars.
+/// The legend of a picture's bars.
 const STATES: [&str; 4] = [
     "runs",
     "ready, no CPU",
@@ -28,16 +29,16 @@ const STATES: [&str; 4] = [
     "waits for the lock",
 ];
 
-/// A sleep of a main thread for a lock.
 struct LockWait<'a> {
     recorded: &'a Recorded,
     process: &'static str,
     span: Range<u64>,
-    /// Process and thread: a lock in shared memory may be held by the other side.
+    /// Process id and thread id. The other process can be the owner, because the lock may be in
+    /// shared memory.
     owner: Option<(u32, u32)>,
 }
 
-/// What was found in all recordings.
+/// The tables of all recorded runs.
 #[derive(Default)]
 pub struct Judged {
     ready: Option<Table>,
@@ -49,13 +50,13 @@ impl Recorded {
         self.run.identity.processes.iter().copied()
     }
 
-    /// The thread that was ready in vain for the longest time at a stretch, and when.
+    /// Returns the thread that was ready without a CPU for the longest time, and that time.
     fn most_inhibited(&self) -> Option<(String, Range<u64>)> {
         let children = self.pids().flat_map(|(process, pid)| {
-            let of_it = self
+            let of_process = self
                 .threads_of(pid)
                 .filter(move |((_, tid), _)| *tid != pid);
-            of_it.map(move |(&(_, tid), thread)| (process, pid, tid, thread))
+            of_process.map(move |(&(_, tid), thread)| (process, pid, tid, thread))
         });
         let ready = children.flat_map(|(process, pid, tid, thread)| {
             let its = thread.stretches.iter().filter(|s| s.state == State::Ready);
@@ -72,7 +73,8 @@ impl Recorded {
         self.course.threads.range((pid, 0)..=(pid, u32::MAX))
     }
 
-    /// A thread's name; those that nobody named have their process's, and get a number.
+    /// Returns a thread's name. Threads without a name of their own carry their process's name and
+    /// get a number here.
     fn name_of(&self, pid: u32, tid: u32) -> String {
         let all = &self.course.threads;
         let name = |tid| all.get(&(pid, tid)).map(|t: &Thread| t.name.as_str());
@@ -92,7 +94,7 @@ impl Recorded {
         }
     }
 
-    /// The share of a time in which the inhibitor had the core, %.
+    /// Returns the share of a time in which the inhibitor had the core, in %.
     fn inhibitor_share(&self, within: &Range<u64>) -> f64 {
         let had = self
             .run
@@ -102,7 +104,7 @@ impl Recorded {
         100.0 * had as f64 / (within.end - within.start).max(1) as f64
     }
 
-    /// The thread of this id: of the process itself, or of the other one.
+    /// Finds the process of a thread id: first the process itself, then the others of the run.
     fn holder(&self, pid: u32, tid: u32) -> Option<(u32, u32)> {
         let others = self.pids().map(|(_, other)| other);
         let mut pids = [pid].into_iter().chain(others);
@@ -176,7 +178,6 @@ impl LockWait<'_> {
 }
 
 impl Judged {
-    /// Adds the recorded runs of a middleware.
     pub fn add(
         &mut self,
         context: &mut Context,
@@ -191,9 +192,9 @@ impl Judged {
         report.value(name("lock_waits"), waits.len() as f64, "1");
         let longest = waits.first().map_or(0, LockWait::length);
         report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
-        let head = "middleware | run | pattern | waits | for, ms | lock held by | which ran, ms | \
-was ready in vain, ms | the inhibitor had the core, % | M4 max, ms";
-        let title = "Locks for which a main thread slept for 1 ms or longer (the longest)";
+        let head = "middleware | run | pattern | waiting thread | wait, ms | lock held by | holder ran, ms | \
+holder ready without a CPU, ms | inhibitor on the core, % | M4 max, ms";
+        let title = "The longest sleeps of main threads for a lock (1 ms or longer)";
         let table = self.locks.get_or_insert_with(|| Table::new(title, head));
         for wait in waits.iter().take(LOCKS_SHOWN) {
             table.row(wait.row(middleware));
@@ -202,9 +203,10 @@ was ready in vain, ms | the inhibitor had the core, % | M4 max, ms";
     }
 
     fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
-        let head = "middleware | condition | pattern | runs | longest ready in vain: thread | \
-median, ms | max, ms | the inhibitor had the core, %";
-        let title = "The middleware's threads that were ready and had no CPU, by pattern";
+        let head =
+            "middleware | condition | pattern | runs | thread ready longest without a CPU | \
+median, ms | max, ms | inhibitor on the core, %";
+        let title = "The middleware's threads that were ready but had no CPU, by pattern";
         let table = self.ready.get_or_insert_with(|| Table::new(title, head));
         let mut groups: BTreeMap<(String, Pattern), Vec<&Recorded>> = BTreeMap::new();
         for one in recorded {
@@ -245,15 +247,14 @@ median, ms | max, ms | the inhibitor had the core, %";
         report.figure(Figure::new(figure, late.count() as f64, "1").samples(recorded.len() as u64));
     }
 
-    /// The tables, one behind the other.
-    pub fn tell(self, report: &mut Report) {
+    pub fn add_tables(self, report: &mut Report) {
         report
             .tables
             .extend(self.ready.into_iter().chain(self.locks));
     }
 }
 
-/// The longest wait for a lock, or where there was none, the longest wait for the core.
+/// Draws the longest wait for a lock. Without any, draws the longest wait for the core.
 fn picture(
     context: &mut Context,
     middleware: Middleware,
@@ -282,7 +283,7 @@ fn picture(
             (of, span, None, title)
         }
     };
-    let shown = span.start.saturating_sub(AROUND_NS)..span.end + AROUND_NS;
+    let shown = span.start.saturating_sub(MARGIN_NS)..span.end + MARGIN_NS;
     let to_ms = |ns: u64| (ns as f64 - span.start as f64) / 1e6;
     let mut rows: Vec<Row> = Vec::new();
     for (process, pid) in of.pids() {
@@ -310,7 +311,7 @@ fn picture(
     context.plot(&format!("{}-cause.svg", middleware.part()), &svg)
 }
 
-/// The main thread, and those that did most in this time.
+/// Returns the main thread and the threads that were longest awake in this time.
 fn threads_to_show<'a>(of: &'a Recorded, pid: u32, shown: &Range<u64>) -> Vec<(u32, &'a Thread)> {
     let did = |t: &Thread| t.time_in(shown, |s| s != State::Sleeps);
     let mut threads: Vec<(u32, &Thread)> = of

@@ -1,5 +1,5 @@
-//! What decides between the patterns, from recordings: which of the middleware's threads was ready and
-//! had no CPU, who had it, and for which lock a main thread slept whose holder was such a thread.
+//! Finds the cause of each pattern in recordings: a middleware thread without a CPU, who had the
+//! CPU, and which lock that thread held while a main thread slept for it.
 
 mod course;
 mod judge;
@@ -16,29 +16,24 @@ use judge::Judged;
 use onbeat_trace::Event;
 use std::path::Path;
 
-/// Room for all events of a run of threads that the recorder shares its CPU with.
+/// Room for all events of a run, because the recorder shares its CPU with the measured threads.
 const BUFFER: &str = "64M";
 
-/// A recorded run.
 pub struct Recorded {
-    /// Under which condition.
     pub condition: Condition,
-    /// Which of its runs.
+    /// The number of the run among those of its condition.
     pub round: usize,
-    /// What it has measured.
     pub run: Run,
-    /// What the recording shows of it.
     pub course: Course,
 }
 
-/// Records runs of every middleware, and looks into them.
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut judged = Judged::default();
     for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
         let recorded = record(context, report, programs, middleware)?;
         judged.add(context, report, middleware, &recorded)?;
     }
-    judged.tell(report);
+    judged.add_tables(report);
     Ok(())
 }
 
@@ -60,7 +55,7 @@ fn record(
     let lost = recorder::lost(&manifest);
     if lost > 0 {
         report.note(format!(
-            "{}: the recording lost {lost} events",
+            "{}: {lost} events are missing in the recording",
             middleware.name()
         ));
     }

@@ -1,8 +1,10 @@
-//! One cell: two nodes exchange messages while a recorder is attached and detached in turns; for
-//! LTTng, which nobody can take away again, new ones are started each time.
+//! Measures one cell: two nodes exchange messages while a recorder is attached and detached in
+//! turns.
+//!
+//! LTTng cannot be detached from a running process, so its pairs are started anew each time.
 
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample, REAL_TIME_PRIORITY};
-use super::pair::{self, Way};
+use super::pair::{self, Tracer};
 use super::{Cell, Policy, Segment, Setting, LTTNG, OFF, ONBEAT, STARTED};
 use crate::frame::children::{self, Guarded};
 use crate::frame::{Context, LabError, Result};
@@ -12,7 +14,6 @@ use crate::measure::ros;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Starts one side.
 fn side(
     context: &Context,
     nodes: &Nodes<'_>,
@@ -32,7 +33,6 @@ fn side(
     context.spawn(&mut command)
 }
 
-/// Measures one cell.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,
@@ -66,8 +66,8 @@ pub fn measure(
         let arm = arms[turn];
         if arm >= STARTED {
             let way = match (arm, &nodes.lttng) {
-                (LTTNG, Some(lttng)) => Way::Lttng(lttng),
-                _ => Way::Alone,
+                (LTTNG, Some(lttng)) => Tracer::Lttng(lttng),
+                _ => Tracer::None,
             };
             let (mine, from_ns, to_ns) = pair::measure(context, nodes, setting, segment, way)?;
             fresh.push((
@@ -95,7 +95,7 @@ pub fn measure(
     publisher
         .end(libc::SIGTERM)
         .map_err(|e| LabError::program("the publisher", e))?;
-    // Messages on their way arrive.
+    // Messages that are on their way still arrive.
     std::thread::sleep(Duration::from_millis(300));
     subscriber
         .end(libc::SIGTERM)
@@ -105,7 +105,7 @@ pub fn measure(
     if recorded.hits == 0 {
         return Err(LabError::unexpected(
             "the recording of the two nodes",
-            "no probe in them was hit",
+            "none of their probes was hit",
         ));
     }
     let mut cell = Cell::new(setting, rounds);
@@ -121,7 +121,7 @@ pub fn measure(
     })
 }
 
-/// Waits for a segment, with a recorder in the second arm; returns its begin and end, ns.
+/// Waits for a segment, with a recorder unless the arm is [`OFF`]. Returns its begin and end, ns.
 fn one_segment(
     context: &Context,
     arm: usize,
@@ -134,7 +134,7 @@ fn one_segment(
         OFF => None,
         _ => Some(Recorder::attach(context, &trace, pids, &[])?),
     };
-    // Starting and stopping a recorder disturbs; that is no cost of recording.
+    // Starting and stopping a recorder disturbs the nodes, but is not a cost of recording.
     std::thread::sleep(Duration::from_millis(300));
     let span_ns = pair::wait(segment);
     if let Some(recorder) = recorder {
@@ -150,12 +150,12 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
     }
     Err(LabError::program(
         name,
-        format!("it ended while it was measured{}", child.said()),
+        format!("it ended during the measurement{}", child.last_error()),
     ))
 }
 
 impl Cell {
-    /// The messages of a segment: those that were due in it.
+    /// Adds the messages that were due in the segment.
     pub(super) fn add(&mut self, samples: &[Sample], segment: &Segment) {
         let &Segment { round, arm, .. } = segment;
         let mine: Vec<&Sample> = samples
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_go_to_the_arm_in_whose_segment_they_were_due() {
+    fn messages_count_for_the_arm_in_whose_segment_they_were_due() {
         let sample = |sequence: u64, intended_ns: i64, late: i64| Sample {
             sequence,
             intended_ns,

@@ -1,6 +1,6 @@
 //! Figures and plots of the latency that recording adds.
 
-use super::{Cell, From, Policy, Setting, ARMS, OFF, ONBEAT, PASSED, PRELOAD};
+use super::{Cell, LatencyStart, Policy, Setting, ARMS, OFF, ONBEAT, PASSED, PRELOAD};
 use crate::frame::report::{Figure, Report};
 use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Result};
@@ -8,10 +8,9 @@ use crate::measure::stats::{mean, resampled};
 use crate::plot::{bars, percentiles};
 use std::collections::BTreeSet;
 
-/// Mean message latency that ros2_tracing adds with all its events (arXiv 2201.00393), us.
+/// The mean message latency that ros2_tracing adds with all its events (arXiv 2201.00393).
 const ROS2_TRACING_ADDED_US: f64 = 3.3;
 
-/// What recording adds in one cell, and its ratio at the 99th percentile.
 #[derive(Clone, Copy)]
 pub struct Added {
     pub mean: Estimate,
@@ -20,7 +19,7 @@ pub struct Added {
 }
 
 impl Added {
-    pub fn of(cell: &Cell, from: From, rng: &mut Rng) -> Added {
+    pub fn of(cell: &Cell, from: LatencyStart, rng: &mut Rng) -> Added {
         let samples = cell.samples(from);
         Added {
             mean: samples.added_mean(OFF, ONBEAT, rng),
@@ -30,8 +29,7 @@ impl Added {
     }
 }
 
-/// Figures of one cell.
-pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
+pub fn of_cell(report: &mut Report, cell: &Cell, from: LatencyStart, added: &Added) {
     let samples = cell.samples(from);
     let count = [OFF, ONBEAT].map(|arm| samples.pooled(arm).len());
     let figure = |what: &str, e: Estimate, unit: &str| {
@@ -43,8 +41,14 @@ pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
     report.figure(figure("p99_ratio", added.p99_ratio, "1").at_most(1.1));
 }
 
-/// Over all cells: the cost of one message, whatever its size and rate.
-pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added], rng: &mut Rng) {
+/// Adds figures over all cells: the cost of one message, for any size and rate.
+pub fn over_cells(
+    report: &mut Report,
+    policy: Policy,
+    from: LatencyStart,
+    all: &[Added],
+    rng: &mut Rng,
+) {
     let mut over =
         |of: fn(&Added) -> f64| resampled(&all.iter().map(of).collect::<Vec<_>>(), rng, mean);
     let name = format!("latency.{}.{}", from.id(), policy.name());
@@ -63,10 +67,10 @@ pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added]
     report.figure(Figure::estimated(format!("{name}.p99_ratio"), ratio, "1").at_most(1.1));
 }
 
-/// What an arm adds to the one without it, at the median: a cell each, and over all.
+/// Adds the median cost of an arm compared with another, for each cell and over all.
 pub fn of_arm(
     report: &mut Report,
-    (policy, from): (Policy, From),
+    (policy, from): (Policy, LatencyStart),
     cells: &[&Cell],
     (without, arm): (usize, usize),
     rng: &mut Rng,
@@ -88,7 +92,6 @@ pub fn of_arm(
     report.figure(figure.at_most((arm == PRELOAD).then_some(1.0)));
 }
 
-/// Messages and events that were lost.
 pub fn totals(report: &mut Report, cells: &[Cell]) {
     let sum = |of: &dyn Fn(&Cell) -> u64| cells.iter().map(of).sum::<u64>();
     let missing = |arm: usize| {
@@ -113,7 +116,6 @@ pub fn totals(report: &mut Report, cells: &[Cell]) {
     );
 }
 
-/// What recording adds, by rate and size; and the latencies of each cell.
 pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()> {
     let mut rng = context.rng("plot");
     let all = |of: fn(&Setting) -> u32| -> BTreeSet<u32> {
@@ -123,7 +125,7 @@ pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<()
     let categories: Vec<String> = rates.iter().map(|r| format!("{r} Hz")).collect();
     let mut series = vec![];
     for kib in sizes {
-        // Cells of one size stand in the order of the rates.
+        // Cells of one size are in the order of their rates.
         let these = cells.iter().filter(|c| c.setting.kib == kib);
         let bars = these.map(|c| c.message.added_quantile(OFF, ONBEAT, 0.5, &mut rng));
         series.push((format!("{kib} KiB"), bars.collect()));

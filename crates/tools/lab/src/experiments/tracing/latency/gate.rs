@@ -1,5 +1,5 @@
-//! A library of the lab's own that takes onbeat's library out of a running program's way, and lets
-//! it in again.
+//! A gate before onbeat's preloaded library: a library of the lab that bypasses onbeat's in a
+//! running program, and lets calls in again.
 
 use crate::frame::{Context, LabError, Result};
 use crate::measure::native;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("../../../../native/gate.c");
 
-/// The library, and the byte that it reads at each call. The file is removed when this is dropped.
+/// The gate's library, and the file whose byte it reads at each call. The file is removed on drop.
 pub struct Gate {
     library: PathBuf,
     path: PathBuf,
@@ -18,7 +18,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Compiles the library. The gate is open.
+    /// Compiles the library and opens the gate.
     pub fn make(context: &Context) -> Result<Gate> {
         let arguments = ["-shared", "-fPIC", "-ldl"].map(String::from);
         let library = native::compile("gate", SOURCE, &arguments)?;
@@ -33,16 +33,16 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Puts the gate before the library of a command of `onbeat record --preload`, which keeps what
-    /// is preloaded already before its own.
+    /// Puts the gate before onbeat's library in a command of `onbeat record --preload`, which keeps
+    /// existing entries of LD_PRELOAD before its own.
     pub fn enter(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("ONBEAT_LAB_GATE", &self.path);
     }
 
-    /// Whether calls go to onbeat's library from now on. The processes have the file in their
-    /// memory.
+    /// Opens or closes the gate: whether calls go to onbeat's library. The processes have mapped
+    /// the file.
     pub fn set(&self, open: bool) -> Result<()> {
         self.file
             .write_all_at(&[u8::from(open)], 0)
@@ -61,13 +61,13 @@ mod tests {
     use super::SOURCE;
     use std::collections::BTreeSet;
 
-    /// One with more arguments than six, and one of C++.
+    /// Functions without a gate: one has more than six arguments, the other is C++.
     const WITHOUT: [&str; 2] = [
         "rcl_wait_set_init",
         "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",
     ];
 
-    /// Names in lines such as `ENTRY(name, ...)`.
+    /// Returns the names in lines such as `ENTRY(name, ...)`.
     fn named<'t>(text: &'t str, heads: &[&str]) -> BTreeSet<&'t str> {
         let of = |line: &'t str| {
             let (head, rest) = line.trim().split_once('(')?;
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn whatever_onbeat_records_while_messages_go_round_has_a_gate() {
+    fn every_function_recorded_per_message_has_a_gate() {
         let functions = include_str!("../../../../../../observe/record/src/preload/functions.h");
-        // Behind the functions that make things, after an empty line.
+        // Functions that create objects stand before the empty line; these have no gate.
         let (_, running) = functions
             .split_once("\n\nENTRY(ros_trace_callback_start,")
             .expect("functions that are called while a program runs");

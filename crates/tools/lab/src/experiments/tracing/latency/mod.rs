@@ -1,4 +1,4 @@
-//! What recording adds to the latency of a message between two compiled nodes.
+//! The latency that recording adds to a message between two compiled nodes.
 
 mod cell;
 mod figures;
@@ -19,10 +19,13 @@ use std::path::Path;
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../../native/latency.c");
-/// The first two are a pair of nodes that runs all the time, without a recorder or with one. The
-/// next three are another such pair, of `onbeat record --preload`: its library and the kernel's
-/// records of context switches off, the library alone on, both on. The last two are pairs that are
-/// started for each segment: alone, with LTTng.
+/// The arms.
+///
+/// - `off` and `onbeat`: a pair of nodes that runs all the time, without and with a recorder.
+/// - `passed`, `library` and `preload`: a pair under `onbeat record --preload`. In `passed` its
+///   library and the kernel's records of context switches are off, in `library` the library is on,
+///   in `preload` both are on.
+/// - `started` and `lttng`: pairs that are started for each segment, alone and with LTTng.
 const ARMS: [&str; 7] = [
     "off", "onbeat", "passed", "library", "preload", "started", "lttng",
 ];
@@ -34,9 +37,8 @@ const PRELOAD: usize = 4;
 const STARTED: usize = 5;
 const LTTNG: usize = 6;
 
-/// Scheduling of the two nodes' processes. As real-time threads they are not disturbed by other
-/// programs, so that what remains is the cost of the probes; as normal ones they compete with the
-/// recorder, too.
+/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so that only
+/// the cost of the probes remains. Normal threads also compete with the recorder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Policy {
     Normal,
@@ -52,7 +54,6 @@ impl Policy {
     }
 }
 
-/// What one cell of the experiment sets.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     policy: Policy,
@@ -75,16 +76,15 @@ impl Setting {
     }
 }
 
-/// Where a latency begins.
+/// The begin of a measured latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum From {
-    /// At the start of the publishing callback, as the thesis and ros2_tracing have it.
+enum LatencyStart {
+    /// The start of the publishing callback, as in the thesis and ros2_tracing.
     Callback,
-    /// At the time that the callback was due: what delays its start counts too.
+    /// The time at which the callback was due, so that a delayed start counts too.
     Release,
 }
 
-/// A part of the run in which one arm was measured.
 struct Segment {
     round: usize,
     arm: usize,
@@ -93,45 +93,41 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether something that happened at this time belongs to it.
     fn has(&self, ns: i64) -> bool {
         self.from_ns <= ns && ns < self.to_ns
     }
 }
 
-/// One combination of policy, rate and size.
 struct Cell {
     setting: Setting,
-    /// From the start of the publishing callback to the start of the receiving one, us.
+    /// Latencies from the start of the publishing callback to the start of the receiving one, us.
     message: ArmSamples,
-    /// From the intended start of the publishing callback on, us.
+    /// Latencies from the due time of the publishing callback to the start of the receiving one,
+    /// us.
     release: ArmSamples,
-    /// Messages published while an arm was measured, and those of them that arrived.
+    /// Messages published while each arm was measured, and those of them that arrived.
     sent: [u64; ARMS.len()],
     arrived: [u64; ARMS.len()],
-    /// Events that the recorder lost.
     lost_events: u64,
 }
 
-impl From {
-    /// In names of figures.
+impl LatencyStart {
     fn id(self) -> &'static str {
         match self {
-            From::Callback => "callback",
-            From::Release => "release",
+            LatencyStart::Callback => "callback",
+            LatencyStart::Release => "release",
         }
     }
 
     fn title(self) -> &'static str {
         match self {
-            From::Callback => "the start of the publishing callback",
-            From::Release => "its intended start",
+            LatencyStart::Callback => "the start of the publishing callback",
+            LatencyStart::Release => "the due time of the publishing callback",
         }
     }
 }
 
 impl Cell {
-    /// Nothing was measured yet.
     fn new(setting: Setting, rounds: usize) -> Cell {
         Cell {
             setting,
@@ -143,15 +139,14 @@ impl Cell {
         }
     }
 
-    fn samples(&self, from: From) -> &ArmSamples {
+    fn samples(&self, from: LatencyStart) -> &ArmSamples {
         match from {
-            From::Callback => &self.message,
-            From::Release => &self.release,
+            LatencyStart::Callback => &self.message,
+            LatencyStart::Release => &self.release,
         }
     }
 }
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
@@ -167,7 +162,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
         if of_policy.is_empty() {
             continue;
         }
-        for from in [From::Callback, From::Release] {
+        for from in [LatencyStart::Callback, LatencyStart::Release] {
             summarise(context, report, policy, from, &of_policy);
         }
         if context.wants("latency") {
@@ -178,7 +173,6 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Policies, sizes and rates to measure.
 fn settings(context: &Context) -> Vec<Setting> {
     let rates: &[u32] = context.pick(&[100, 500, 2000], &[100, 2000]);
     let sizes: &[u32] = context.pick(&[1, 64, 256], &[1, 64]);
@@ -187,7 +181,8 @@ fn settings(context: &Context) -> Vec<Setting> {
     for policy in [Policy::RealTime, Policy::Normal] {
         for &kib in sizes {
             for &rate_hz in rates {
-                // Normal threads mostly show the influence of others: two are enough.
+                // Results of normal threads mostly show the influence of other programs, so two
+                // settings are enough.
                 if policy == Policy::RealTime || ends.contains(&(Some(&rate_hz), Some(&kib))) {
                     settings.push(Setting {
                         policy,
@@ -228,7 +223,7 @@ fn measure_cells(
     Ok(cells)
 }
 
-/// One combination. If it fails it does not take the others with it: the report says so.
+/// Measures one combination. If it fails, the report notes that and the others go on.
 fn measure_cell(
     context: &Context,
     report: &mut Report,
@@ -236,7 +231,7 @@ fn measure_cell(
     setting: Setting,
 ) -> Option<Cell> {
     let rounds = context.pick(8, 4);
-    // Enough messages for a 99th percentile also at the lowest rate.
+    // Long enough for a 99th percentile at the lowest rate.
     let segment = Duration::from_millis(if context.quick() {
         1500
     } else {
@@ -257,7 +252,7 @@ fn measure_cell(
     if !context.wants("preload") {
         return Some(cell);
     }
-    // Where what is added is a few us, the median takes more of them.
+    // The added latency is a few us here, so its median needs more messages.
     let segment = segment.max(Duration::from_secs(context.pick(500, 100)) / setting.rate_hz);
     context.step(
         format!("latency, {title}, {rounds} rounds with the preloaded library and without"),
@@ -278,7 +273,7 @@ fn write(context: &mut Context, cells: &[Cell]) -> Result<()> {
             rate_hz,
             kib,
         } = cell.setting;
-        for from in [From::Callback, From::Release] {
+        for from in [LatencyStart::Callback, LatencyStart::Release] {
             let prefix = format!("{},{rate_hz},{kib},{},", policy.name(), from.id());
             cell.samples(from).write(&mut raw, &prefix)?;
         }
@@ -286,7 +281,13 @@ fn write(context: &mut Context, cells: &[Cell]) -> Result<()> {
     raw.finish()
 }
 
-fn summarise(context: &Context, report: &mut Report, policy: Policy, from: From, cells: &[&Cell]) {
+fn summarise(
+    context: &Context,
+    report: &mut Report,
+    policy: Policy,
+    from: LatencyStart,
+    cells: &[&Cell],
+) {
     if context.wants("latency") {
         summarise_bpf(context, report, policy, from, cells);
     }
@@ -304,7 +305,7 @@ fn summarise_bpf(
     context: &Context,
     report: &mut Report,
     policy: Policy,
-    from: From,
+    from: LatencyStart,
     cells: &[&Cell],
 ) {
     let mut rng = context.rng("interval");

@@ -1,4 +1,4 @@
-//! The two nodes: their program, what they write down, and what recordings of them had.
+//! The program of the two nodes, the samples it writes, and the events in recordings of it.
 
 use super::super::lttng::Lttng;
 use crate::frame::files;
@@ -9,11 +9,10 @@ use std::path::Path;
 
 pub const REAL_TIME_PRIORITY: i32 = 20;
 
-/// The program of the two nodes, and where it runs.
 pub struct Nodes<'a> {
     pub program: &'a Path,
     pub env: &'a Path,
-    /// None: it cannot be had here.
+    /// `None` if LTTng is not available on this machine.
     pub lttng: Option<Lttng>,
 }
 
@@ -25,7 +24,6 @@ pub struct Sample {
     pub received_ns: i64,
 }
 
-/// Over all recordings of a cell.
 #[derive(Default)]
 pub struct RecordedEvents {
     pub hits: u64,
@@ -33,7 +31,6 @@ pub struct RecordedEvents {
 }
 
 impl RecordedEvents {
-    /// Those of one recording.
     pub fn add(&mut self, manifest: &Manifest) {
         self.hits += recorder::hits(manifest);
         self.lost += recorder::lost(manifest);

@@ -1,5 +1,6 @@
-//! Two nodes that one script starts and ends: those of a segment alone, or with LTTng, beside the
-//! pair that runs all the time, and in a domain of their own.
+//! Starts and ends a pair of nodes with one script, in a ROS domain of its own.
+//!
+//! A pair runs for one segment, alone or with LTTng, beside the pair that runs all the time.
 
 use super::super::lttng::Lttng;
 use super::nodes::{read_samples, Nodes, Sample, REAL_TIME_PRIORITY};
@@ -14,31 +15,29 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const DOMAIN: &str = "77";
-/// Starts both sides, and ends them at the end of its input: the messages on their way arrive.
+/// Starts both sides, and ends them at the end of its input. Messages on their way still arrive.
 const SCRIPT: &str = r#"$5 "$1" sub "$2" & sub=$!
 $5 "$1" pub "$3" "$4" & pub=$!
 read end; kill $pub; sleep 0.3; kill $sub; wait"#;
 
-/// What observes a pair.
-pub enum Way<'w> {
-    /// Nothing.
-    Alone,
+pub enum Tracer<'w> {
+    None,
     Lttng(&'w Lttng),
 }
 
-/// The samples of a pair, and the begin and end of its segment, ns.
+/// Measures a pair for one segment. Returns the samples, and the begin and end of the segment, ns.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,
     setting: Setting,
     segment: Duration,
-    way: Way<'_>,
+    way: Tracer<'_>,
 ) -> Result<(Vec<Sample>, i64, i64)> {
     let file = context.dir().join("pair.samples");
     let mut command = Command::new("sh");
     let session = match way {
-        Way::Alone => None,
-        Way::Lttng(lttng) => {
+        Tracer::None => None,
+        Tracer::Lttng(lttng) => {
             command.env("LD_PRELOAD", lttng.library());
             Some(lttng.begin()?)
         }
@@ -50,22 +49,24 @@ pub fn measure(
     if let Some(session) = session {
         let published = session.end()?;
         if published < samples.len() as u64 {
-            let what = format!("{published} publications of {} messages", samples.len());
+            let what = format!(
+                "it has {published} publications of {} messages",
+                samples.len()
+            );
             return Err(LabError::unexpected("LTTng's recording of a pair", what));
         }
     }
     Ok((samples, from_ns, to_ns))
 }
 
-/// Waits for a segment; its begin and end, ns.
 pub fn wait(segment: Duration) -> (i64, i64) {
     let from_ns = clock::monotonic_ns() as i64;
     std::thread::sleep(segment);
     (from_ns, clock::monotonic_ns() as i64)
 }
 
-/// Starts a pair that writes its samples to `file`, and waits until both sides have met. `shell` is
-/// a shell without arguments, or a command that ends with one.
+/// Starts a pair that writes its samples to `file`, and waits until both sides have found each
+/// other. `shell` is a shell without arguments, or a command that ends with one.
 pub fn start(
     context: &Context,
     nodes: &Nodes<'_>,
@@ -93,21 +94,24 @@ pub fn start(
     ros::enter(&mut shell, nodes.env);
     let mut pair = context.spawn(&mut shell)?;
     wait_ready(&mut pair, 2)?;
-    // As the others wait, once they have met.
+    // The pair that runs all the time waits for the same time.
     std::thread::sleep(Duration::from_millis(500));
     Ok(pair)
 }
 
-/// Ends a pair, and what records it.
+/// Ends a pair and its recorder.
 pub fn end(mut pair: Guarded) -> Result<()> {
     drop(pair.child().stdin.take());
     match pair.wait(Duration::from_secs(60)) {
         Ok(Some(_)) => Ok(()),
-        _ => Err(LabError::program("a pair of nodes", "it does not end")),
+        _ => Err(LabError::program(
+            "a pair of nodes",
+            "it did not end within 60 s",
+        )),
     }
 }
 
-/// Waits until so many sides of a child have found their others.
+/// Waits until `sides` sides of a child have found their peers.
 pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     let out = pair.child().stdout.take();
     let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());
@@ -115,6 +119,6 @@ pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     if ready.take(sides).count() == sides {
         return Ok(());
     }
-    let reason = format!("it did not start{}", pair.said());
+    let reason = format!("it did not start{}", pair.last_error());
     Err(LabError::program("a pair of nodes", reason))
 }

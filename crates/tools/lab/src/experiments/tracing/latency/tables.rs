@@ -1,11 +1,10 @@
 //! The table of latencies.
 
 use super::figures::Added;
-use super::{Cell, From, Policy, OFF, ONBEAT};
+use super::{Cell, LatencyStart, Policy, OFF, ONBEAT};
 use crate::frame::report::{number, range, Table};
 
-/// Latency of both arms and what recording adds, a row for each cell.
-pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -> Table {
+pub fn latencies(policy: Policy, from: LatencyStart, cells: &[&Cell], added: &[Added]) -> Table {
     let mut table = Table::new(
         format!(
             "Latency from {} to the start of the receiving callback, {} threads, us",

@@ -1,9 +1,11 @@
-//! Two nodes of `onbeat record --preload`: they start once, and its library and the kernel's
-//! records of context switches are switched off and on in turns. Two starts of a pair differ by
-//! more than what is measured, and so do two seconds of one pair: the turns are short.
+//! Measures `onbeat record --preload` on a pair of nodes that starts only once.
 //!
-//! An event that is off still costs its threads something at each switch: of what the kernel's
-//! records cost, that part is not seen here.
+//! The library and the kernel's records of context switches are switched off and on in turns. Two
+//! starts of a pair differ by more than the measured cost, and so do two periods of two seconds of
+//! one pair. The turns are therefore short.
+//!
+//! A perf event that is off still costs its threads some time at each context switch. This part of
+//! the cost is not measured here.
 
 use super::gate::Gate;
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample};
@@ -18,15 +20,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long an arm is measured before the next one's turn: so long, and so many messages.
-const TURN: (Duration, u32) = (Duration::from_millis(25), 4);
-/// What is not measured after a switch, besides one message: it finds less in the caches than those
-/// after it.
-const SETTLE: Duration = Duration::from_millis(5);
-/// The last messages of a turn arrive before the switch.
-const ARRIVE: Duration = Duration::from_millis(2);
+/// The length of a turn: at least this time and this number of messages.
+const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
+/// The time after a switch that is not measured, besides one message. The first messages find less
+/// in the caches than later ones.
+const SETTLE_TIME: Duration = Duration::from_millis(5);
+/// The time for the last messages of a turn to arrive before the switch.
+const ARRIVAL_TIME: Duration = Duration::from_millis(2);
 
-/// The switches of the recording, and what the arms set them to.
+/// The switches of the recording that the arms set.
 struct Switches {
     gate: Gate,
     events: PerfEvents,
@@ -39,7 +41,6 @@ impl Switches {
     }
 }
 
-/// Measures the three arms of a cell, and adds them to it.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,
@@ -56,7 +57,7 @@ pub fn measure(
     let segments = take_turns(context, cell.setting, (rounds, segment), &switches)?;
     pair::end(pair)?;
     let samples = read_samples(&file)?;
-    check(&had(&trace, &samples, &segments)?)?;
+    check(&count_per_arm(&trace, &samples, &segments)?)?;
     let mut recorded = RecordedEvents::default();
     recorded.add(&recorder::recorded(&trace)?.manifest);
     cell.lost_events += recorded.lost;
@@ -78,7 +79,7 @@ fn start(
     let mut shell = Command::new(context.onbeat());
     shell.args(["record", "--preload", "-o"]).arg(trace);
     shell.args(["--", "sh"]);
-    // The nodes are root's also below sudo: real-time threads take its rights.
+    // The nodes must also run as root under sudo, because real-time threads need root's rights.
     shell.env_remove("SUDO_UID");
     gate.enter(&mut shell);
     pair::start(context, nodes, setting, file, shell)
@@ -93,16 +94,16 @@ fn take_turns(
 ) -> Result<Vec<Segment>> {
     const TURNS: [usize; 3] = [PASSED, LIBRARY, PRELOAD];
     let period = Duration::from_secs(1) / setting.rate_hz;
-    let turn = TURN.0.max(period * TURN.1);
+    let turn = TURN_LENGTH.0.max(period * TURN_LENGTH.1);
     let turns = segment.div_duration_f64(turn).ceil() as usize;
     let mut segments = vec![];
     let mut rng = context.rng(&format!("turns.{}", setting.id()));
     for (number, arm) in schedule(TURNS.len(), rounds * turns, &mut rng) {
         let arm = TURNS[arm];
         switches.set(arm)?;
-        std::thread::sleep(SETTLE + period);
+        std::thread::sleep(SETTLE_TIME + period);
         let (from_ns, to_ns) = pair::wait(turn);
-        std::thread::sleep(ARRIVE);
+        std::thread::sleep(ARRIVAL_TIME);
         segments.push(Segment {
             round: number / turns,
             arm,
@@ -110,31 +111,27 @@ fn take_turns(
             to_ns,
         });
     }
-    // As the recorder left them: it sees the end of the pair.
+    // The recorder expects its events to be on, and must see the end of the pair.
     switches.set(PRELOAD)?;
     Ok(segments)
 }
 
-/// The segment that a time belongs to. They are in order.
+/// Returns the segment that contains a time. Segments are in ascending order.
 fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {
     let after = segments.partition_point(|s| s.from_ns <= ns);
     segments[..after].last().filter(|s| s.has(ns))
 }
 
-/// What there is of an arm's segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Had {
-    /// That arrived.
+struct ArmCounts {
     messages: u64,
-    /// That the library recorded.
     publications: u64,
-    /// Of the library, with its publications.
+    /// All calls that the library recorded, including publications.
     calls: u64,
-    /// Of the kernel's records: a thread gets a CPU or leaves it.
     switches: u64,
 }
 
-impl Had {
+impl ArmCounts {
     fn count(&mut self, kind: &EventKind) {
         match kind {
             EventKind::SwitchIn { .. } | EventKind::SwitchOut { .. } => self.switches += 1,
@@ -142,7 +139,7 @@ impl Had {
                 self.publications += 1;
                 self.calls += 1;
             }
-            // Those that a pair makes for each message.
+            // A pair makes these calls for each message.
             EventKind::CallbackStart { .. }
             | EventKind::CallbackEnd { .. }
             | EventKind::TimerCall { .. }
@@ -156,8 +153,12 @@ impl Had {
     }
 }
 
-/// What there is within the segments of each arm.
-fn had(trace: &Path, samples: &[Sample], segments: &[Segment]) -> Result<[Had; ARMS.len()]> {
+/// Counts the messages and events in the segments of each arm.
+fn count_per_arm(
+    trace: &Path,
+    samples: &[Sample],
+    segments: &[Segment],
+) -> Result<[ArmCounts; ARMS.len()]> {
     let mut parts = sort_into_segments(recorder::open(trace)?.events(), segments);
     for sample in samples {
         if let Some(segment) = at(segments, sample.intended_ns) {
@@ -170,8 +171,8 @@ fn had(trace: &Path, samples: &[Sample], segments: &[Segment]) -> Result<[Had; A
 fn sort_into_segments(
     events: impl Iterator<Item = Event>,
     segments: &[Segment],
-) -> [Had; ARMS.len()] {
-    let mut parts = [Had::default(); ARMS.len()];
+) -> [ArmCounts; ARMS.len()] {
+    let mut parts = [ArmCounts::default(); ARMS.len()];
     for event in events {
         if let Some(segment) = at(segments, event.time_ns as i64) {
             parts[segment.arm].count(&event.kind);
@@ -180,9 +181,9 @@ fn sort_into_segments(
     parts
 }
 
-/// Whether what was switched off recorded nothing, and what was on nearly all: a segment may end
-/// with a message under way.
-fn check(parts: &[Had; ARMS.len()]) -> Result<()> {
+/// Checks that the parts that were off recorded nothing, and that those that were on recorded
+/// nearly everything. A message may still be on its way at the end of a segment.
+fn check(parts: &[ArmCounts; ARMS.len()]) -> Result<()> {
     for arm in [PASSED, LIBRARY, PRELOAD] {
         let part = &parts[arm];
         let library = match arm {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_counted_for_the_arm_in_whose_segment_they_are() {
+    fn events_count_for_the_arm_of_their_segment() {
         let segment = |arm, from_ns, to_ns| Segment {
             round: 0,
             arm,
@@ -243,7 +244,7 @@ mod tests {
             event(399, EventKind::Exit),
         ];
         let parts = sort_into_segments(events.into_iter(), &segments);
-        let of = |calls, publications, switches| Had {
+        let of = |calls, publications, switches| ArmCounts {
             messages: 0,
             publications,
             calls,
@@ -251,15 +252,15 @@ mod tests {
         };
         assert_eq!(parts[PRELOAD], of(2, 1, 1));
         assert_eq!(parts[PASSED], of(1, 0, 0));
-        assert_eq!(parts[LIBRARY], Had::default());
+        assert_eq!(parts[LIBRARY], ArmCounts::default());
     }
 
     #[test]
-    fn an_arm_that_was_not_switched_is_an_error() {
-        let mut good = [Had::default(); ARMS.len()];
+    fn an_arm_that_was_not_switched_is_refused() {
+        let mut good = [ArmCounts::default(); ARMS.len()];
         for (arm, publications, switches) in [(PASSED, 0, 0), (LIBRARY, 99, 0), (PRELOAD, 100, 70)]
         {
-            good[arm] = Had {
+            good[arm] = ArmCounts {
                 messages: 100,
                 publications,
                 calls: 5 * publications,
@@ -267,7 +268,7 @@ mod tests {
             };
         }
         assert!(check(&good).is_ok());
-        type Change = fn(&mut [Had; ARMS.len()]);
+        type Change = fn(&mut [ArmCounts; ARMS.len()]);
         let wrong: [Change; 6] = [
             |parts| parts[PASSED].calls = 1,
             |parts| parts[PASSED].switches = 1,

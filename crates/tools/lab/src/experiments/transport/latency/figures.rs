@@ -1,4 +1,4 @@
-//! Figures of a setting: losses, wake-ups, polling.
+//! Figures of a setting: lost messages, wake-ups, polling.
 
 use super::{Cell, Measured, SIZES};
 use crate::experiments::transport::session::Place;
@@ -8,10 +8,9 @@ use crate::frame::Context;
 use crate::measure::stats::{bootstrap, Sorted};
 use crate::measure::transport::{self as peers, Program};
 
-/// Messages that did not arrive.
 pub fn lost(report: &mut Report, measured: &Measured<'_>) {
     let setting = measured.setting;
-    // Channels with credits lose nothing; peers drop what a reader that is held up does not take.
+    // Channels with credits lose nothing. Peers drop messages when a reader is too slow.
     for ours in [true, false] {
         let of = |value: &dyn Fn(&Cell) -> u64| -> u64 {
             let cells = measured.cells.iter();
@@ -32,7 +31,8 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
     }
 }
 
-/// A sleeping consumer against the bare system call, and how flat it is.
+/// Compares the wake-up of a sleeping consumer with the bare system call, and its medians over the
+/// sizes.
 pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     let (Some(futex), Some(ours)) = (measured.arm(&peers::FUTEX), measured.arm(&peers::ONBEAT))
     else {
@@ -53,7 +53,7 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
                 .samples(n),
         );
     }
-    // Of the futex too, which has no payload: it shows the machine.
+    // The futex has no payload. Its spread shows the influence of the machine.
     let mut spread = |arm: usize| {
         let rounds = measured.samples[0].rounds();
         bootstrap(rounds, 200, &mut rng, |pick| {
@@ -78,7 +78,7 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     );
 }
 
-/// Polling, against iceoryx2's.
+/// Compares a polling consumer with iceoryx2's.
 pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     let (Some(theirs), Some(ours)) = (
         measured.arm(&peers::ICEORYX2_BUSY),
@@ -96,7 +96,7 @@ pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
         let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
         let name = format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes));
         let figure = Figure::estimated(name, ratio, "1").samples(v.len() as u64);
-        // The target is for processes.
+        // The target is for processes only.
         let is_judged = matches!(measured.setting.place, Place::Processes(_));
         report.figure(figure.at_most(is_judged.then_some(1.0)));
     }

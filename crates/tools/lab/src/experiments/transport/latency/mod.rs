@@ -1,5 +1,5 @@
-//! Latency from publishing to processing against the size of the message: between processes,
-//! between two threads, and within one.
+//! Latency from publishing to processing by message size: between processes, between two threads,
+//! and within one thread.
 
 mod figures;
 mod run;
@@ -15,16 +15,15 @@ use crate::measure::stats::Sorted;
 use crate::measure::transport::{self as peers, Arm, Peers};
 use crate::plot::{curves, percentiles, Curve};
 
-/// From 64 B to 4 MiB.
 const SIZES: [usize; 6] = [64, 1024, 16_384, 262_144, 1 << 20, 4 << 20];
 
-/// Sizes whose percentiles are printed; all are in the raw samples.
+/// The sizes whose percentiles are printed. The raw samples have all sizes.
 const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
 
-/// Messages a second where nothing is copied.
+/// Messages per second if nothing is copied.
 const RATE_HZ: f64 = 500.0;
 
-/// Where both sides are, and who is compared there.
+/// The place of both sides, and the arms to compare there.
 struct Setting {
     id: &'static str,
     title: &'static str,
@@ -67,7 +66,8 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// How often an arm can send so large a message; those that copy cannot keep up otherwise.
+/// Returns how often an arm sends a message of this size. Arms that copy cannot keep up with large
+/// messages at a higher rate.
 pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
     match bytes {
         _ if !arm.copies => RATE_HZ,
@@ -78,26 +78,23 @@ pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
     }
 }
 
-/// Measurements of an arm at one size.
 #[derive(Clone, Default)]
 struct Cell {
     usage: Usage,
     lost: u64,
     sent: u64,
-    /// From the time that a message was due: what holds the publisher up counts too.
+    /// Latencies from the due time of a message, so that a delay of the publisher counts too, us.
     from_due: Vec<f64>,
 }
 
-/// All samples of a setting.
 struct Measured<'s> {
     setting: &'s Setting,
     arms: Vec<Arm>,
-    /// By size; arms in their order.
+    /// One entry per size, with the arms in the order of `arms`.
     samples: Vec<ArmSamples>,
     cells: Vec<Vec<Cell>>,
 }
 
-/// The measurement.
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut raw = context.raw(
         "latency.csv",
@@ -109,19 +106,18 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     }
     raw.finish()?;
     report.note(
-        "latency: from the call that publishes, loan included, to the time at which the receiver has read the first and the last byte; each side on a CPU of its own, publishers paced on a fixed grid",
+        "Latency is the time from the call that publishes, including the loan, until the receiver has read the first and the last byte. Each side has its own CPU, and publishers send on a fixed time grid",
     );
     report.note(
-        "busy receivers are real-time threads: where normal ones starve, the kernel takes 50 ms of each second away from them, which is what the maxima of some show",
+        "Polling receivers are real-time threads. If normal threads starve, the kernel takes 50 ms of each second from real-time threads, which explains the maxima of some arms",
     );
     report.note(
-        "arms that copy send large messages less often (200 Hz at 256 KiB, 100 Hz at 1 MiB, 25 Hz at 4 MiB), all others at 500 Hz",
+        "Arms that copy send large messages at lower rates (200 Hz at 256 KiB, 100 Hz at 1 MiB, 25 Hz at 4 MiB). All others send at 500 Hz",
     );
     Ok(())
 }
 
 impl<'s> Measured<'s> {
-    /// Room for so many rounds.
     fn new(setting: &'s Setting, arms: Vec<Arm>, rounds: usize) -> Measured<'s> {
         let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
         Measured {
@@ -136,7 +132,7 @@ impl<'s> Measured<'s> {
         self.arms.iter().position(|a| a == wanted)
     }
 
-    /// Two arms with the samples of all sizes: each round at each size is a block.
+    /// Combines the samples of two arms over all sizes. Each round at each size is a block.
     fn over_sizes(&self, a: usize, b: usize) -> ArmSamples {
         let mut all = ArmSamples::new(
             &[self.arms[a].name, self.arms[b].name],
@@ -163,7 +159,7 @@ fn summarise(context: &mut Context, report: &mut Report, measured: &Measured<'_>
     Ok(())
 }
 
-/// Medians over the size, and all percentiles at two sizes.
+/// Plots medians by size, and all percentiles at two sizes.
 fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<()> {
     let setting = measured.setting;
     let medians: Vec<Curve> = measured

@@ -10,13 +10,10 @@ use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 
-/// The order of a setting's runs.
 struct Order {
-    /// Rounds of all arms.
     rounds: usize,
-    /// Further rounds of the arms that are compared within some percent.
+    /// Additional rounds of the arms that differ by a few percent only.
     more: usize,
-    /// Round, arm and size of each run.
     runs: Vec<(usize, usize, usize)>,
 }
 
@@ -36,7 +33,7 @@ fn order(context: &Context, setting: &Setting, arms: &[Arm]) -> Order {
         .into_iter()
         .map(|(round, i)| (round, arm_and_size(i).0, arm_and_size(i).1))
         .collect();
-    // A comparison with the floor within some percent needs more of both than the others do.
+    // A comparison with the floor to within a few percent needs more samples of both arms.
     let close: Vec<usize> = (0..arms.len())
         .filter(|a| [peers::FUTEX, peers::ONBEAT].contains(&arms[*a]))
         .collect();
@@ -48,7 +45,6 @@ fn order(context: &Context, setting: &Setting, arms: &[Arm]) -> Order {
     Order { rounds, more, runs }
 }
 
-/// Measures a setting; writes every sample.
 pub fn measure<'s>(
     context: &Context,
     report: &mut Report,

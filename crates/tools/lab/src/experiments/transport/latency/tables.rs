@@ -5,7 +5,6 @@ use crate::frame::report::{number, Report, Table};
 use crate::frame::size::size_name;
 use crate::measure::stats::Sorted;
 
-/// Adds all of them.
 pub fn add(report: &mut Report, measured: &Measured<'_>) {
     report
         .tables

@@ -1,4 +1,5 @@
-//! A channel of flow between two hosts, with several consumers at the receiver: `consumers=N`.
+//! A channel of `onbeat-flow` between two hosts, with several consumers at the receiver:
+//! `consumers=N`.
 
 use crate::settings::{Settings, Stream};
 use crate::ways::{self, Receive, Send};
@@ -9,17 +10,17 @@ use onbeat_link::{Links, Tcp};
 use onbeat_peers::die;
 use std::sync::Mutex;
 
-/// The channel of a stream, and the links that it needs.
+/// Opens the channel of a stream, and the links that it needs.
 fn channel(settings: &Settings, stream: &Stream, tcp: Tcp) -> Result<(Links, Channel), String> {
     let direction = match settings.sends {
         true => Direction::Sending,
         false => Direction::Receiving,
     };
-    // A stream has one channel.
+    // A stream has only one channel.
     let tcp = Mutex::new(Some(tcp));
     let links = Links::over(direction, move |_, _| {
         let tcp = tcp.lock().ok().and_then(|mut tcp| tcp.take());
-        let tcp = tcp.unwrap_or_else(|| die("peer-link: a second channel"));
+        let tcp = tcp.unwrap_or_else(|| die("peer-link: a stream opened a second channel"));
         Ok(Box::new(tcp) as Box<dyn Backend>)
     });
     let policy = Policy::Credit {
@@ -59,7 +60,7 @@ impl Send for Out {
     }
 }
 
-/// Each message is received by all consumers; the first one's counts.
+/// Every consumer receives each message. The first consumer's message counts.
 struct In {
     consumers: Vec<Consumer>,
     _channel: (Links, Channel),
@@ -85,7 +86,6 @@ impl Receive for In {
     }
 }
 
-/// The sending end of a stream, connected.
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     let channel = channel(settings, stream, ways::tcp(settings, stream)?)?;
     let producer = channel.1.producer().map_err(|e| e.to_string())?;
@@ -95,7 +95,6 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
     }))
 }
 
-/// The receiving end of a stream, connected.
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     let channel = channel(settings, stream, ways::tcp(settings, stream)?)?;
     let one = |_| channel.1.consumer().map_err(|e| e.to_string());

@@ -5,8 +5,9 @@
 //!           [key=FILE] [credits=N] [turn=N] [network=yes] [consumers=N] [file=SAMPLES]
 //! peer-link side=hog cpu=N
 //! ```
-//! `../../../../README.md` describes the protocol; `settings.rs` the streams. The receiver's samples are
-//! lines `stream,number,intended_ns,sent_ns,received_ns,finished_ns`.
+//!
+//! `../../../../README.md` describes the protocol, and `settings.rs` the streams. The receiver's
+//! samples are lines `stream,number,intended_ns,sent_ns,received_ns,finished_ns`.
 mod channels;
 mod hog;
 mod message;
@@ -31,7 +32,7 @@ fn main() {
     let fits = |s: &Stream| s.bytes == network::BYTES;
     if settings.network && !settings.streams.iter().all(fits) {
         die(format!(
-            "peer-link: the network's map has {} bytes",
+            "peer-link: network= needs messages of {} bytes, the size of the map between its parts",
             network::BYTES
         ));
     }
@@ -42,7 +43,7 @@ fn main() {
     }
 }
 
-/// Whose turn it is, and how many messages all have sent.
+/// The stream whose turn it is, and the number of messages that all streams have sent.
 #[derive(Default)]
 struct Turns {
     state: Mutex<(usize, u64)>,
@@ -81,7 +82,7 @@ fn send_all(settings: &Arc<Settings>) {
             _ => finite.push(thread),
         }
     }
-    // Kept until the end: a dropped one would end its connection.
+    // The senders are kept until the end, because dropping one would end its connection.
     let _kept: Vec<_> = finite
         .into_iter()
         .map(|t| or_die(t.join(), "sending"))
@@ -90,7 +91,7 @@ fn send_all(settings: &Arc<Settings>) {
     protocol::await_stop();
     stopped.store(true, Ordering::Relaxed);
     protocol::written();
-    // A flood may be waiting for its receiver.
+    // A flood may still be waiting for its receiver.
     let _ = std::io::stdin().read_line(&mut String::new());
     std::process::exit(0);
 }
@@ -138,8 +139,8 @@ impl Sending {
         }
     }
 
-    /// A round is `turn` messages of each stream, one stream after the other, numbered over all of
-    /// them. The first stream begins a round every nine, at its time.
+    /// Sends in rounds. A round is `turn` messages of each stream, one stream after the other,
+    /// numbered over all streams. The first stream waits for its time every nine rounds.
     fn in_turns(&mut self, start: i64, place: usize, places: usize, turn: u64, turns: &Turns) {
         const ROUNDS: u64 = 9;
         let per_experiment = ROUNDS * turn;
@@ -161,7 +162,7 @@ impl Sending {
             state.1 += 1;
             drop(state);
             if !self.one(number, now_ns()) {
-                die("peer-link: the receiver is gone");
+                die("peer-link: the receiver has closed the connection");
             }
             if sent % turn == turn - 1 {
                 let mut state = or_die(turns.state.lock().map_err(|e| e.to_string()), "turns");
@@ -172,7 +173,7 @@ impl Sending {
     }
 }
 
-/// A message received: its stamp, when it could be read, and when it was worked on.
+/// A received message: its stamp, when it could be read, and when the receiver had processed it.
 type Received = (Stamp, i64, i64);
 
 fn receive_all(settings: &Arc<Settings>) {
@@ -204,7 +205,7 @@ fn receive_all(settings: &Arc<Settings>) {
                 let mut take = |message: &[u8]| {
                     let received = now_ns();
                     let stamp = Stamp::read(message);
-                    let stamp = stamp.unwrap_or_else(|| die("peer-link: a message was not whole"));
+                    let stamp = stamp.unwrap_or_else(|| die("peer-link: a message is incomplete"));
                     if let Some(part) = &mut part {
                         std::hint::black_box(part.backward(message));
                     }

@@ -1,14 +1,13 @@
-//! What stands in a message of the `link` experiment: everywhere, whose it is.
+//! The content of a message in the `link` experiment, which marks every packet of it.
 //!
-//! A unit of 16 bytes names the stream and the number of the message. The whole message is made of
-//! it, so that any packet of it on the wire can be told; only the second unit differs: when the
-//! message was due, and when its content was complete.
+//! A unit of 16 bytes names the stream and the number of the message. The whole message repeats
+//! this unit, so that packet capture recognises each packet. Only the second unit differs: it holds
+//! the due time, and the time at which the content was complete.
 
-/// Bytes of a unit.
 pub const UNIT: usize = 16;
 const MAGIC: u32 = 0x6f6e_6274;
 
-/// A message's place in its experiment, and its times in ns of CLOCK_MONOTONIC.
+/// The stream, number and times of a message, ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub stream: u32,
@@ -26,7 +25,7 @@ impl Stamp {
         unit
     }
 
-    /// Fills a message of whole units. `now` is asked when all but the times is written.
+    /// Fills a message of whole units. Calls `now` when everything but the times is written.
     pub fn fill(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let unit = self.unit();
         for place in message.chunks_exact_mut(UNIT) {
@@ -36,7 +35,7 @@ impl Stamp {
         self.times(message);
     }
 
-    /// Marks a message whose content is something else: its beginning and its end.
+    /// Marks the beginning and the end of a message that has other content.
     pub fn mark(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let (unit, last) = (self.unit(), message.len() - UNIT);
         message[..UNIT].copy_from_slice(&unit);
@@ -50,7 +49,7 @@ impl Stamp {
         message[UNIT + 8..2 * UNIT].copy_from_slice(&self.sent_ns.to_le_bytes());
     }
 
-    /// Reads it; `None` unless the message is whole.
+    /// Reads the stamp of a message. Returns `None` if the message is incomplete or damaged.
     pub fn read(message: &[u8]) -> Option<Stamp> {
         let at = |from: usize| message.get(from..from + 8)?.try_into().ok();
         let stamp = Stamp {
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_tells_whose_it_is_and_whether_it_is_whole() {
+    fn a_damaged_or_short_message_has_no_stamp() {
         let mut stamp = Stamp {
             stream: 2,
             number: 9,

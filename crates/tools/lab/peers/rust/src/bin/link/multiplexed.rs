@@ -1,7 +1,8 @@
-//! All streams of a process over one connection: what a connection for each class is measured against.
+//! All streams of a process over one connection, as a comparison with one connection per class.
 //!
-//! Senders write their own chunks, the most urgent that waits first. The socket's buffer holds at most a
-//! window, sent or not. The receiver's thread reads for all streams, so one that is slow stops the others.
+//! Senders write their own chunks, the most urgent waiting chunk first. The socket's buffer holds
+//! at most one window of sent and unsent bytes. One thread reads for all streams, so a slow stream
+//! stops the others.
 
 use crate::settings::{Settings, Stream};
 use crate::ways::{accept, dial, Receive, Send};
@@ -12,19 +13,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// Bytes of a chunk, and of what the kernel may hold: those of ours at 1 Gbit/s.
+/// The sizes of a chunk and of the socket's buffer, which equal those of onbeat's links at 1
+/// Gbit/s.
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
-/// Before each chunk: its stream, and its bytes.
+/// The header of a chunk: its stream and its length.
 const HEAD: usize = 8;
-/// Ports of a run are eight; streams have the first.
+/// The offset of the port. A run has eight ports, and streams use the first ones.
 const PORT: u16 = 7;
 
 fn address(settings: &Settings) -> SocketAddr {
     SocketAddr::new(settings.host, settings.first_port + PORT)
 }
 
-/// Who writes: one at a time.
+/// The queue for the right to write.
 #[derive(Default)]
 struct Line {
     busy: bool,
@@ -38,7 +40,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Writes a chunk once nothing more urgent waits and the kernel has room.
+    /// Writes a chunk once no more urgent one waits and the kernel has room.
     fn write(&self, priority: usize, chunk: &[u8]) -> bool {
         let Ok(mut line) = self.line.lock() else {
             return false;
@@ -97,13 +99,13 @@ impl Send for Out {
     }
 }
 
-/// A stream's sender; the first one of the process connects.
+/// Returns the sender of a stream. The first call of the process connects.
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     static SHARED: OnceLock<Result<Arc<Shared>, String>> = OnceLock::new();
     let connect = || {
         let connection = dial(address(settings))?;
         connection.set_nodelay(true).map_err(|e| e.to_string())?;
-        // The kernel takes twice of it, for its own records too.
+        // The kernel doubles the size, because it includes its own records.
         set_send_buffer(&connection, WINDOW / 2)?;
         let (line, free) = Default::default();
         Ok(Arc::new(Shared {
@@ -120,7 +122,7 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
     }))
 }
 
-/// A stream's messages as the reading thread hands them over, and the buffers that go back.
+/// The messages that the reading thread passes on, and the way back for empty buffers.
 struct In {
     messages: Receiver<Vec<u8>>,
     back: SyncSender<Vec<u8>>,
@@ -136,7 +138,7 @@ impl Receive for In {
     }
 }
 
-/// What the reading thread has of a stream.
+/// The part of a stream's message that the reading thread has received.
 struct Gathered {
     message: Vec<u8>,
     filled: usize,
@@ -150,10 +152,10 @@ fn read(mut connection: TcpStream, mut streams: BTreeMap<u32, Gathered>) {
         let word =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let of = streams.get_mut(&word(0));
-        let of = of.unwrap_or_else(|| die("peer-link: a chunk of no stream"));
+        let of = of.unwrap_or_else(|| die("peer-link: a chunk belongs to no stream"));
         let end = of.filled + word(4) as usize;
         let Some(part) = of.message.get_mut(of.filled..end) else {
-            die("peer-link: a chunk beyond its message");
+            die("peer-link: a chunk is longer than the rest of its message");
         };
         if connection.read_exact(part).is_err() {
             return;
@@ -170,7 +172,8 @@ fn read(mut connection: TcpStream, mut streams: BTreeMap<u32, Gathered>) {
     }
 }
 
-/// A stream's receiver; the first one of the process accepts, and reads for all.
+/// Returns the receiver of a stream. The first call of the process accepts the connection and
+/// starts the reading thread.
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     static RECEIVERS: OnceLock<Mutex<Result<BTreeMap<u32, In>, String>>> = OnceLock::new();
     let listen = || {
@@ -197,6 +200,8 @@ pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>
     let all = RECEIVERS.get_or_init(|| Mutex::new(listen()));
     let mut all = all.lock().map_err(|e| e.to_string())?;
     let all = all.as_mut().map_err(|e| e.clone())?;
-    let taken = all.remove(&stream.id).ok_or("a stream is received twice")?;
+    let taken = all
+        .remove(&stream.id)
+        .ok_or("the stream already has a receiver")?;
     Ok(Box::new(taken))
 }

@@ -1,23 +1,23 @@
-//! A network in two parts, as Figure 5.15's: what leaves the first is as large as there (76 x 76 x
-//! 256 numbers, 5.64 MiB). The weights are seeded: its time is measured, not what it sees.
+//! A neural network in two parts, as in Figure 5.15 of the thesis.
+//!
+//! The map between the parts has the same size (76 x 76 x 256 numbers, 5.64 MiB). The weights are
+//! random: only the execution time matters, not the result.
 
-/// Places of the feature map.
 const PLACES: usize = 76 * 76;
-/// Channels of the map that leaves.
 const WIDE: usize = 256;
-/// Channels within each part.
+/// The number of channels within each part.
 const NARROW: usize = 32;
-/// Bytes that leave the first part.
+/// The size of the map between the parts.
 pub const BYTES: usize = PLACES * WIDE * 4;
 
-/// One part: a convolution of 1 x 1 in each place.
+/// One part: a 1 x 1 convolution at each position.
 pub struct Part {
     weights: Vec<f32>,
     inside: Vec<f32>,
 }
 
 impl Part {
-    /// Seeded weights and input.
+    /// Creates a part with seeded weights and input.
     pub fn new(seed: u64) -> Part {
         let mut state = seed;
         let mut number = move || {
@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// The first part: writes the map that leaves.
+    /// Computes the first part and writes its output map.
     pub fn forward(&self, map: &mut [u8]) {
         let mut row = [0f32; WIDE];
         for (place, out) in self
@@ -52,7 +52,8 @@ impl Part {
         }
     }
 
-    /// The second part: reads the map; the sum of what it finds, so that nothing is left out.
+    /// Computes the second part from the map. Returns a sum of the result, so that the compiler
+    /// cannot remove work.
     pub fn backward(&mut self, map: &[u8]) -> f32 {
         let mut total = 0.0;
         for (place, row) in self

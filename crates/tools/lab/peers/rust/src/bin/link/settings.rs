@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The settings of the `link` peer, read from the command line.
 
 use onbeat_peers::protocol::Words;
 use std::net::SocketAddr;
@@ -7,14 +7,15 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     pub id: u32,
-    /// 0 (least urgent) to 2.
+    /// The priority, from 0 (least urgent) to 2.
     pub priority: u8,
     pub bytes: usize,
-    /// Between two messages; 0: each as soon as the one before was taken.
+    /// The time between two messages. With 0, each message follows as soon as the last one was
+    /// taken.
     pub period_ns: i64,
-    /// How many; 0: until the run is stopped.
+    /// The number of messages. With 0, the stream goes on until the run is stopped.
     pub count: u64,
-    /// First message, after the run's begin.
+    /// The time of the first message after the begin of the run.
     pub offset_ns: i64,
 }
 
@@ -35,38 +36,44 @@ impl Stream {
     }
 }
 
-/// All that a process is told.
 #[derive(Debug)]
 pub struct Settings {
     pub words: Words,
     pub sends: bool,
-    /// The streams that this process has.
     pub streams: Vec<Stream>,
     pub host: std::net::IpAddr,
     pub first_port: u16,
     pub credits: usize,
-    /// Messages that a stream sends at its turn; `None`: streams do not wait for each other.
+    /// The number of messages that a stream sends in its turn. With `None`, streams do not wait for
+    /// each other.
     pub turn: Option<u64>,
-    /// The two networks of Figure 5.15 run before sending and after receiving.
+    /// The two parts of the network of Figure 5.15 run before sending and after receiving.
     pub network: bool,
 }
 
 impl Settings {
-    /// Of the command line.
     pub fn read() -> Result<Settings, String> {
         let words = Words::of_command_line();
         let ids = words.text("streams")?.split(',');
         let stream = |id: &str| {
-            let number = id.parse().map_err(|_| format!("no stream '{id}'"))?;
+            let number = id
+                .parse()
+                .map_err(|_| format!("'{id}' is not the number of a stream"))?;
             let text = words.text(&format!("s{id}"))?;
-            Stream::parse(number, text).ok_or_else(|| format!("s{id}={text} is no stream"))
+            Stream::parse(number, text).ok_or_else(|| {
+                format!(
+                    "s{id}={text} is not a stream: write PRIORITY,BYTES,PERIOD_NS,COUNT,OFFSET_NS"
+                )
+            })
         };
         let streams = ids.map(stream).collect::<Result<Vec<_>, String>>()?;
         let host = words.text("host")?;
         Ok(Settings {
             sends: words.text("side")? == "send",
             streams,
-            host: host.parse().map_err(|_| format!("no address '{host}'"))?,
+            host: host
+                .parse()
+                .map_err(|_| format!("'{host}' is not an IP address"))?,
             first_port: words.number("port")?,
             credits: words.number("credits").unwrap_or(4),
             turn: words.number("turn").ok(),
@@ -75,7 +82,7 @@ impl Settings {
         })
     }
 
-    /// Where a stream's receiver listens.
+    /// Returns the address at which a stream's receiver listens.
     pub fn address(&self, stream: &Stream) -> SocketAddr {
         SocketAddr::new(self.host, self.first_port + stream.id as u16)
     }
@@ -86,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_read_and_nonsense_is_refused() {
+    fn streams_are_parsed_and_malformed_ones_refused() {
         let stream = Stream::parse(1, "2,1024,1000000,50,7").unwrap();
         assert_eq!((stream.priority, stream.bytes), (2, 1024));
         assert_eq!((stream.count, stream.offset_ns), (50, 7));

@@ -1,4 +1,4 @@
-//! How messages get from one host to the other: plain TCP, and onbeat's links.
+//! The ways from one host to the other: plain TCP and onbeat's links.
 
 use crate::settings::{Settings, Stream};
 use crate::{channels, multiplexed};
@@ -11,22 +11,20 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an end waits for the other one, ns.
+/// How long an end waits for its peer, ns.
 const CONNECT_NS: u64 = 20_000_000_000;
 
-/// Sends messages of one stream; `fill` writes each where it leaves from.
 pub trait Send: std::marker::Send {
-    /// Returns once the way has taken the message. `false` when the other end is gone.
+    /// Sends a message, which `fill` writes into the send buffer. Returns `false` if the other end
+    /// is gone.
     fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool;
 }
 
-/// Receives messages of one stream.
 pub trait Receive: std::marker::Send {
-    /// `false` when the other end is gone.
+    /// Receives a message. Returns `false` if the other end is gone.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool;
 }
 
-/// A connection and the application's buffer.
 struct Plain {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -66,7 +64,7 @@ impl Send for LinkOut {
     }
 }
 
-/// The other half of the end stays, since it tells the peer that this one still receives.
+/// The outgoing half is kept, because it shows the peer that this end still receives.
 struct LinkIn {
     incoming: Box<dyn Incoming>,
     _outgoing: Box<dyn Outgoing>,
@@ -79,7 +77,7 @@ impl Receive for LinkIn {
     }
 }
 
-/// `SO_PRIORITY` of a priority, so that `tc prio` has the most urgent in its first band.
+/// Returns the `SO_PRIORITY` of a priority. `tc prio` puts the most urgent into its first band.
 fn socket_priority(priority: u8) -> i32 {
     match priority {
         0 => 2,
@@ -88,7 +86,7 @@ fn socket_priority(priority: u8) -> i32 {
     }
 }
 
-/// Connects to a receiver that may not listen yet.
+/// Connects to a receiver that may not be listening yet.
 pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let until = now_ns() + CONNECT_NS as i64;
     loop {
@@ -100,17 +98,15 @@ pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     }
 }
 
-/// The first connection that comes.
 pub fn accept(address: SocketAddr) -> Result<TcpStream, String> {
     let listener = TcpListener::bind(address).map_err(|e| format!("listening: {e}"))?;
     let accepted = listener.accept().map_err(|e| format!("accepting: {e}"))?;
     Ok(accepted.0)
 }
 
-/// Rate of a link without limit, bits/s: what its virtual interfaces tell.
+/// The rate of a link without limit, bits/s, which its virtual interfaces report.
 const UNLIMITED: u64 = 10_000_000_000;
 
-/// What the port of the sending host is made for.
 fn port_settings(settings: &Settings) -> Result<port::Settings, String> {
     let rate = match settings.words.number("rate")? {
         0 => UNLIMITED,
@@ -119,13 +115,13 @@ fn port_settings(settings: &Settings) -> Result<port::Settings, String> {
     Ok(port::Settings::of_rate(rate))
 }
 
-/// The port of the sending host, which all its processes of a run share.
+/// Opens the port of the sending host. All processes of a run on that host share it.
 fn port(settings: &Settings) -> Result<Port, String> {
     let name = format!("bench/{}", settings.first_port);
     Port::shared(&name, port_settings(settings)?).map_err(|e| e.to_string())
 }
 
-/// A TCP end of the arm, not yet connected.
+/// Creates the arm's TCP end, not yet connected.
 pub fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
     let key = settings.words.text("key")?;
     let key = Key::read_file(Path::new(key)).map_err(|e| e.to_string())?;
@@ -155,7 +151,6 @@ fn link(settings: &Settings, stream: &Stream) -> Result<Halves, String> {
     ends.map_err(|e| e.to_string())
 }
 
-/// The sending end of a stream, connected.
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     match settings.words.text("arm")? {
         arm @ ("tcp" | "prio") => {
@@ -168,11 +163,10 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
         "interface" | "sealed" | "ours" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
         "multiplexed" => multiplexed::sender(settings, stream),
         "channels" => channels::sender(settings, stream),
-        arm => Err(format!("no arm '{arm}'")),
+        arm => Err(format!("unknown arm '{arm}'")),
     }
 }
 
-/// The receiving end of a stream, connected.
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     match settings.words.text("arm")? {
         "tcp" | "prio" => {
@@ -188,6 +182,6 @@ pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>
         }
         "multiplexed" => multiplexed::receiver(settings, stream),
         "channels" => channels::receiver(settings, stream),
-        arm => Err(format!("no arm '{arm}'")),
+        arm => Err(format!("unknown arm '{arm}'")),
     }
 }

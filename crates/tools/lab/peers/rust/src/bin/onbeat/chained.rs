@@ -1,4 +1,4 @@
-//! The cost of handing over from one task to the next in a chain.
+//! The cost of the hand-over from one task of a chain to the next.
 
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
@@ -8,12 +8,11 @@ use onbeat_peers::{now_ns, or_die, sleep_until, used};
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
-/// Tasks of the chain whose hand-overs are counted.
 const TASKS: usize = 10;
-/// Steps of that chain between two readings of the clock.
+/// The number of steps of the chain between two readings of the clock.
 const STEPS: usize = 100;
 
-/// Ready at each step whose time is a new one.
+/// Returns options of a task that is ready at each step with a new time.
 fn at_each_step() -> TaskOptions {
     TaskOptions {
         schedule: Some(Schedule::Period {
@@ -34,13 +33,11 @@ fn behind() -> TaskOptions {
 /// A message as the state of a chain.
 pub struct Message {
     payload: Vec<u8>,
-    /// What to send.
     next: Sample,
-    /// What came.
     came: Option<Sample>,
 }
 
-/// Two tasks: one writes a message, the other reads it.
+/// A chain of two tasks: one writes a message, the other reads it.
 #[derive(Default)]
 pub struct Chained {
     came: Mutex<Option<Sample>>,
@@ -94,8 +91,8 @@ fn work(value: &mut u64) {
     *value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7));
 }
 
-/// Measures COUNT times how long a thousand tasks take: without a chain (intended), and as a chain
-/// (received), in ns.
+/// Measures how long a thousand tasks take, once per message of the run: without a chain
+/// (intended), and as a chain (received), ns.
 pub fn hand_over() {
     let mut chain = Chain::new(1u64);
     let mut before = None;

@@ -1,10 +1,10 @@
-//! onbeat as a peer: channels across processes, within one, and in one thread; chains.
+//! The onbeat peer: channels across processes, within one, and in one thread; chains.
 //!
-//! Beside the common roles:
+//! It has these roles beside the common ones:
 //!
 //! ```text
-//! role=chained                     what the first task of a chain hands to the second
-//! role=handover                    ten tasks as a chain against the same work without one
+//! role=chained                     the first task of a chain passes messages to the second
+//! role=handover                    ten tasks as a chain, against the same work without one
 //! role=pipeline variant=VARIANT    the perception pipeline: callbacks, inputs or chain
 //! ```
 mod chained;
@@ -17,16 +17,16 @@ use onbeat_peers::{now_ns, or_die, sleep_until};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Items between producer and consumer at most.
+/// The maximum number of items between producer and consumer.
 const CREDITS: usize = 8;
-/// The same where the producer is to run into it.
+/// A smaller number for the role in which the producer must run into it.
 const CREDITS_OF_A_FLOOD: usize = 4;
 
 struct Onbeat {
     within: bool,
     readers: usize,
     credits: usize,
-    /// By topic, within this process.
+    /// The channels of this process by topic.
     channels: Mutex<HashMap<String, Channel>>,
 }
 

@@ -1,12 +1,13 @@
-//! The perception pipeline of 50 publishers and 100 subscriptions, whose graph is that of
-//! `../../../../pipeline.h`, in three ways:
+//! The perception pipeline of 50 publishers and 100 subscriptions in three variants.
 //!
-//! - *callbacks*: a thread for each node, woken for every message of every input;
-//! - *inputs*: a thread for each node, woken by the input that triggers; the others are read then;
-//! - *chain*: one thread, and all nodes as tasks of a chain.
+//! Its graph is that of `../../../../pipeline.h`.
 //!
-//! Samples: when an iteration was due to start (intended), and when its last node was done
-//! (received).
+//! - *callbacks*: one thread per node, which every message of every input wakes
+//! - *inputs*: one thread per node, which the triggering input wakes; the thread then reads the
+//!   other inputs
+//! - *chain*: one thread, with all nodes as tasks of a chain
+//!
+//! Samples hold the due time of an iteration (intended) and the end of its last node (received).
 
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 const NODES: usize = 50;
 
-/// Whose messages a node takes; the first is the one that triggers.
+/// Returns the sources of a node's inputs. The first input triggers the node.
 fn sources(node: usize) -> Vec<usize> {
     match node {
         0 => vec![],
@@ -39,31 +40,31 @@ fn readers(source: usize) -> usize {
         .count()
 }
 
-/// Which node comes up as the `i`-th. Nodes start in any order, not in the chain's; a stride gives
-/// one that is always the same. It matters, because who has subscribed first is woken first.
-fn started(i: usize) -> usize {
+/// Returns the node that starts as the `i`-th. The stride gives an order that is always the same,
+/// but is not the order of the chain. The order matters, because the first subscriber is woken
+/// first.
+fn starting_as(i: usize) -> usize {
     1 + i * 17 % (NODES - 1)
 }
 
-/// Does the runs that the experiment asks for.
 pub fn serve(variant: &str) {
     while let Some(run) = Run::next() {
         let (samples, began) = match variant {
             "callbacks" => threads(&run, true),
             "inputs" => threads(&run, false),
             "chain" => chain(&run),
-            other => die(format!("no variant '{other}' of the pipeline")),
+            other => die(format!("the pipeline has no variant '{other}'")),
         };
         finish(&run, run.count, &began, &samples);
     }
 }
 
-/// What a node that is a thread has.
+/// A node of the variants with threads.
 struct Node {
     producer: Producer,
     bytes: usize,
     inputs: Vec<Consumer>,
-    /// What came last at each input.
+    /// The last sample of each input.
     seen: Vec<Sample>,
     last: i64,
     stop: Arc<AtomicBool>,
@@ -71,7 +72,7 @@ struct Node {
 }
 
 impl Node {
-    /// Takes what an input has, if it has something.
+    /// Takes an item of an input. Returns the number of items taken.
     fn take(&mut self, input: usize) -> u32 {
         match self.inputs[input].receive().map(|item| arrived(&item)) {
             None => 0,
@@ -82,7 +83,7 @@ impl Node {
         }
     }
 
-    fn read_newest(&mut self, input: usize) {
+    fn read_latest(&mut self, input: usize) {
         if let Some(item) = self.inputs[input].newest() {
             self.seen[input] = arrived(&item);
         }
@@ -111,7 +112,7 @@ fn each() -> TaskOptions {
     }
 }
 
-/// The tasks of a node that is a thread.
+/// Returns the chain of tasks that a node's thread runs.
 fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
     let inputs = node.inputs.len();
     let mut chain = Chain::new(node);
@@ -120,7 +121,7 @@ fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
         TaskResult::Nothing
     };
     if callbacks {
-        // What does not trigger is kept by its callback.
+        // Messages of inputs that do not trigger are stored by a callback of their own.
         for input in 1..inputs {
             let task = chain.task("keep", each(), |_: &mut Node| TaskResult::Nothing);
             let task = or_die(task, "the node");
@@ -137,7 +138,7 @@ fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
             ..TaskOptions::default()
         };
         let task = chain.task("run", options, move |n: &mut Node| {
-            (1..inputs).for_each(|input| n.read_newest(input));
+            (1..inputs).for_each(|input| n.read_latest(input));
             run(n)
         });
         let task = or_die(task, "the node");
@@ -182,7 +183,7 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
     };
     let handles: Vec<_> = (1..NODES)
         .map(|i| {
-            let number = started(i);
+            let number = starting_as(i);
             let waker = Waker::new();
             let node = make(number, &waker);
             std::thread::spawn(move || {
@@ -216,9 +217,8 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
     (samples, began)
 }
 
-/// What the nodes share when they are a chain.
 struct Car {
-    /// What each node has published.
+    /// The last message that each node published.
     messages: Vec<Vec<u8>>,
     sequence: i64,
     began: Usage,
@@ -313,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn every_node_comes_up_once() {
-        let mut order: Vec<usize> = (1..NODES).map(started).collect();
+    fn every_node_starts_once() {
+        let mut order: Vec<usize> = (1..NODES).map(starting_as).collect();
         assert_ne!(order, (1..NODES).collect::<Vec<_>>());
         order.sort_unstable();
         assert_eq!(order, (1..NODES).collect::<Vec<_>>());

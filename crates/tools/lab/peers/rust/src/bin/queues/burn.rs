@@ -1,8 +1,9 @@
-//! Using the CPU for as long as processing takes.
+//! Uses the CPU for the time that processing takes.
 
 use onbeat_peers::thread_cpu_ns;
 
-/// Uses this thread's CPU time for so long, whatever else runs; what it really took.
+/// Uses `ns` of this thread's CPU time, however often it is preempted. Returns the time that it
+/// took.
 pub fn burn(ns: u64) -> u64 {
     let from = thread_cpu_ns();
     loop {

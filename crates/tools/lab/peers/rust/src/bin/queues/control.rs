@@ -1,4 +1,4 @@
-//! This program's side of the protocol. Commands are read on a thread, so that `stop` can end a run
+//! This program's side of the protocol. A thread reads the commands, so that `stop` can end a run
 //! early.
 
 use onbeat_peers::protocol::{self, Command};
@@ -8,19 +8,18 @@ use std::sync::mpsc::{self, Receiver};
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// True once the experiment has said `stop`.
+/// Reports whether the experiment has sent `stop`.
 pub fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// The commands of the one run that this program does.
+/// The commands for the single run of this program.
 pub struct Control {
     start: Receiver<u64>,
     stop: Receiver<()>,
 }
 
 impl Control {
-    /// Begins to read commands.
     pub fn new() -> Control {
         let (started, start) = mpsc::channel();
         let (ended, stop) = mpsc::channel();
@@ -29,15 +28,15 @@ impl Control {
                 let _ = started.send(ns as u64);
             }
             STOPPED.store(true, Ordering::Relaxed);
-            // Whoever waits for the start waits in vain.
+            // A wait for the start then ends.
             drop(started);
             let _ = ended.send(());
         });
         Control { start, stop }
     }
 
-    /// Does the run: `work` gets the time that all arrivals count from and returns how many
-    /// messages it sent or processed. Returns when the experiment has said `stop`, also if before
+    /// Executes the run. `work` gets the begin of the arrivals and returns how many messages it
+    /// sent or processed. Returns after the experiment has sent `stop`, even if that came before
     /// the start.
     pub fn run(&self, work: impl FnOnce(u64) -> Result<usize, String>) -> Result<(), String> {
         protocol::ready();

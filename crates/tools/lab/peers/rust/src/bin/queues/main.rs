@@ -8,6 +8,7 @@
 //! queues-onbeat role=send|receive ...  one side of each stream, channels in shared memory
 //! queues-onbeat role=bare ...          no queue: the thread that waits for a message processes it
 //! ```
+//!
 //! `../../../../README.md` describes settings, logs and the protocol.
 mod burn;
 mod control;
@@ -23,7 +24,7 @@ use settings::Settings;
 use std::process::ExitCode;
 use stream::{Received, ReceivedLog, Stream};
 
-/// How often a side that waits checks whether it is to stop.
+/// The interval at which a waiting side checks whether it must stop.
 const CHECK_NS: u64 = 1_000_000_000;
 
 fn main() -> ExitCode {
@@ -36,10 +37,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What each stream's consumer logged; `None` for one whose consumer is in another program.
+/// The log of each stream's consumer. `None` if the consumer is in another program.
 type Logs = Vec<Option<ReceivedLog>>;
 
-/// An error is one line.
+/// Errors are one line of text.
 type Result<T> = std::result::Result<T, String>;
 
 fn run(settings: &Settings) -> Result<()> {
@@ -64,12 +65,10 @@ fn run(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// How many messages were processed.
 fn processed(logs: &Logs) -> usize {
     logs.iter().flatten().map(ReceivedLog::len).sum()
 }
 
-/// Takes the results of threads.
 fn join<T>(threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T>>>) -> Result<Vec<T>> {
     threads
         .into_iter()
@@ -77,23 +76,22 @@ fn join<T>(threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T>>>) -> Result
         .collect()
 }
 
-/// Sleeps until a time of CLOCK_MONOTONIC; returns at once if it is past.
 fn sleep_until(ns: u64) {
     onbeat_peers::sleep_until(ns as i64);
 }
 
-/// Processes one message.
+/// Processes one message and logs it.
 fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()> {
     let in_ns = now_ns();
     let sequence = item.sequence();
     let head: Option<[u8; 8]> = item.get(..8).and_then(|b| b.try_into().ok());
     if head.map(u64::from_le_bytes) != Some(sequence) {
-        return Err(format!("message {sequence} is not what was sent"));
+        return Err(format!("the content of message {sequence} is damaged"));
     }
     let processing = stream
         .processing_ns
         .get(sequence as usize)
-        .ok_or_else(|| format!("message {sequence} was never sent"))?;
+        .ok_or_else(|| format!("message {sequence} is not in the stream"))?;
     log.burned_ns += burn(*processing);
     log.add(Received {
         sequence,
@@ -104,7 +102,7 @@ fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()
     Ok(())
 }
 
-/// Sends one message; returns whether it was sent.
+/// Sends one message. Returns `false` if the run was stopped before.
 fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
@@ -112,21 +110,22 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> 
     while !stopped() {
         match loan.send_until(now_ns() + CHECK_NS) {
             Ok(()) => return Ok(true),
-            Err(Refused { reason, loan: back }) => loan = still(reason, back)?,
+            Err(Refused { reason, loan: back }) => loan = retry(reason, back)?,
         }
     }
     Ok(false)
 }
 
-/// An item that could not be sent yet; an error if it never can.
-fn still(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
+/// Returns the loan for another try. Returns an error if the message can never be sent.
+fn retry(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     match reason {
         SendError::NoCredit { .. } | SendError::NotStarted { .. } => Ok(loan),
         SendError::ConsumerDied | SendError::Severed => Err(reason.to_string()),
     }
 }
 
-/// The producer of one stream. Its end is the channel's. Returns how many messages it sent.
+/// Runs the producer of one stream. Returns how many messages it sent. Dropping the producer ends
+/// the channel.
 fn produce(mut producer: Producer, stream: &Stream, start_ns: u64, bytes: usize) -> Result<usize> {
     let content = vec![0x5a; bytes];
     let mut sent = 0;
@@ -140,7 +139,6 @@ fn produce(mut producer: Producer, stream: &Stream, start_ns: u64, bytes: usize)
     Ok(sent)
 }
 
-/// The consumer of one stream.
 fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog> {
     let mut log = ReceivedLog::new(stream.due_ns.len());
     let mut check = now_ns() + CHECK_NS;
@@ -161,7 +159,6 @@ fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog> {
     }
 }
 
-/// A thread for each side of each stream.
 fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let (sends, receives) = match role {
         "both" => (true, true),
@@ -169,7 +166,7 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
         "receive" => (false, true),
         _ => {
             return Err(format!(
-                "role={role} is none of both, both-shared, chain, send, receive, bare"
+                "role={role} is not one of both, both-shared, chain, send, receive, bare"
             ))
         }
     };
@@ -208,7 +205,7 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
     Ok(logs)
 }
 
-/// The channel of a stream: within this process, or in memory that the other side shares.
+/// Opens the channel of a stream: within this process for the role `both`, else in shared memory.
 fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {
@@ -218,7 +215,7 @@ fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     onbeat_link::channel(&name, options).map_err(|e| e.to_string())
 }
 
-/// One thread for all producers and one for all consumers, which sleeps at one place.
+/// Runs one thread for all producers and one for all consumers, which sleeps on one waker.
 fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let bytes = settings.number("bytes")?;
     let waker = Waker::new();
@@ -246,8 +243,8 @@ fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<
     Ok(logs)
 }
 
-/// All producers on one thread; `order` has due time, stream and number of each message. Returns
-/// how many messages were sent.
+/// Runs all producers on one thread. `order` holds the due time, stream and number of each message.
+/// Returns how many messages were sent.
 fn produce_all(
     producers: &mut [Producer],
     order: &[(u64, usize, u64)],
@@ -266,7 +263,7 @@ fn produce_all(
     Ok(sent)
 }
 
-/// All consumers on one thread, one message of each in turn.
+/// Runs all consumers on one thread, one message of each in turn.
 fn consume_all(
     consumers: &[Consumer],
     waker: &Waker,
@@ -300,7 +297,8 @@ fn consume_all(
     Ok(logs)
 }
 
-/// Producers and consumers in turn on one thread: what is due is sent, what was sent is processed.
+/// Runs producers and consumers in turn on one thread: it sends due messages and processes sent
+/// ones.
 fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let content = vec![0x5a; settings.number("bytes")?];
     let mut sides = vec![];
@@ -334,7 +332,7 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<L
                     idle = false;
                 }
             }
-            // Idle with nothing due: all was sent and processed.
+            // The thread is idle and nothing is due: all messages were sent and processed.
             match (idle, wake_ns) {
                 (true, u64::MAX) => break,
                 (true, wake_ns) => sleep_until(wake_ns),
@@ -346,18 +344,19 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<L
     Ok(logs)
 }
 
-/// Sends one message if it is possible now; returns whether it was.
+/// Sends one message if that is possible without waiting. Returns whether it was sent.
 fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
     loan[..8].copy_from_slice(&sequence.to_le_bytes());
     match loan.try_send() {
         Ok(()) => Ok(true),
-        Err(Refused { reason, loan }) => still(reason, loan).map(|_| false),
+        Err(Refused { reason, loan }) => retry(reason, loan).map(|_| false),
     }
 }
 
-/// No queue: what the processing costs with the waiting for its messages.
+/// Processes the messages at their due times without a queue. This is the cost of processing and
+/// waiting alone.
 fn bare(control: &Control, streams: &[Stream]) -> Result<Logs> {
     let mut logs = vec![];
     control.run(|start_ns| {

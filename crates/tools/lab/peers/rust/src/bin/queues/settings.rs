@@ -3,32 +3,27 @@
 use onbeat_flow::{Options, Policy};
 use onbeat_peers::protocol::Words;
 
-/// The settings of the command line.
 pub struct Settings(Words);
 
 impl Settings {
-    /// From the command line.
     pub fn of_command_line() -> Settings {
         Settings(Words::of_command_line())
     }
 
-    /// The value of a setting.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         self.0.text(name)
     }
 
-    /// The value of a setting as a number.
     pub fn number(&self, name: &str) -> Result<usize, String> {
         self.0.number(name)
     }
 
-    /// The streams that this program has a part in.
+    /// Returns the numbers of the streams that this program carries.
     pub fn streams(&self) -> Result<std::ops::Range<usize>, String> {
         let first = self.number("first")?;
         Ok(first..first + self.number("count")?)
     }
 
-    /// What the channels are made from.
     pub fn options(&self) -> Result<Options, String> {
         let depth = self.number("depth")?;
         let policy = match self.text("policy")? {
@@ -44,7 +39,7 @@ impl Settings {
             },
             other => {
                 return Err(format!(
-                    "policy={other} is none of drop-oldest, credit, swap, swap-flush"
+                    "policy={other} is not one of drop-oldest, credit, swap, swap-flush"
                 ))
             }
         };

@@ -1,18 +1,15 @@
-//! A stream's messages, and the logs of what happened to them.
+//! The messages of a stream, and the log of their processing.
 
 use crate::settings::Settings;
 use std::fmt::Write as _;
 
-/// The messages of a stream.
 pub struct Stream {
-    /// When each is due after the start.
+    /// The due time of each message after the start.
     pub due_ns: Vec<u64>,
-    /// How long its processing takes.
     pub processing_ns: Vec<u64>,
 }
 
 impl Stream {
-    /// Reads the messages of stream `k`.
     pub fn read(settings: &Settings, k: usize) -> Result<Stream, String> {
         let path = format!("{}{k}.csv", settings.text("arrivals")?);
         let text = std::fs::read_to_string(&path).map_err(|e| format!("reading {path}: {e}"))?;
@@ -35,28 +32,24 @@ impl Stream {
     }
 }
 
-/// A message at the consumer.
+/// A message that the consumer processed, with times in ns of CLOCK_MONOTONIC.
 #[derive(Clone, Copy)]
 pub struct Received {
-    /// Number in the stream.
     pub sequence: u64,
-    /// When it was sent.
     pub sent_ns: u64,
-    /// When the consumer got it.
+    /// The time at which the consumer received it.
     pub in_ns: u64,
-    /// When it was processed.
+    /// The time at which the consumer had processed it.
     pub out_ns: u64,
 }
 
-/// What the consumer did.
 pub struct ReceivedLog {
     entries: Vec<Received>,
-    /// CPU time that processing took.
     pub burned_ns: u64,
 }
 
 impl ReceivedLog {
-    /// Room for all, touched before the start.
+    /// Allocates room for all messages and touches it, so that the run has no page faults.
     pub fn new(messages: usize) -> ReceivedLog {
         let untouched = Received {
             sequence: 1,
@@ -72,12 +65,11 @@ impl ReceivedLog {
         }
     }
 
-    /// One more message.
     pub fn add(&mut self, received: Received) {
         self.entries.push(received);
     }
 
-    /// Writes it for stream `k`.
+    /// Writes the log of stream `k`.
     pub fn write(&self, settings: &Settings, k: usize) -> Result<(), String> {
         let mut text = String::new();
         for e in &self.entries {
@@ -92,7 +84,6 @@ impl ReceivedLog {
         std::fs::write(&path, text).map_err(|e| format!("writing {path}: {e}"))
     }
 
-    /// How many messages were processed.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

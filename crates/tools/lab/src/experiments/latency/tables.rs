@@ -1,4 +1,4 @@
-//! Tables and pictures of latencies over sizes.
+//! Makes tables and pictures of latencies over message sizes.
 
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
@@ -6,38 +6,38 @@ use crate::frame::{Context, Result};
 use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
-/// Latencies (us) of one condition, by size.
+/// Latencies of one condition, by message size.
 pub struct Series {
-    /// In tables and pictures.
+    /// The label in tables and pictures.
     pub name: String,
-    /// In names of figures.
+    /// The part of figure names.
     pub id: String,
-    /// Of each size.
-    pub of: Vec<(usize, Vec<f64>)>,
+    /// Size in bytes and latencies in us, in the order of measurement.
+    pub by_size: Vec<(usize, Vec<f64>)>,
     /// Messages that did not arrive.
     pub lost: u64,
 }
 
 impl Series {
-    /// Without samples yet.
     pub fn new(name: impl Into<String>, id: impl Into<String>) -> Series {
         Series {
             name: name.into(),
             id: id.into(),
-            of: vec![],
+            by_size: vec![],
             lost: 0,
         }
     }
 
-    /// Adds what was measured of a size, of so many messages.
+    /// Adds the latencies of one size. The missing ones of `sent` messages count as lost.
     pub fn add(&mut self, bytes: usize, values: Vec<f64>, sent: u64) {
         self.lost += sent.saturating_sub(values.len() as u64);
-        self.of.push((bytes, values));
+        self.by_size.push((bytes, values));
     }
 }
 
-/// A document's part: medians, means with intervals, what replacing outliers does, and a box plot.
-pub fn series(
+/// Adds one part to the report: medians, means with intervals, means with replaced outliers, and
+/// box plots.
+pub fn add(
     context: &mut Context,
     report: &mut Report,
     (part, title): (&str, &str),
@@ -45,12 +45,12 @@ pub fn series(
 ) -> Result<()> {
     let sizes: Vec<usize> = all
         .first()
-        .map_or(vec![], |s| s.of.iter().map(|o| o.0).collect());
+        .map_or(vec![], |s| s.by_size.iter().map(|o| o.0).collect());
     let names: Vec<String> = sizes.iter().map(|b| size_name(*b)).collect();
     let mut tables = [
         "median, us",
-        "mean, us, and its interval at 80 %",
-        "mean where samples beyond 1.5 of the box are replaced by the median, as in the paper, us",
+        "mean with its 80 % interval, us",
+        "mean with outliers (more than 1.5 interquartile ranges outside of the box) replaced by the median, as in the paper, us",
     ]
     .map(|what| Table::over(format!("{title}: {what}"), "", names.clone()));
     for one in all {
@@ -59,7 +59,7 @@ pub fn series(
             vec![one.name.clone()],
             vec![one.name.clone()],
         ];
-        for (bytes, values) in &one.of {
+        for (bytes, values) in &one.by_size {
             let sorted = Sorted::new(values.iter().copied());
             let mean = mean_80(values);
             let half = (mean.high - mean.low) / 2.0;
@@ -91,7 +91,7 @@ fn pictures(
 ) -> Result<()> {
     let mut raw = context.raw(&format!("{part}.csv"), "series,bytes,latency_us")?;
     for one in all {
-        for (bytes, values) in &one.of {
+        for (bytes, values) in &one.by_size {
             for value in values {
                 raw.line(format_args!("{},{bytes},{value}", one.id))?;
             }
@@ -101,14 +101,18 @@ fn pictures(
     let drawn: Vec<(String, Vec<Sorted>)> = all
         .iter()
         .map(|s| {
-            let of = s.of.iter().map(|(_, v)| Sorted::new(v.iter().copied()));
+            let of = s
+                .by_size
+                .iter()
+                .map(|(_, v)| Sorted::new(v.iter().copied()));
             (s.name.clone(), of.collect())
         })
         .collect();
     let svg = boxes(title, ("size", "us"), names, &drawn)?;
     context.plot(&format!("{part}.svg"), &svg)?;
     let ticks = all.first().map_or(vec![], |s| {
-        s.of.iter()
+        s.by_size
+            .iter()
             .map(|(b, _)| (*b as f64, size_name(*b)))
             .collect()
     });
@@ -117,7 +121,7 @@ fn pictures(
         colour: i,
         dashed: false,
         points: s
-            .of
+            .by_size
             .iter()
             .map(|(b, v)| (*b as f64, mean_80(v).value))
             .collect(),

@@ -7,7 +7,7 @@ use crate::measure::floor;
 
 /// The jitter of one band may be the unshaped jitter of the same executions divided by this.
 const JITTER_DIVISOR: f64 = 250.0;
-/// If it is longer, this multiple of cyclictest's p99 is the limit of the jitter instead.
+/// The jitter may also be this multiple of cyclictest's p99, if that is longer.
 const FLOOR_MULTIPLE: f64 = 2.0;
 /// The limit by which the worst case may exceed the unshaped one, %.
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;

@@ -271,5 +271,5 @@ def shape_failing_leaves_the_application_running(harness):
     finally:
         if onbeat.poll() is None:
             onbeat.kill()
-    if onbeat.returncode != 1 or "The application runs on, unshaped" not in errors:
+    if onbeat.returncode != 1 or "The application continues to run, unshaped" not in errors:
         raise Mismatch(f"exit code {onbeat.returncode}: {errors[-1000:]}")

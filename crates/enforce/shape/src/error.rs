@@ -12,7 +12,7 @@ use thiserror::Error;
 pub enum ShapeError {
     /// The program has file capabilities. The calling user could then forge the notes by which
     /// onbeat puts threads back.
-    #[error("onbeat shape does not run with capabilities of its file (setcap): call it with sudo")]
+    #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
     Elevated,
     /// The recording that observes the application failed.
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub enum ShapeError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The recording that observes the application has no space on the disk.
-    #[error("cannot make a temporary directory: {0}: free space, or set TMPDIR, or name a directory with --trace")]
+    #[error("cannot create a temporary directory: {0}. Free space, set TMPDIR, or choose a directory with --trace")]
     Temporary(std::io::Error),
     /// A shaper failed.
     #[error(transparent)]
@@ -33,10 +33,10 @@ pub enum ShapeError {
     #[error("--adapt: {0}")]
     Adapt(#[from] AdaptError),
     /// The application's ROS 2 cannot publish diagnostics.
-    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs: install it there (ros-DISTRO-diagnostic-msgs), or shape without --diagnostics")]
+    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package there (ros-DISTRO-diagnostic-msgs), or omit --diagnostics")]
     NoDiagnostics,
     /// The process that publishes diagnostics ended.
-    #[error("--diagnostics: the process that publishes them ended: {0}")]
+    #[error("--diagnostics: the process that publishes diagnostics has ended: {0}")]
     Diagnostics(String),
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
@@ -51,7 +51,7 @@ pub enum ShapeError {
         reason: AssignError,
     },
     /// Two processes run the same callback of the plan.
-    #[error("process {pid} runs {callback} too, which process {of} has: end one of them, give its nodes another namespace, or name the application with --pid (without --strict the second one is left alone)")]
+    #[error("processes {of} and {pid} both run {callback}. End one of them, give its nodes another namespace, or choose the application with --pid. Without --strict, onbeat ignores the second process")]
     SecondInstance {
         /// The callback that runs twice.
         callback: String,
@@ -61,7 +61,7 @@ pub enum ShapeError {
         of: u32,
     },
     /// Callbacks of the plan did not run in time.
-    #[error("{} did not run within {within_s} s: is the application running, with the nodes of the plan and under the same names?", .callbacks.join(", "))]
+    #[error("{} did not run within {within_s} s. Check that the application runs, and that its nodes have the names in the plan", .callbacks.join(", "))]
     NotSeen {
         /// The callbacks that did not run.
         callbacks: Vec<String>,
@@ -69,7 +69,7 @@ pub enum ShapeError {
         within_s: u64,
     },
     /// The first callback is not periodic.
-    #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms; plan a throttler for it (onbeat plan --throttle), or check the cycle")]
+    #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms. Plan a throttler for it (onbeat plan --throttle), or check the cycle")]
     NoGrid {
         /// The first callback of the chain.
         callback: String,
@@ -79,7 +79,7 @@ pub enum ShapeError {
         spread_ms: f64,
     },
     /// One thread runs callbacks of two servers.
-    #[error("thread {tid} runs {first} and {second}, which belong to different servers: run their nodes in processes of their own, or put both into one server")]
+    #[error("thread {tid} runs {first} and {second}, which belong to different servers. Run their nodes in separate processes, or put both callbacks into one server")]
     TwoServers {
         /// The id of the thread.
         tid: u32,
@@ -89,7 +89,7 @@ pub enum ShapeError {
         second: String,
     },
     /// The callback publishes on the output's own topic, so a shaper cannot hold the output back.
-    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap} (where a rule of its own already moves a topic there, move it to the held one instead)")]
+    #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap} (if a rule of the node already remaps a topic to {topic}, remap that topic to the held one instead)")]
     NotHeld {
         /// The callback that publishes.
         callback: String,
@@ -100,7 +100,7 @@ pub enum ShapeError {
     },
     /// The middleware publishes in the callback's own thread, so it has no publisher thread to
     /// assign.
-    #[error("the process of {callback} has no publisher thread to put into {server}: start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
+    #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread {
         /// The callback that publishes.
         callback: String,

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn how_precisely_outputs_leave_is_measured_from_the_begin_of_their_slots() {
+    fn output_precision_is_measured_from_the_begin_of_the_slot() {
         let mut following = Following::new(&plan(), AdaptOptions::default()).expect("bands");
         for n in 0..90 {
             let late_ms = 45.002_751 + if n % 2 == 0 { 0.01 } else { 0.03 };

@@ -19,11 +19,11 @@ pub enum LaunchError {
     Remap(#[from] RemapError),
     /// The launch file does not exist.
     #[error(
-        "no launch file {0}: name it by its path, or source the workspace that has its package"
+        "cannot find launch file {0}. Give its path, or source the workspace that contains its package"
     )]
     NoLaunchFile(String),
     /// The overlay of the launch file cannot be written.
-    #[error("cannot write {}: {source}: free space, or set TMPDIR", path.display())]
+    #[error("cannot write {}: {source}. Free space, or set TMPDIR", path.display())]
     Overlay {
         /// The path of the overlay.
         path: PathBuf,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_is_for_all_to_read_and_for_nobody_to_change() {
+    fn an_overlay_is_readable_by_all_and_is_deleted_when_dropped() {
         let (dir, path) = write_overlay("text").expect("written");
         let (other, _) = write_overlay("text").expect("a second one beside it");
         assert_ne!(dir.path(), other.path());

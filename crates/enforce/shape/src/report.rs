@@ -162,8 +162,8 @@ impl Notes {
     }
 
     pub(crate) fn into_all(self) -> Vec<String> {
-        let forgotten = (self.forgotten > 0)
-            .then(|| format!("{} notes before these are not kept.", self.forgotten));
+        let forgotten =
+            (self.forgotten > 0).then(|| format!("{} earlier notes were removed.", self.forgotten));
         forgotten.into_iter().chain(self.all).collect()
     }
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_of_days_keeps_its_last_notes_and_says_how_many_there_were() {
+    fn the_latest_notes_are_kept_and_older_ones_are_counted() {
         let mut notes = Notes::default();
         for n in 0..3 * MOST {
             notes.add(format!("note {n}"));
@@ -182,10 +182,7 @@ mod tests {
         }
         let all = notes.into_all();
         assert_eq!(all.len(), MOST + 1);
-        assert_eq!(
-            all[0],
-            format!("{} notes before these are not kept.", 2 * MOST)
-        );
+        assert_eq!(all[0], format!("{} earlier notes were removed.", 2 * MOST));
         assert_eq!(all[MOST], format!("note {}", 3 * MOST - 1));
     }
 }

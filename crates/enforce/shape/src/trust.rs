@@ -24,7 +24,7 @@ pub(crate) struct Trust {
     known: FxHashMap<u32, bool>,
     left_alone: BTreeSet<u32>,
     /// Number of processes outside of the limits when they were last reported.
-    told_outside: u64,
+    reported_outside: u64,
 }
 
 impl Trust {
@@ -38,7 +38,7 @@ impl Trust {
             user_of,
             known: FxHashMap::default(),
             left_alone: BTreeSet::new(),
-            told_outside: 0,
+            reported_outside: 0,
         }
     }
 
@@ -68,9 +68,9 @@ impl Trust {
 
     /// Reports how many processes are outside of the limits: at the first one, and whenever the
     /// number has doubled.
-    pub(crate) fn tell_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
-        if outside > 0 && outside >= 2 * self.told_outside {
-            self.told_outside = outside;
+    pub(crate) fn report_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
+        if outside > 0 && outside >= 2 * self.reported_outside {
+            self.reported_outside = outside;
             limits
                 .sentence(outside)
                 .into_iter()
@@ -111,7 +111,7 @@ impl Trust {
         };
         if self.left_alone.len() < NAMED_MAX && self.left_alone.insert(user) {
             notes.add(format!(
-                "Processes of user {user} are left alone: if they are the application, say so with --user {user}."
+                "onbeat ignores the processes of user {user}. If they belong to the application, add --user {user}."
             ));
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_outside_of_the_limits_is_told_when_there_are_twice_as_many() {
+    fn processes_outside_of_the_limits_are_reported_when_their_number_doubles() {
         let mut trust = Trust::new(None, user_of);
         let limits = Limits {
             domain: Some(3),
@@ -142,12 +142,15 @@ mod tests {
         };
         let mut notes = Notes::default();
         for outside in [0, 0, 1, 1, 2, 3, 4, 900, 1000] {
-            trust.tell_outside(outside, &limits, &mut notes);
+            trust.report_outside(outside, &limits, &mut notes);
         }
-        let told = notes.take_new();
-        let numbers: Vec<_> = told.iter().filter_map(|n| n.split(' ').next()).collect();
+        let reported = notes.take_new();
+        let numbers: Vec<_> = reported
+            .iter()
+            .filter_map(|n| n.split(' ').next())
+            .collect();
         assert_eq!(numbers, ["1", "2", "4", "900"]);
-        assert_eq!(told[1], "2 processes outside of --domain 3 left alone.");
+        assert_eq!(reported[1], "2 processes outside of --domain 3 left alone.");
     }
 
     const ALL: &str = "
@@ -159,7 +162,7 @@ mod tests {
 ";
 
     #[test]
-    fn only_processes_of_the_users_and_of_root_are_the_application() {
+    fn only_processes_of_the_given_users_and_of_root_are_trusted() {
         let (mut trust, mut notes) = (Trust::new(Some(&[1]), user_of), Notes::default());
         for _ in 0..2 {
             assert_eq!(kept(&mut trust, &mut notes, ALL), [50, 150, 0]);
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_used_again_is_judged_again() {
+    fn a_reused_process_id_is_checked_again() {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static USER: AtomicU32 = AtomicU32::new(1);
         let mut trust = Trust::new(Some(&[1]), |_| Some(USER.load(Relaxed)));

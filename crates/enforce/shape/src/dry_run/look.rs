@@ -52,7 +52,7 @@ impl<'a> Look<'a> {
     /// Takes events, which come in order of time.
     pub(super) fn push(&mut self, events: &[Event]) {
         let events = self.trust.of_application(events, &mut self.notes);
-        let events = self.application.instances.without_seconds(events);
+        let events = self.application.instances.without_second_instances(events);
         for observation in self.application.observe(&events) {
             self.take(&observation);
         }
@@ -68,7 +68,10 @@ impl<'a> Look<'a> {
                 ref topic,
                 ..
             } => {
-                if let Some(output) = self.application.bare_output(callback, topic.as_deref()) {
+                if let Some(output) = self
+                    .application
+                    .output_past_shaper(callback, topic.as_deref())
+                {
                     let name = self.application.name(callback);
                     self.notes.add_once(format!(
                         "{name} publishes {} itself, so it cannot be held back: start its node with the words of \

@@ -93,7 +93,11 @@ impl<'a> Application<'a> {
 
     /// Returns the output that a callback publishes on the output's own topic, so that it bypasses
     /// the shaper.
-    pub(crate) fn bare_output(&self, callback: usize, topic: Option<&str>) -> Option<&'a Output> {
+    pub(crate) fn output_past_shaper(
+        &self,
+        callback: usize,
+        topic: Option<&str>,
+    ) -> Option<&'a Output> {
         let name = self.name(callback);
         self.plan.outputs.iter().find(|o| {
             o.hold == Hold::Republish && publishes(o, name) && Some(o.topic.as_str()) == topic
@@ -115,7 +119,7 @@ mod tests {
     use onbeat_plan::schema::Ms;
 
     #[test]
-    fn an_output_belongs_to_whoever_publishes_it() {
+    fn all_subscriptions_of_its_node_publish_a_synchronisers_output() {
         let output = |callback: &str| Output {
             topic: "/out".into(),
             callback: callback.into(),

@@ -99,7 +99,10 @@ impl Instances {
 
     /// Removes the events of second instances. A second instance that has another callback of the
     /// plan keeps its events.
-    pub(crate) fn without_seconds<'e>(&self, events: Cow<'e, [Event]>) -> Cow<'e, [Event]> {
+    pub(crate) fn without_second_instances<'e>(
+        &self,
+        events: Cow<'e, [Event]>,
+    ) -> Cow<'e, [Event]> {
         let is_second = |pid: &u32| {
             let mut holders = self.holders.iter().flatten();
             !holders.any(|h| h.pid == *pid && !h.has_ended)
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_is_its_first_process_s_until_that_ends() {
+    fn a_callback_belongs_to_the_first_process_that_ran_it_until_that_process_ends() {
         let mut instances = instances();
         assert_eq!(instances.ran(0, 1), Standing::Holds);
         assert_eq!(instances.ran(0, 2), Standing::Second { of: 1 });
@@ -146,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn events_of_second_instances_are_left_out_as_long_as_they_are() {
+    fn events_of_a_process_are_dropped_while_it_is_a_second_instance() {
         let text = "1ms cpu0 1/1 switch_in\n2ms cpu0 2/2 switch_in\n3ms cpu0 3/3 switch_in\n";
         let events = onbeat_trace::text::parse(text).expect("events");
         let pids = |instances: &Instances| -> Vec<u32> {
-            let kept = instances.without_seconds(Cow::Borrowed(&events));
+            let kept = instances.without_second_instances(Cow::Borrowed(&events));
             kept.iter().map(|e| e.pid).collect()
         };
         let mut instances = instances();

@@ -26,11 +26,11 @@ pub(crate) struct JoinChange {
 
 /// The joins of a plan's chains.
 #[derive(Debug)]
-pub(crate) struct Joins(Vec<OnTheWay>);
+pub(crate) struct Joins(Vec<ChainJoin>);
 
 /// A join and the parts of it that were found so far.
 #[derive(Debug)]
-struct OnTheWay {
+struct ChainJoin {
     /// The id of the callback that takes the chain's input.
     callback: String,
     /// The topic of the join's output, and the topic from which a shaper takes it.
@@ -41,13 +41,13 @@ struct OnTheWay {
     /// The process and handle of each publisher of the topics.
     publishers: BTreeSet<(u32, u64)>,
     /// The join in force, with its process.
-    told: Option<(u32, Join)>,
+    reported: Option<(u32, Join)>,
 }
 
 impl Joins {
     /// Begins with the joins in a plan's chains, none of which is recognised yet.
     pub(crate) fn new(plan: &Plan) -> Joins {
-        let mut joins: Vec<OnTheWay> = Vec::new();
+        let mut joins: Vec<ChainJoin> = Vec::new();
         for chain in &plan.chains {
             for pair in chain.callbacks.windows(2) {
                 let Some(topic) = topic(&pair[1]) else {
@@ -57,13 +57,13 @@ impl Joins {
                 let held = held.filter_map(|o| o.held_topic.clone());
                 let topics: Vec<String> = held.chain([topic.to_owned()]).collect();
                 if !joins.iter().any(|j| j.callback == pair[0]) {
-                    joins.push(OnTheWay {
+                    joins.push(ChainJoin {
                         callback: pair[0].clone(),
                         topics,
                         begins: Roots::new(&pair[0]),
                         input: None,
                         publishers: BTreeSet::new(),
-                        told: None,
+                        reported: None,
                     });
                 }
             }
@@ -101,7 +101,7 @@ impl Joins {
     }
 }
 
-impl OnTheWay {
+impl ChainJoin {
     fn see(&mut self, event: &Event) -> Option<JoinChange> {
         let (rmw, topic) = match &event.kind {
             EventKind::PublisherInit { rmw, topic, .. } => (*rmw, topic),
@@ -113,7 +113,7 @@ impl OnTheWay {
             } => (*rmw, name),
             EventKind::Exit if event.pid == event.tid => {
                 self.publishers.retain(|of| of.0 != event.pid);
-                let (pid, was) = self.told.take_if(|told| told.0 == event.pid)?;
+                let (pid, was) = self.reported.take_if(|reported| reported.0 == event.pid)?;
                 return Some(JoinChange {
                     pid,
                     was: Some(was),
@@ -142,10 +142,10 @@ impl OnTheWay {
             return None;
         };
         let now = Join { input, output };
-        if self.told == Some((pid, now)) {
+        if self.reported == Some((pid, now)) {
             return None;
         }
-        let was = self.told.replace((pid, now));
+        let was = self.reported.replace((pid, now));
         Some(JoinChange {
             pid,
             was: was.filter(|was| was.0 == pid).map(|was| was.1),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// Returns the change that the first four runs of the chain's input lead to.
-    fn told(joins: &mut Joins, pid: u32, from_ms: u64) -> Option<JoinChange> {
+    fn change_after_runs(joins: &mut Joins, pid: u32, from_ms: u64) -> Option<JoinChange> {
         (from_ms..from_ms + 4).find_map(|at| {
             let text = format!(
                 "{at}ms cpu0 {pid}/{pid} take rmw=0x20 message=0x1 source_ns=5 taken=yes\n"
@@ -203,34 +203,48 @@ mod tests {
     }
 
     #[test]
-    fn a_join_is_known_by_its_input_and_its_only_publisher() {
+    fn a_join_is_found_by_its_input_and_its_only_publisher() {
         let mut joins = Joins::new(&plan());
-        assert_eq!(told(&mut joins, 1, 2), None, "no publisher is known");
+        assert_eq!(
+            change_after_runs(&mut joins, 1, 2),
+            None,
+            "no publisher is known"
+        );
         joins.push(&init(2, 0x31, "/out"));
         joins.push(&init(1, 0x30, "/elsewhere"));
         assert_eq!(
-            told(&mut joins, 1, 12),
+            change_after_runs(&mut joins, 1, 12),
             None,
             "another process's, another topic's"
         );
         joins.push(&init(1, 0x32, "/out/held"));
         let change = |was, now| Some(JoinChange { pid: 1, was, now });
-        assert_eq!(told(&mut joins, 1, 22), change(None, join(0x32)));
-        assert_eq!(told(&mut joins, 1, 32), None, "it is told once");
+        assert_eq!(
+            change_after_runs(&mut joins, 1, 22),
+            change(None, join(0x32))
+        );
+        assert_eq!(
+            change_after_runs(&mut joins, 1, 32),
+            None,
+            "it is reported once"
+        );
         assert_eq!(joins.ran("/a:timer(1ms)", (1, 1), 36_000_000), None);
         // With a second publisher the join is unknown, until the first one's handle is used for
         // another topic.
         joins.push(&init(1, 0x33, "/out"));
-        assert_eq!(told(&mut joins, 1, 42), None);
+        assert_eq!(change_after_runs(&mut joins, 1, 42), None);
         joins.push(&init(1, 0x32, "/elsewhere"));
-        assert_eq!(told(&mut joins, 1, 52), change(join(0x32), join(0x33)));
+        assert_eq!(
+            change_after_runs(&mut joins, 1, 52),
+            change(join(0x32), join(0x33))
+        );
         let ended = joins.push(&events("99ms cpu0 1/1 exit\n"));
         assert_eq!(
             ended,
             change(join(0x33), None).into_iter().collect::<Vec<_>>()
         );
         assert_eq!(
-            told(&mut joins, 2, 102),
+            change_after_runs(&mut joins, 2, 102),
             Some(JoinChange {
                 pid: 2,
                 was: None,

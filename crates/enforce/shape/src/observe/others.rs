@@ -29,7 +29,7 @@ impl Tally {
         let seconds = last.saturating_sub(first) as f64 / 1e9;
         (seconds > 0.0).then(|| {
             format!(
-                "{:.1} runs a second that took {:.1} % of the time, {:.1} ms each, {:.1} ms the longest",
+                "{:.1} runs per second, {:.1} % of the time, mean {:.1} ms, longest {:.1} ms",
                 self.runs as f64 / seconds,
                 self.busy_ns as f64 / 1e7 / seconds,
                 self.busy_ns as f64 / 1e6 / self.runs as f64,
@@ -73,11 +73,11 @@ impl Others {
         let shaped = self.shaped.figures()?;
         let count = self.is_other.iter().filter(|&&is| is).count();
         let before = match self.unshaped.figures() {
-            Some(unshaped) => format!("; before shaping {unshaped}"),
+            Some(unshaped) => format!(" Before shaping: {unshaped}."),
             None => String::new(),
         };
         Some(format!(
-            "Callbacks of no chain on the plan's threads ({count}): {shaped}{before}."
+            "Callbacks outside of chains that share the plan's threads ({count}): {shaped}.{before}"
         ))
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn what_else_runs_on_the_plans_threads_is_counted_before_and_under_shaping() {
+    fn callbacks_outside_of_chains_are_counted_before_and_during_shaping() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let first = plan.origin.clone();
@@ -113,9 +113,9 @@ mod tests {
         let said = others.sentence().expect("a sentence");
         assert_eq!(
             said,
-            "Callbacks of no chain on the plan's threads (1): 50.9 runs a second that took 10.3 % of the time, 2.0 ms \
-             each, 3.0 ms the longest; before shaping 100.9 runs a second that took 10.1 % of the time, 1.0 ms each, \
-             1.0 ms the longest."
+            "Callbacks outside of chains that share the plan's threads (1): 50.9 runs per second, 10.3 % of the time, \
+             mean 2.0 ms, longest 3.0 ms. Before shaping: 100.9 runs per second, 10.1 % of the time, \
+             mean 1.0 ms, longest 1.0 ms."
         );
     }
 }

@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_grid_is_found_and_followed_whatever_the_delays(
+        fn the_grid_is_found_and_followed_in_spite_of_delays(
             origin in 10 * PERIOD..20 * PERIOD,
             drift_ppm in -100i64..100,
             delays in prop::collection::vec(0u64..400_000, 400),
@@ -342,18 +342,18 @@ mod tests {
         }
 
         #[test]
-        fn the_phase_is_found_again(
+        fn the_phase_is_found_again_after_a_restart_at_any_phase(
             origin in 10 * PERIOD..20 * PERIOD,
             off in prop_oneof![0..PERIOD, PERIOD / 2 - 400_000..PERIOD / 2 + 100_000],
-            is_told: bool,
+            calls_anew: bool,
             delays in prop::collection::vec(0u64..400_000, 96),
         ) {
             let mut phase = Phase::new(PERIOD, origin);
-            if is_told {
+            if calls_anew {
                 phase.anew();
             }
             // Without a call of `anew`, up to two windows of starts are needed.
-            let needed = if is_told { 12 } else { 2 * RECENT };
+            let needed = if calls_anew { 12 } else { 2 * RECENT };
             for start in starts(origin + off, 0, &delays[..needed]) {
                 phase.started(start);
             }
@@ -364,7 +364,7 @@ mod tests {
 
         /// Other callbacks run on the thread, so that only one start in ten is in time.
         #[test]
-        fn starts_that_wait_for_others_do_not_move_a_timers_origin(
+        fn starts_delayed_by_other_callbacks_do_not_move_the_origin_of_a_timer(
             origin in 10 * PERIOD..20 * PERIOD,
             delays in prop::collection::vec(600_000u64..5_000_000, 640),
         ) {
@@ -381,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn cycles_follow_each_other(origin in 0..1u64 << 60, at in 0..1u64 << 60) {
+        fn cycle_number_and_offset_reproduce_the_time(origin in 0..1u64 << 60, at in 0..1u64 << 60) {
             let phase = Phase::new(PERIOD, origin);
             let (cycle, behind) = phase.cycle(at);
             prop_assert_eq!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_all_over_the_cycle_are_no_grid() {
+    fn starts_all_over_the_cycle_show_no_grid() {
         let wild: Vec<u64> = (0..40u64)
             .map(|n| n * PERIOD + n * 37_000_000 % PERIOD)
             .collect();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_begin_behind_the_last_input() {
+    fn cycles_begin_after_the_last_input() {
         let on = |at: u64, late: u64| -> VecDeque<u64> {
             let come = (0..12u64).map(|n| 700 * PERIOD + n * PERIOD + at);
             come.enumerate()
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_was_set_anew_takes_the_origin_along() {
+    fn the_origin_follows_a_timer_that_is_set_again() {
         let mut phase = Phase::new(PERIOD, 0);
         for n in 0..32u64 {
             phase.started(n * PERIOD + 30_000_000);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_judged_by_the_origin_of_its_time() {
+    fn an_output_is_judged_by_the_origin_that_applied_when_it_left() {
         let mut history = PhaseHistory::new(Phase::new(PERIOD, 0));
         let moved: Vec<Option<u64>> = (0..32u64)
             .map(|n| history.started(n * PERIOD + 30_000_000, (5 * PERIOD, 4 * PERIOD)))

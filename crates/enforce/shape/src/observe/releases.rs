@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_what_releases_a_callback() {
+    fn the_callback_id_shows_whether_a_timer_releases_the_callback() {
         assert_eq!(Releases::of("/a:timer(100ms)#2"), Releases::Timer);
         for other in ["/a:subscription(/timer()", "/timer(1ms)", ""] {
             assert_eq!(Releases::of(other), Releases::Other, "{other}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_that_are_late_move_no_timers_grid() {
+    fn late_starts_do_not_move_the_grid_of_a_timer() {
         let mut timer = Grid::new(Releases::Timer);
         // In most windows even the earliest start waited for other callbacks.
         let from = |early: i64, late: i64| Bounds {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_is_nearly_a_cycle_late_is_not_early() {
+    fn a_start_that_is_nearly_a_cycle_late_does_not_count_as_early() {
         let starts = [-40_000_000, 20, 30, 700, 900];
         let timer = Grid::new(Releases::Timer);
         let bounds = timer.bounds(&starts, 12_500_000);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_what_began_the_first_callback_three_times() {
+    fn a_root_is_found_after_three_equal_starts_of_the_first_callback() {
         let timers = "
 1ms cpu0 1/2 timer_call timer=0x10
 2ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn rclcpp_names_the_callback_itself() {
+    fn the_callback_start_event_of_rclcpp_gives_the_root() {
         let text = "
 1ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
 2ms cpu0 1/2 callback_start callback=0x30 intra_process=no
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_takes_its_root_along_and_a_new_timer_replaces_the_old() {
+    fn a_root_ends_with_its_process_and_a_new_timer_replaces_the_old_one() {
         let mut roots = Roots::new("/a:timer(1ms)");
         let mut at = 0;
         let mut run = |roots: &mut Roots, pid: u32, timer: u64| {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_days_keeps_little_of_threads_that_came_and_went() {
+    fn memory_for_threads_that_come_and_go_is_bounded() {
         let mut roots = Roots::new("/a:timer(1ms)");
         for tid in 0..10 * THREADS as u64 {
             for n in 0..2 * EVENTS as u64 {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_compared_with_the_usual() {
+    fn runs_are_returned_with_the_median_duration_of_their_callback() {
         let mut runs = Runs::new(3);
         for n in 0..100u64 {
             let at = n * 1000;

@@ -73,13 +73,13 @@ fn cpus(facts: &Facts, servers: &BTreeSet<u16>, dispatcher: u16, middleware: u16
     }
     if servers.contains(&dispatcher) {
         let found = format!(
-            "the dispatcher shares CPU {dispatcher} with a server: it takes time from its slots"
+            "the dispatcher shares CPU {dispatcher} with a server and takes time from its slots"
         );
         return line(
             about,
             Grade::Note,
             found,
-            Some("give it another CPU (--dispatcher-cpu)"),
+            Some("give the dispatcher another CPU (--dispatcher-cpu)"),
         );
     }
     let found = format!(
@@ -106,17 +106,17 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         ),
         Some(Preemption::Voluntary) => (
             Grade::Note,
-            "voluntary: a system call of another thread can hold up slots for some 0.1 ms",
+            "voluntary: a system call of another thread can delay slots by about 0.1 ms",
             Some(full),
         ),
         Some(Preemption::None) => (
             Grade::Risk,
-            "none: a long system call of another thread holds up slots until it ends",
+            "none: a long system call of another thread delays slots until it ends",
             Some(full),
         ),
         None => (
             Grade::Note,
-            "not known: neither debugfs nor the kernel's configuration can be read",
+            "unknown: neither debugfs nor the kernel's configuration can be read",
             Some("mount debugfs (mount -t debugfs none /sys/kernel/debug) and look again"),
         ),
     };
@@ -127,11 +127,11 @@ fn ticks(facts: &Facts) -> Line {
     let about = "ticks per second (HZ)";
     match facts.hz {
         Some(hz) => {
-            let found = format!("{hz}: slots follow timers of high resolution, not ticks");
+            let found = format!("{hz}: slots follow high-resolution timers, not ticks");
             line(about, Grade::Ok, found, None)
         }
         None => {
-            let found = "not known: the kernel's configuration is in no file that is not packed";
+            let found = "unknown: no uncompressed file with the kernel's configuration was found";
             line(
                 about,
                 Grade::Ok,
@@ -161,7 +161,7 @@ fn timers(facts: &Facts) -> Line {
         None => line(
             about,
             Grade::Note,
-            "the resolution is not known (/proc/timer_list, root only)".into(),
+            "unknown resolution (only root can read /proc/timer_list)".into(),
             None,
         ),
     }
@@ -170,14 +170,21 @@ fn timers(facts: &Facts) -> Line {
 fn freezer(facts: &Facts) -> Line {
     let about = "cgroup freezer";
     match facts.freezers {
-        (true, true) => line(about, Grade::Ok, "version 1, which is used, and version 2".into(), None),
+        (true, true) => line(
+            about,
+            Grade::Ok,
+            "versions 1 and 2 (onbeat uses version 1)".into(),
+            None,
+        ),
         (true, false) => line(about, Grade::Ok, "version 1".into(), None),
         (false, true) => line(about, Grade::Ok, "version 2".into(), None),
         (false, false) => line(
             about,
             Grade::Risk,
-            "not mounted: no thread can be kept out of a slot".into(),
-            Some("mount -t cgroup2 none /sys/fs/cgroup; in a container, give it the cgroups of the machine"),
+            "not mounted, so threads cannot be stopped outside of their slots".into(),
+            Some(
+                "mount -t cgroup2 none /sys/fs/cgroup; give a container the cgroups of the machine",
+            ),
         ),
     }
 }
@@ -203,12 +210,12 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
             line(about, Grade::Ok, found, None)
         }
         false => {
-            let found = format!("{}, and real-time threads may use {percent:.0} %: they are stopped for the rest of each second", over.join(", "));
+            let found = format!("{}, but real-time threads may use only {percent:.0} %; the kernel stops them for the rest of each period", over.join(", "));
             line(
                 about,
                 Grade::Risk,
                 found,
-                Some("plan with less, or sysctl kernel.sched_rt_runtime_us=-1"),
+                Some("plan with less load, or set sysctl kernel.sched_rt_runtime_us=-1"),
             )
         }
     }
@@ -218,11 +225,11 @@ fn groups(facts: &Facts) -> Line {
     let about = "real-time in cgroups";
     match facts.groups_have_real_time {
         None => line(about, Grade::Ok, "not divided among cgroups".into(), None),
-        Some(true) => line(about, Grade::Ok, "divided among cgroups (RT_GROUP_SCHED), and each has some".into(), None),
+        Some(true) => line(about, Grade::Ok, "divided among cgroups (RT_GROUP_SCHED), and each has a share".into(), None),
         Some(false) => line(
             about,
             Grade::Note,
-            "some cgroups have none (RT_GROUP_SCHED): threads in them get no real-time priority".into(),
+            "some cgroups have no share (RT_GROUP_SCHED), so their threads get no real-time priority".into(),
             Some("start the kernel with rt_group_sched=0, or write to cpu.rt_runtime_us of the application's cgroup"),
         ),
     }
@@ -240,7 +247,7 @@ fn isolation(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         );
     }
     let found = format!(
-        "other threads may run on CPU {} (the plan's threads come first, but caches are shared)",
+        "other threads may run on CPU {} (the plan's threads have precedence, but caches are shared)",
         list(&open)
     );
     let way_out = format!("start the kernel with isolcpus={}", list(&open));
@@ -260,14 +267,14 @@ fn interrupts(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         return line(
             about,
             Grade::Ok,
-            "none of a device on the servers' CPUs".into(),
+            "no device interrupts on the servers' CPUs".into(),
             None,
         );
     }
     let named = on.iter().take(6).copied().collect::<Vec<_>>().join(", ");
     let more = if on.len() > 6 { " ..." } else { "" };
     let found = format!(
-        "{} of devices run on the servers' CPUs ({named}{more}): each takes some us from a slot",
+        "{} device interrupts run on the servers' CPUs ({named}{more}); each takes some us from a slot",
         on.len()
     );
     line(
@@ -287,7 +294,7 @@ fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
         return line(
             about,
             Grade::Ok,
-            "not this machine's to choose".into(),
+            "cannot be set on this machine".into(),
             None,
         );
     }
@@ -296,7 +303,7 @@ fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
         false => line(
             about,
             Grade::Note,
-            format!("governor {all}: execution times depend on the load before"),
+            format!("governor {all}: execution times depend on the previous load"),
             Some("cpupower frequency-set -g performance"),
         ),
     }
@@ -309,7 +316,7 @@ fn idle(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
         None => line(
             about,
             Grade::Ok,
-            "not this machine's to choose".into(),
+            "cannot be set on this machine".into(),
             None,
         ),
         Some(us) if us <= SLOW_WAKE_US => line(
@@ -319,7 +326,7 @@ fn idle(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
             None,
         ),
         Some(us) => {
-            let found = format!("waking up takes up to {us} us; while it shapes, onbeat keeps CPUs awake (not with --idle)");
+            let found = format!("waking up takes up to {us} us; while shaping, onbeat keeps CPUs awake (except with --idle)");
             line(about, Grade::Ok, found, None)
         }
     }
@@ -338,7 +345,7 @@ fn siblings(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         );
     }
     let found = format!(
-        "CPU {} shares a core with a server: what runs there slows it down",
+        "CPU {} shares a core with a server; threads that run there slow the server down",
         list(&shared)
     );
     line(
@@ -352,12 +359,14 @@ fn siblings(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
 fn clock(facts: &Facts) -> Line {
     let about = "clock source";
     match facts.clock_source.as_str() {
-        "" => line(about, Grade::Note, "not known".into(), None),
+        "" => line(about, Grade::Note, "unknown".into(), None),
         found @ ("hpet" | "acpi_pm" | "jiffies" | "pit" | "refined-jiffies") => line(
             about,
             Grade::Risk,
-            format!("{found}: each look at the clock is a system call and takes microseconds"),
-            Some("find out why the kernel does not trust the CPU's (dmesg | grep -i tsc)"),
+            format!("{found}: each reading of the clock is a system call and takes microseconds"),
+            Some(
+                "find out why the kernel does not trust the CPU's own clock (dmesg | grep -i tsc)",
+            ),
         ),
         found => line(about, Grade::Ok, found.into(), None),
     }

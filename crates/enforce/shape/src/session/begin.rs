@@ -9,7 +9,7 @@ use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
 /// The note for soft gates on a kernel that does not show which threads wait.
-const CANNOT_TELL: &str = "This kernel does not tell which threads wait for work (Linux 5.15 does): between their slots threads are not frozen but run at a normal priority; --gate hard freezes them wherever they are.";
+const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are.";
 
 /// Maximum number of callbacks named in one note.
 const NAMED: usize = 8;
@@ -50,7 +50,7 @@ impl Session<'_> {
             .into_iter()
             .for_each(|w| self.notes.add(w));
         if self.options.enforcement.gate == GateKind::Soft && !self.waits.has_table() {
-            self.notes.add(CANNOT_TELL.into());
+            self.notes.add(WAITS_UNKNOWN.into());
         }
         let awake = self.keep_awake();
         // The shaper starts before the threads are assigned. Otherwise messages would pile up while
@@ -71,7 +71,7 @@ impl Session<'_> {
             (!self.options.enforcement.strict).then_some(&mut self.notes),
         )?;
         if let Some(shaper) = self.supervisor.shaper() {
-            shaping.inputs_came(shaper.arrivals());
+            shaping.earlier_inputs_arrived(shaper.arrivals());
         }
         let (shaper, is_ours) = (self.supervisor.pid(), |pid| self.trust.still_holds(pid));
         shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
@@ -87,7 +87,7 @@ impl Session<'_> {
         awake
             .map_err(|error| {
                 self.notes.add(format!(
-                    "CPUs sleep between slots, and wake up late (/dev/cpu_dma_latency: {error})."
+                    "CPUs may sleep between slots and wake up late, because /dev/cpu_dma_latency cannot be used: {error}."
                 ));
             })
             .ok()
@@ -96,7 +96,7 @@ impl Session<'_> {
 
 /// Returns the note about callbacks that are in no plan but share gated threads.
 fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
-    let name = |u: &Unplanned| format!("{} (thread {}, {} times)", u.id, u.tid, u.runs);
+    let name = |u: &Unplanned| format!("{} (thread {}, {} runs)", u.id, u.tid, u.runs);
     let named: Vec<String> = sharing.iter().take(NAMED).map(name).collect();
     let more = match sharing.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -104,11 +104,11 @@ fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
     };
     let (count, verb) = match sharing.len() {
         0 => return None,
-        1 => ("1 callback that is not in the plan".to_owned(), "shares"),
-        n => (format!("{n} callbacks that are not in the plan"), "share"),
+        1 => ("1 callback outside of the plan".to_owned(), "shares"),
+        n => (format!("{n} callbacks outside of the plan"), "share"),
     };
     Some(format!(
-        "{count} {verb} threads with it, and will run in their slots only: {}{more}.",
+        "{count} {verb} its threads and will run only in their slots: {}{more}.",
         named.join(", ")
     ))
 }

@@ -28,13 +28,13 @@ impl Session<'_> {
 
     /// Returns the time from which a new origin applies. If possible, no output is on its way then,
     /// so that no output is moved by the step.
-    fn rest_ns(&self) -> u64 {
+    fn quiet_ns(&self) -> u64 {
         let (shaper, course) = (self.supervisor.shaper(), self.stage.course());
-        let rest = shaper.zip(course).map(|(shaper, course)| {
+        let quiet_ns = shaper.zip(course).map(|(shaper, course)| {
             let origin_ns = course.phase.phase().origin_ns();
-            shaper.rest_ns(self.plans.newest(), origin_ns)
+            shaper.quiet_ns(self.plans.newest(), origin_ns)
         });
-        rest.unwrap_or_else(monotonic_ns)
+        quiet_ns.unwrap_or_else(monotonic_ns)
     }
 
     /// Moves the origin with the clock of throttled inputs that have arrived.
@@ -43,43 +43,44 @@ impl Session<'_> {
         if arrivals.is_empty() {
             return;
         }
-        let rest_ns = self.rest_ns();
+        let quiet_ns = self.quiet_ns();
         let Stage::Shaping(shaping) = &mut self.stage else {
             return;
         };
-        let (moved, slips) = shaping.inputs_arrived(arrivals, rest_ns);
+        let (moved, slips) = shaping.inputs_arrived(arrivals, quiet_ns);
         if let Some(note) = slips {
             self.notes.add(note);
         }
         let Some(moved) = moved else { return };
         let (Moved::Slewed(origin_ns) | Moved::FoundAgain(origin_ns)) = moved;
         if let Some(shaper) = self.supervisor.shaper() {
-            shaper.move_origin(origin_ns, rest_ns);
+            shaper.move_origin(origin_ns, quiet_ns);
         }
         if let Moved::FoundAgain(_) = moved {
-            let note = "The inputs come at another time: their phase was found again.";
+            let note =
+                "The inputs now arrive at another phase of the cycle. The cycles follow them.";
             self.notes.add(note.into());
         }
     }
 
     /// Moves the cycles with a start of the first callback, in a plan without throttled inputs.
     pub(super) fn follow_first(&mut self, start_ns: u64) {
-        let rest_ns = self.rest_ns();
+        let quiet_ns = self.quiet_ns();
         let Stage::Shaping(shaping) = &mut self.stage else {
             return;
         };
         let before_ns = shaping.course.phase.phase().origin_ns();
-        let Some(origin_ns) = shaping.started(start_ns, rest_ns) else {
+        let Some(origin_ns) = shaping.started(start_ns, quiet_ns) else {
             return;
         };
         if let Some(shaper) = self.supervisor.shaper() {
-            shaper.move_origin(origin_ns, rest_ns);
+            shaper.move_origin(origin_ns, quiet_ns);
         }
         let by_ns = origin_ns.abs_diff(before_ns);
         if by_ns > self.plan.cycle_ms.0 / FOUND_PART {
             let by_ms = by_ns as f64 / 1e6;
             self.notes.add(format!(
-                "The first callback starts at another time: the phase was found again, {by_ms:.1} ms away."
+                "The phase of the first callback has changed by {by_ms:.1} ms. The cycles follow it."
             ));
         }
     }

@@ -3,12 +3,12 @@
 //! All information about threads and executions comes from the recording, never from names.
 
 mod begin;
-mod desk;
 mod follow;
+mod listeners;
+mod observations;
 mod reload;
+mod results;
 mod run;
-mod take;
-mod tell;
 
 pub(crate) use run::Trace;
 pub use run::{rights, shape, shape_on};
@@ -24,7 +24,7 @@ use crate::shaper::Supervisor;
 use crate::stages::{Finding, Stage, Stopped, StoppedBy};
 use crate::threads::{Servers, WhoWaits};
 use crate::trust::Trust;
-use desk::Desk;
+use listeners::Listeners;
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress};
 use onbeat_reserve::{GateKind, Server, StartError};
@@ -40,7 +40,7 @@ struct Session<'a> {
     /// The plan that the session began with.
     plan: &'a Plan,
     options: &'a ShapeOptions,
-    desk: Desk<'a>,
+    listeners: Listeners<'a>,
     start_servers: StartServers<'a>,
     waits: Arc<WhoWaits>,
     trust: Trust,
@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
         Session {
             plan,
             options,
-            desk: Desk::new(report),
+            listeners: Listeners::new(report),
             start_servers,
             waits,
             trust: Trust::new(options.application.users.as_deref(), |pid| {
@@ -94,12 +94,13 @@ impl<'a> Session<'a> {
             return;
         }
         let events = self.trust.of_application(events, &mut self.notes);
-        let events = self.application.instances.without_seconds(events);
+        let events = self.application.instances.without_second_instances(events);
         if let Err(error) = self.advance(&events, record_also) {
             if self.runs_on() {
                 self.stop_by(StoppedBy::Error);
-                self.notes
-                    .add(format!("{error}. The application runs on, unshaped."));
+                self.notes.add(format!(
+                    "{error}. The application continues to run, unshaped."
+                ));
             }
             self.error = Some(error);
         }
@@ -119,7 +120,7 @@ impl<'a> Session<'a> {
         self.supervisor.push(events);
         self.ensure_shaper(record_also)?;
         let found = self.application.observe(events);
-        let seconds = self.starts_of_seconds(&found);
+        let seconds = self.starts_of_second_instances(&found);
         let is_seconds = |o: &PlanObservation| matches!(o, PlanObservation::Left { start_ns, .. } if seconds.contains(start_ns));
         for observation in found.into_iter().filter(|o| !is_seconds(o)) {
             self.application
@@ -147,7 +148,7 @@ impl<'a> Session<'a> {
                 .released(release, &mut completed);
         }
         if polled.has_stopped && !self.stage.is_stopped() {
-            let note = "An output was late for its last slot: shaping ends.";
+            let note = "Shaping ends, because an output was late for its last slot.";
             self.notes.add(note.into());
             self.stop_by(StoppedBy::Overshoot);
         }
@@ -171,7 +172,7 @@ impl<'a> Session<'a> {
             let plan = self.plans.newest();
             shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
-                "The shaper ended with the process beside it, and was started anew beside process {beside}."
+                "The shaper ended together with its process of the application. A new shaper runs beside process {beside}."
             ));
         }
         Ok(())
@@ -179,13 +180,13 @@ impl<'a> Session<'a> {
 
     /// Goes to the next stage if it is time.
     fn advance_stage(&mut self) -> Result<(), ShapeError> {
-        self.heed_pauses();
-        self.heed_reload();
+        self.handle_pauses();
+        self.handle_reload();
         let shaper = self.supervisor.pid();
         let has_policy = match &mut self.stage {
             Stage::Finding(_) => return self.find(),
             Stage::Shaping(shaping) => {
-                shaping.count_cpu(shaper);
+                shaping.begin_cpu_usage(shaper);
                 Some(shaping.has_policy(self.plan))
             }
             Stage::Stopped(_) => None,
@@ -200,9 +201,9 @@ impl<'a> Session<'a> {
     }
 
     /// Notes why gates stayed open. Ends shaping if the guard has ended.
-    fn heed_pauses(&mut self) {
+    fn handle_pauses(&mut self) {
         if let Stage::Shaping(shaping) = &mut self.stage {
-            if !shaping.tell_pauses(&mut self.notes) {
+            if !shaping.report_pauses(&mut self.notes) {
                 self.stop_by(StoppedBy::Guard);
             }
         }
@@ -229,7 +230,7 @@ impl<'a> Session<'a> {
             shaped: None,
         });
         if let Stage::Shaping(mut shaping) = std::mem::replace(&mut self.stage, nothing) {
-            shaping.tell_pauses(&mut self.notes);
+            shaping.report_pauses(&mut self.notes);
             let shaped = Some(Box::new(shaping.stop(usage, &mut self.notes)));
             self.stage = Stage::Stopped(Stopped { at_ns, by, shaped });
         }
@@ -251,7 +252,7 @@ impl<'a> Session<'a> {
 impl Observer for Session<'_> {
     fn events(&mut self, events: &[Event], control: &Control<'_>) {
         self.waits.set_table(|| control.waits());
-        self.supervisor.births_mut().set(|| control.lineage());
+        self.supervisor.lineage_feed_mut().set(|| control.lineage());
         self.push(events, &|pid| control.observe(pid));
     }
 
@@ -262,14 +263,14 @@ impl Observer for Session<'_> {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        self.trust.tell_outside(
+        self.trust.report_outside(
             progress.outside,
             &self.options.application.limits,
             &mut self.notes,
         );
         self.application.instances.refresh();
-        self.heed_pauses();
-        self.heed_reload();
+        self.handle_pauses();
+        self.handle_reload();
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.passed(monotonic_ns(), self.options.duration);
@@ -280,7 +281,7 @@ impl Observer for Session<'_> {
                 shaping.name_unknown(&mut self.notes);
             }
         }
-        self.tell();
+        self.report_state();
     }
 
     /// The recording contains only the time in which the application was shaped. After it, the
@@ -304,6 +305,6 @@ impl Observer for Session<'_> {
 }
 
 #[cfg(test)]
-mod days;
+mod memory_test;
 #[cfg(test)]
 mod tests;

@@ -19,8 +19,8 @@ const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
     /// Replaces the plan if a client has brought a new one, and reports the outcome.
-    pub(super) fn heed_reload(&mut self) {
-        let Some(board) = self.desk.board.clone() else {
+    pub(super) fn handle_reload(&mut self) {
+        let Some(board) = self.listeners.board.clone() else {
             return;
         };
         let Some((number, plan)) = board.reloads().take() else {
@@ -41,15 +41,15 @@ impl Session<'_> {
         let taken = match plan {
             Ok(plan) if plan == **self.plans.given() => Err((
                 Outcome::Same,
-                "The plan was read again: it is the one that runs".into(),
+                "The plan was read again and has not changed".into(),
             )),
             Ok(plan) => self.take_plan(plan, now).map_err(|why| {
-                let way_out = "to run it, start onbeat shape anew";
-                (Outcome::Refused, format!("The new plan cannot take the running one's place, which stays in force: {why}; {way_out}"))
+                let way_out = "To run the new plan, restart onbeat shape";
+                (Outcome::Refused, format!("The running plan stays in force, because the new one cannot replace it: {why}. {way_out}"))
             }),
             Err(why) => Err((
                 Outcome::Broken,
-                format!("The new plan was not taken, the running one stays in force: {why}"),
+                format!("The running plan stays in force, because the new one cannot be read: {why}"),
             )),
         };
         let (outcome, said) = taken.map_or_else(|e| e, |said| (Outcome::Taken, said));
@@ -78,7 +78,7 @@ impl Session<'_> {
         let (from_ns, now_ns) = match &mut self.stage {
             // Shaping has not begun, so the plan applies from the first execution on.
             Stage::Finding(_) => (0, 0),
-            Stage::Stopped(_) => return Err("nothing is shaped any more".into()),
+            Stage::Stopped(_) => return Err("shaping has ended".into()),
             Stage::Shaping(shaping) => {
                 let origin_ns = shaping.course.phase.phase().origin_ns();
                 let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -112,7 +112,7 @@ impl Session<'_> {
         if let Some((course, _)) = self.stage.course_mut() {
             course.begin_plan((plan.clone(), number), from_ns, followed);
         }
-        self.desk.begin_plan(from_ns, plan.cycle_ms.0);
+        self.listeners.begin_plan(from_ns, plan.cycle_ms.0);
         let swap = self.plans.replace(plan, following, (from_ns, now_ns));
         if let (Stage::Shaping(_), Some(shaper)) = (&self.stage, self.supervisor.shaper()) {
             shaper.swap(&swap);

@@ -100,7 +100,7 @@ pub fn shape_on(
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     session.plans.following = following;
     let board = board.or_else(|| options.diagnostics.then(Arc::default));
-    session.desk.board = board.clone();
+    session.listeners.board = board.clone();
     // This checks that the machine and the user can shape, before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
     let cpus: Vec<u16> = plan.servers.iter().map(|s| s.cpu).collect();

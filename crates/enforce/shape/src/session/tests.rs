@@ -288,7 +288,7 @@ fn found() -> [String; 3] {
 }
 
 #[test]
-fn shaping_begins_once_all_is_found_and_ends_with_everything_put_back() {
+fn shaping_begins_once_all_callbacks_are_found_and_puts_threads_back_at_the_end() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -342,7 +342,7 @@ fn cycles_without_an_output_are_counted_and_break_the_promise() {
 }
 
 #[test]
-fn pauses_are_told_and_shaping_ends_without_its_guard() {
+fn pauses_are_reported_and_shaping_ends_without_its_guard() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -373,7 +373,7 @@ fn pauses_are_told_and_shaping_ends_without_its_guard() {
 }
 
 #[test]
-fn a_time_that_was_cut_short_is_no_kept_promise() {
+fn shaping_that_ends_before_its_duration_breaks_the_promise() {
     let mut plan = plan();
     for (overshoot, lost) in [(Overshoot::Carry, true), (Overshoot::Carry, false)] {
         plan.overshoot = overshoot;
@@ -415,7 +415,7 @@ fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
     let Stage::Shaping(shaping) = &mut harness.session.stage else {
         panic!("it is not shaped");
     };
-    shaping.first_anew(&plan);
+    shaping.first_restarted(&plan);
     assert_eq!(has_policy(&mut harness), (false, false));
     harness.cycles(11, 30);
     assert_eq!(has_policy(&mut harness), (false, false), "it is looked for");
@@ -424,7 +424,7 @@ fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
 }
 
 #[test]
-fn an_end_while_finding_puts_nothing_back_and_judges_nothing() {
+fn an_end_before_shaping_puts_nothing_back_and_judges_nothing() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -460,7 +460,7 @@ fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
 }
 
 #[test]
-fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
+fn a_process_of_another_user_is_not_shaped_even_with_the_plans_node_names() {
     let plan = plan();
     let mut options = options(&[]);
     options.application.users = Some(vec![1000]);
@@ -478,7 +478,7 @@ fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
 }
 
 #[test]
-fn an_error_lets_a_shaped_command_run_on_but_ends_anything_else() {
+fn after_an_error_a_shaped_command_continues_and_any_other_session_ends() {
     for (command, runs_on) in [(&["robot"][..], true), (&[], false)] {
         let plan = plan();
         let mut options = options(command);
@@ -501,7 +501,7 @@ fn an_error_lets_a_shaped_command_run_on_but_ends_anything_else() {
         let notes = harness.session.live().notes;
         let said = notes
             .iter()
-            .any(|n| n.ends_with("The application runs on, unshaped."));
+            .any(|n| n.ends_with("The application continues to run, unshaped."));
         assert_eq!(said, runs_on, "{notes:?}");
     }
 }
@@ -525,7 +525,7 @@ fn a_session_is_over_after_its_duration() {
 }
 
 #[test]
-fn only_what_was_shaped_is_kept_and_only_in_a_recording_that_is_wanted() {
+fn events_are_kept_only_during_shaping_and_only_if_a_recording_is_wanted() {
     for wanted in [true, false] {
         let (plan, mut options) = (plan(), options(&[]));
         options.trace = wanted.then(|| "/trace".into());
@@ -546,7 +546,7 @@ fn only_what_was_shaped_is_kept_and_only_in_a_recording_that_is_wanted() {
 }
 
 #[test]
-fn a_failed_start_leaves_the_application_alone() {
+fn a_failed_start_of_the_servers_ends_the_session_without_placing_threads() {
     let (plan, options) = (plan(), options(&["robot"]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -564,7 +564,7 @@ fn of_twin(text: &str) -> String {
 }
 
 /// Checks a shaped application without `--strict` and with it.
-fn leniently_and_strictly(check: impl Fn(&mut Harness, bool)) {
+fn without_and_with_strict(check: impl Fn(&mut Harness, bool)) {
     for strict in [false, true] {
         let plan = plan();
         let mut options = options(&[]);
@@ -583,8 +583,8 @@ fn new_notes(harness: &mut Harness) -> Vec<String> {
 }
 
 #[test]
-fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
-    leniently_and_strictly(|harness, strict| {
+fn a_thread_that_cannot_be_shaped_is_reported_and_the_others_are_still_shaped() {
+    without_and_with_strict(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&run("0x1", REFUSED, at));
         harness.push(&run("0x1", REFUSED, at + 10));
@@ -614,7 +614,7 @@ fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
 }
 
 #[test]
-fn one_of_the_first_threads_that_cannot_be_shaped_is_left_out_but_not_all_of_them() {
+fn shaping_begins_without_a_refused_thread_but_fails_if_all_are_refused() {
     let (both, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&both, &options, &mut report);
@@ -644,20 +644,20 @@ fn one_of_the_first_threads_that_cannot_be_shaped_is_left_out_but_not_all_of_the
 }
 
 #[test]
-fn a_second_instance_is_left_alone_until_the_first_has_ended() {
-    leniently_and_strictly(|harness, strict| {
+fn a_second_instance_is_ignored_until_the_first_has_ended() {
+    without_and_with_strict(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&of_twin(&nodes(at)));
         harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
         assert_eq!(harness.session.error.is_some(), strict);
         if strict {
             let error = harness.session.error.as_ref().map(ToString::to_string);
-            assert!(error.is_some_and(|e| e.contains("end one of them")));
+            assert!(error.is_some_and(|e| e.contains("End one of them")));
             return;
         }
         let before = harness.session.live();
         assert!(
-            before.notes.len() == 1 && before.notes[0].contains("a second instance"),
+            before.notes.len() == 1 && before.notes[0].contains("the second instance"),
             "{:?}",
             before.notes
         );
@@ -680,14 +680,14 @@ fn a_second_instance_is_left_alone_until_the_first_has_ended() {
         assert_eq!(harness.take_log(), [format!("assign {TWIN} gamma")]);
         let notes = new_notes(harness);
         assert!(
-            notes.len() == 1 && notes[0].contains(&format!("in process {TWIN} now")),
+            notes.len() == 1 && notes[0].contains(&format!("now runs in process {TWIN}")),
             "{notes:?}"
         );
     });
 }
 
 #[test]
-fn a_thread_id_that_is_used_again_is_assigned_again() {
+fn a_reused_thread_id_is_assigned_again() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -719,7 +719,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
     let notes = new_notes(&mut harness);
     assert_eq!(
         notes[0],
-        format!("1 callback that is not in the plan shares threads with it, and will run in their slots only: {OTHER} (thread {TALKER}, 6 times).")
+        format!("1 callback outside of the plan shares its threads and will run only in their slots: {OTHER} (thread {TALKER}, 6 runs).")
     );
     // If all slots are always open, no callback has to wait.
     let mut open = plan.clone();
@@ -736,7 +736,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
 }
 
 #[test]
-fn what_is_not_required_is_not_waited_for_and_is_shaped_once_it_runs() {
+fn an_optional_callback_does_not_delay_shaping_and_is_shaped_once_it_runs() {
     let (mut plan, options) = (plan(), options(&[]));
     for required in [true, false] {
         plan.callbacks = vec![onbeat_plan::schema::CallbackRule {

@@ -76,7 +76,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_the_one_that_was_seen_until_it_ends() {
+    fn a_process_is_identified_by_when_it_was_seen_until_it_ends() {
         let before_ns = monotonic_ns();
         let mut child = Command::new("sleep")
             .arg("60")

@@ -91,17 +91,17 @@ pub(super) fn spawn(
 ) -> io::Result<(Process, Option<ChildStdin>)> {
     let process = beside.as_fd().try_clone_to_owned()?;
     let namespaces = beside.container.iter().fold(0, |all, n| all | n.flag());
-    let (user, is_born_anew) = (beside.user, beside.container.contains(&Namespace::Pid));
-    let (mut born, tell) = pipe()?;
-    let (kept, tells) = (program.descriptors(), tell.as_raw_fd());
+    let (user, needs_new_process) = (beside.user, beside.container.contains(&Namespace::Pid));
+    let (mut id_reader, id_writer) = pipe()?;
+    let (kept, id_fd) = (program.descriptors(), id_writer.as_raw_fd());
     let enter = move || {
         prepare()?;
         kept.iter().try_for_each(|&fd| inherit(fd))?;
         // SAFETY: setns only takes a descriptor, which lives as long as this closure.
         check(unsafe { libc::setns(process.as_raw_fd(), namespaces) })?;
         become_user(user)?;
-        if is_born_anew {
-            be_born(tells)?;
+        if needs_new_process {
+            continue_in_pid_namespace(id_fd)?;
         }
         Ok(())
     };
@@ -115,19 +115,19 @@ pub(super) fn spawn(
         .spawn(move || {
             let child = command.spawn();
             // The child needs these descriptors until here.
-            drop((program, command, tell));
+            drop((program, command, id_writer));
             let _ = send.send(child);
         })?;
     let started = receive.recv_timeout(START_WITHIN);
     let mut child = started.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-    let pid = match is_born_anew {
+    let pid = match needs_new_process {
         false => child.id(),
         true => {
             // The child has created the shaper and ends.
             child.wait()?;
             let mut id = [0; 4];
-            born.read_exact(&mut id)?;
+            id_reader.read_exact(&mut id)?;
             u32::from_ne_bytes(id)
         }
     };
@@ -162,7 +162,7 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
 /// Continues as a new process, because a process belongs to its pid namespace from its start on.
 /// The new process is a child of this one's parent, and its id is written to a pipe. This process
 /// ends here.
-fn be_born(tells: RawFd) -> io::Result<()> {
+fn continue_in_pid_namespace(id_fd: RawFd) -> io::Result<()> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
     // SAFETY: like fork(2), the call without a stack copies all memory. The child has one thread,
     // and only system calls follow.
@@ -172,7 +172,7 @@ fn be_born(tells: RawFd) -> io::Result<()> {
             0 => check(libc::setpgid(0, 0)),
             1.. => {
                 let id = (made as u32).to_ne_bytes();
-                libc::write(tells, id.as_ptr().cast(), id.len());
+                libc::write(id_fd, id.as_ptr().cast(), id.len());
                 libc::_exit(0);
             }
             _ => Err(io::Error::last_os_error()),

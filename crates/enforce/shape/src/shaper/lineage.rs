@@ -17,29 +17,29 @@ const _: () = {
 };
 
 /// Passes the roots and joins of the chain's executions on to the BPF programs.
-pub(crate) struct Births<'a> {
+pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
     /// Is `None` before the recording begins, and if this kernel does not support lineage.
     lineage: Option<Arc<Lineage>>,
     roots: Roots,
     /// Changes that wait for the recording.
-    untold: Vec<RootChange>,
+    waiting: Vec<RootChange>,
     /// The publishers of throttled inputs in the running shaper, with their process.
     inputs: Vec<(u32, Root)>,
     joins: Joins,
 }
 
 /// Maximum number of waiting changes. Each start of the application causes one.
-const UNTOLD: usize = 64;
+const MAX_WAITING: usize = 64;
 
-impl<'a> Births<'a> {
+impl<'a> LineageFeed<'a> {
     /// Begins without roots. `first` is the id of the first callback of the plan's chains.
-    pub(super) fn new(plan: &'a Plan, first: &str) -> Births<'a> {
-        Births {
+    pub(super) fn new(plan: &'a Plan, first: &str) -> LineageFeed<'a> {
+        LineageFeed {
             plan,
             lineage: None,
             roots: Roots::new(first),
-            untold: Vec::new(),
+            waiting: Vec::new(),
             inputs: Vec::new(),
             joins: Joins::new(plan),
         }
@@ -49,8 +49,8 @@ impl<'a> Births<'a> {
     pub(crate) fn set(&mut self, lineage: impl FnOnce() -> Option<Arc<Lineage>>) {
         if self.lineage.is_none() {
             self.lineage = lineage();
-            for change in std::mem::take(&mut self.untold) {
-                self.tell(change);
+            for change in std::mem::take(&mut self.waiting) {
+                self.pass_on_root(change);
             }
         }
     }
@@ -64,10 +64,10 @@ impl<'a> Births<'a> {
     /// a throttled input begins an execution when the shaper publishes it.
     pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
         if let Some(change) = self.roots.push(events) {
-            self.tell(change);
+            self.pass_on_root(change);
         }
         for change in self.joins.push(events) {
-            self.tell_join(change);
+            self.pass_on_join(change);
         }
         for event in events.iter().filter(|e| Some(e.pid) == shaper) {
             if let EventKind::PublisherInit { rmw, topic, .. } = &event.kind {
@@ -83,14 +83,14 @@ impl<'a> Births<'a> {
         let (kept, gone): (Vec<_>, Vec<_>) = self.inputs.iter().partition(|i| i.0 == pid);
         self.inputs = kept;
         for (pid, was) in gone {
-            self.tell(RootChange {
+            self.pass_on_root(RootChange {
                 pid,
                 was: Some(was),
                 now: None,
             });
         }
         self.inputs.push((pid, root));
-        self.tell(RootChange {
+        self.pass_on_root(RootChange {
             pid,
             was: None,
             now: Some(root),
@@ -102,7 +102,7 @@ impl<'a> Births<'a> {
     pub(crate) fn first_ran(&mut self, pid: u32, tid: u32, start_ns: u64) {
         if self.plan.inputs.is_empty() {
             if let Some(change) = self.roots.ran(pid, tid, start_ns) {
-                self.tell(change);
+                self.pass_on_root(change);
             }
         }
     }
@@ -112,12 +112,12 @@ impl<'a> Births<'a> {
         // A change is returned only once, so nothing is asked for before it can be passed on.
         if self.lineage.is_some() {
             if let Some(change) = self.joins.ran(callback, (pid, tid), start_ns) {
-                self.tell_join(change);
+                self.pass_on_join(change);
             }
         }
     }
 
-    fn tell_join(&self, change: JoinChange) {
+    fn pass_on_join(&self, change: JoinChange) {
         let Some(lineage) = &self.lineage else { return };
         if let Some(was) = change.was {
             lineage.remove_join(change.pid, was);
@@ -128,10 +128,10 @@ impl<'a> Births<'a> {
         }
     }
 
-    fn tell(&mut self, change: RootChange) {
+    fn pass_on_root(&mut self, change: RootChange) {
         let Some(lineage) = &self.lineage else {
-            if self.untold.len() < UNTOLD {
-                self.untold.push(change);
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push(change);
             }
             return;
         };

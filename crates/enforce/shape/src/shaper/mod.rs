@@ -10,9 +10,9 @@ mod config;
 mod container;
 mod lineage;
 mod process;
-mod rest;
-mod said;
+mod quiet;
 mod start;
+mod stderr;
 mod supervisor;
 
 pub(crate) use companion::Companion;
@@ -48,7 +48,7 @@ pub enum ShaperError {
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
     /// The shaper could not be started in the application's container.
-    #[error("cannot start the shaper in the container of process {pid}: {source}: it needs /proc and glibc there, and root here")]
+    #[error("cannot start the shaper in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
     Container {
         /// The application's process in the container.
         pid: u32,
@@ -56,7 +56,7 @@ pub enum ShaperError {
         source: io::Error,
     },
     /// The current user may not load the libraries of the process with this id.
-    #[error("process {0} has no user as whom a shaper may run: onbeat shapes its own user's applications, as root anyone's")]
+    #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
     User(u32),
     /// The shaper ended by itself.
     #[error("the shaper ended ({status}): {said}")]
@@ -68,7 +68,7 @@ pub enum ShaperError {
     },
     /// The shaper did not create all its endpoints in time.
     #[error(
-        "the shaper had no endpoints within {within_s} s: does the application publish {topics}?"
+        "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
     NotReady {
         /// The time that onbeat waited, s.
@@ -156,10 +156,10 @@ impl Shaper {
             .move_origin(origin_ns as i64, from_ns, monotonic_ns());
     }
 
-    /// Returns the next time at which no output is on its way (see [`rest`]) in cycles from an
+    /// Returns the next time at which no output is on its way (see [`quiet`]) in cycles from an
     /// origin.
-    pub(crate) fn rest_ns(&self, plan: &Plan, origin_ns: u64) -> u64 {
-        rest::next_ns(
+    pub(crate) fn quiet_ns(&self, plan: &Plan, origin_ns: u64) -> u64 {
+        quiet::next_ns(
             plan.cycle_ms.0,
             &config::tables(plan),
             origin_ns,
@@ -317,7 +317,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_report_may_come_in_pieces() {
+    fn a_report_that_arrives_in_pieces_is_read_once_complete() {
         let (read, write) = pipe().expect("a pipe");
         let mut write = File::from(write);
         let mut reports = Reports::new(read);

@@ -1,6 +1,6 @@
 //! The shaper's process, a child of this one.
 
-use super::said::Said;
+use super::stderr::StderrTail;
 use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ pub(super) struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
     /// The output of the process on its standard error.
-    pub(super) said: Said,
+    pub(super) said: StderrTail,
 }
 
 impl Process {
@@ -22,7 +22,7 @@ impl Process {
         Ok(Process {
             pid: pid.ok_or(io::ErrorKind::InvalidData)?,
             status: None,
-            said: Said::new(stderr),
+            said: StderrTail::new(stderr),
         })
     }
 

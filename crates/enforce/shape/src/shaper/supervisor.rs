@@ -1,6 +1,6 @@
 //! Keeps a shaper running beside a process of the application, if the plan needs one.
 
-use super::lineage::Births;
+use super::lineage::LineageFeed;
 use super::{Polled, Shaper, ShaperError};
 use crate::launch::moves;
 use onbeat_plan::Plan;
@@ -22,7 +22,7 @@ pub(crate) struct Supervisor<'a> {
     /// Processes that publish messages for the shaper, and when each was last seen
     /// (CLOCK_MONOTONIC).
     publishers: BTreeMap<u32, u64>,
-    births: Births<'a>,
+    lineage_feed: LineageFeed<'a>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -33,19 +33,19 @@ impl<'a> Supervisor<'a> {
             program,
             shaper: None,
             publishers: BTreeMap::new(),
-            births: Births::new(plan, &plan.origin),
+            lineage_feed: LineageFeed::new(plan, &plan.origin),
         }
     }
 
-    pub(crate) fn births_mut(&mut self) -> &mut Births<'a> {
-        &mut self.births
+    pub(crate) fn lineage_feed_mut(&mut self) -> &mut LineageFeed<'a> {
+        &mut self.lineage_feed
     }
 
     /// Takes events, which must be in order of time. Finds roots of executions and publishers of
     /// throttled inputs.
     pub(crate) fn push(&mut self, events: &[Event]) {
         let shaper = self.pid();
-        self.births.push(events, shaper);
+        self.lineage_feed.push(events, shaper);
         self.add_publishers_of_inputs(events);
     }
 
@@ -108,7 +108,7 @@ impl<'a> Supervisor<'a> {
             self.plan,
             self.program,
             (pid, seen_ns),
-            self.births.table(),
+            self.lineage_feed.table(),
         )?);
         Ok(Some(pid))
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_gets_no_shaper() {
+    fn no_shaper_is_started_beside_a_process_that_has_ended() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let plan = onbeat_plan::file::read(text).expect("a plan");
         let mut supervisor = Supervisor::new(&plan, Path::new("/nowhere"));

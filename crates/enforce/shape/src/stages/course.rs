@@ -201,7 +201,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn only_what_was_shaped_counts() {
+    fn only_executions_during_shaping_count() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         plan.cycle_ms = Ms(100 * MS);

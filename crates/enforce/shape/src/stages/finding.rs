@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn shaping_begins_once_all_is_known() {
+    fn shaping_begins_once_callbacks_grid_and_shaper_are_ready() {
         let plan = plan(false);
         let found = on_grid().poll(&plan, vec![], &ready(), EARLY);
         let phase = found.expect("no error").expect("a phase");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn when_time_is_over_the_error_names_what_is_missing() {
+    fn after_the_time_limit_the_error_names_the_missing_part() {
         let plan = plan(false);
         let error = |finding: &Finding, missing: &[&str], shaper: &ShaperView| {
             let missing = missing.iter().map(|m| (*m).to_owned()).collect();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttler_sets_the_cycle() {
+    fn the_cycle_of_a_throttler_follows_its_inputs() {
         let plan = plan(true);
         let wild = || finding((0..20).map(|n| n * 137 * MS));
         let at = |arrivals: &VecDeque<u64>| {

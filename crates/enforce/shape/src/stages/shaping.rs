@@ -28,9 +28,9 @@ pub(crate) struct Shaping<'a> {
     /// CPU time when threads and executions had settled.
     settled_usage: Option<CpuUsage>,
     /// Number of slips at which the next note is due.
-    next_told: u64,
+    next_slips_note: u64,
     /// The pauses of the gates that were already reported.
-    told: Pauses,
+    reported: Pauses,
 }
 
 impl<'a> Shaping<'a> {
@@ -76,8 +76,8 @@ impl<'a> Shaping<'a> {
             seen_moves: 0,
             has_named_unknown: false,
             settled_usage: None,
-            next_told: 1,
-            told: Pauses::default(),
+            next_slips_note: 1,
+            reported: Pauses::default(),
         })
     }
 
@@ -138,7 +138,10 @@ impl<'a> Shaping<'a> {
     }
 
     /// Records arrivals of throttled inputs from before shaping began.
-    pub(crate) fn inputs_came<'t>(&mut self, arrivals: impl Iterator<Item = &'t VecDeque<u64>>) {
+    pub(crate) fn earlier_inputs_arrived<'t>(
+        &mut self,
+        arrivals: impl Iterator<Item = &'t VecDeque<u64>>,
+    ) {
         let course = &mut self.course;
         for (input, times) in arrivals.enumerate() {
             for &at_ns in times {
@@ -159,9 +162,9 @@ impl<'a> Shaping<'a> {
             course.inputs.arrived(input, at_ns, course.phase.phase());
         }
         let slips = course.inputs.slips();
-        let note = (slips >= self.next_told).then(|| slips_note(slips));
+        let note = (slips >= self.next_slips_note).then(|| slips_note(slips));
         if note.is_some() {
-            self.next_told = slips.saturating_mul(10);
+            self.next_slips_note = slips.saturating_mul(10);
         }
         let (origin_ns, now_ns) = (course.phase.phase().origin_ns(), monotonic_ns());
         let follow = || course.inputs.follow(origin_ns, now_ns);
@@ -194,7 +197,7 @@ impl<'a> Shaping<'a> {
 
     /// Starts the search for the phase again, because another process runs the first callback of
     /// the chains.
-    pub(crate) fn first_anew(&mut self, plan: &Plan) {
+    pub(crate) fn first_restarted(&mut self, plan: &Plan) {
         // The cycles of a throttler follow its inputs instead.
         if plan.inputs.is_empty() {
             self.course.phase.anew();
@@ -214,7 +217,7 @@ impl<'a> Shaping<'a> {
     }
 
     /// Starts to count CPU time once threads and executions have settled.
-    pub(crate) fn count_cpu(&mut self, shaper: Option<u32>) {
+    pub(crate) fn begin_cpu_usage(&mut self, shaper: Option<u32>) {
         if self.settled_usage.is_none() && monotonic_ns() >= self.course.settled_ns {
             self.settled_usage = Some(CpuUsage::now(shaper));
         }
@@ -231,11 +234,11 @@ impl<'a> Shaping<'a> {
     }
 
     /// Notes why gates stayed open since the last call. Returns false if they stay open for good.
-    pub(crate) fn tell_pauses(&mut self, notes: &mut Notes) -> bool {
+    pub(crate) fn report_pauses(&mut self, notes: &mut Notes) -> bool {
         let pauses = self.placement.pauses();
-        let new = pauses::sentences(self.told, pauses);
+        let new = pauses::sentences(self.reported, pauses);
         new.into_iter().for_each(|sentence| notes.add(sentence));
-        self.told = pauses;
+        self.reported = pauses;
         !pauses.guard_lost
     }
 
@@ -267,12 +270,12 @@ impl<'a> Shaping<'a> {
 }
 
 fn slips_note(slips: u64) -> String {
-    format!("Inputs came twice in a cycle, or not in one, although they came at their usual distance ({slips} so far).")
+    format!("An input came twice in a cycle, or not in one, although it came at its usual distance ({slips} times so far).")
 }
 
 /// Returns the note about a thread that cannot be shaped.
 pub(crate) fn left_alone(error: &ShapeError) -> String {
-    format!("Left as it is: {error}.")
+    format!("Not shaped: {error}.")
 }
 
 /// Number of slot ends with an unknown state after which a thread is named. A thread that was just
@@ -288,7 +291,7 @@ fn unknown_note(server: &str, threads: &[String]) -> String {
         named += &format!(" and {more} more");
     }
     format!(
-        "It is not known when the threads of server {server} wait for work ({named}): none of them was seen in rcl_wait, as with an events executor. They are not frozen between their slots but run there at a normal priority; --gate hard freezes them wherever they are."
+        "onbeat cannot see when the threads of server {server} ({named}) wait for work, because none of them calls rcl_wait. This is usual for an events executor. Between their slots these threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are."
     )
 }
 

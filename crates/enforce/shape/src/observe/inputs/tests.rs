@@ -103,7 +103,7 @@ proptest! {
     /// The clock is off by up to 200 ppm. No input slips, the origin never exceeds its speed limit,
     /// and arrivals stay at their position in the cycle.
     #[test]
-    fn a_clock_that_is_off_is_followed(
+    fn the_origin_follows_a_drifting_clock_without_slips(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..3_000_000, phase in 0u64..100_000_000,
         lost in 0u64..20,
     ) {
@@ -137,7 +137,7 @@ proptest! {
     /// With gaps, restarts at another phase, and outliers, the phase is found again. Slips are
     /// counted only around them.
     #[test]
-    fn a_restart_is_found_again(
+    fn the_phase_is_found_again_after_a_gap_and_a_restart(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..2_000_000, jump in 10_000_000u64..90_000_000,
         gap in 1u64..40_000, outlier_every in 40u64..200,
     ) {
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn events_without_a_grid_move_nothing(seed: u64) {
+    fn arrivals_without_a_grid_do_not_move_the_origin(seed: u64) {
         let mut random = Random(seed);
         let mut session = Session::new(50_000_000, BEGIN, 1);
         let mut at = BEGIN;
@@ -185,7 +185,7 @@ proptest! {
 
     /// Two inputs have the same clock. The cycle begins after the later one and stays there.
     #[test]
-    fn several_inputs_are_followed_together(seed: u64, ppm in -200i64..=200, apart in 1u64..40) {
+    fn the_cycle_begins_after_the_later_of_two_inputs_with_one_clock(seed: u64, ppm in -200i64..=200, apart in 1u64..40) {
         let period_ns = 100_000_000;
         let sensor = |ms: u64| Sensor { first_ns: BEGIN + ms * 1_000_000, ppm, jitter_ns: 500_000 };
         let sensors = [sensor(0), sensor(apart)];
@@ -205,7 +205,7 @@ proptest! {
     /// Two inputs are half a cycle apart, as two timers may be. Either gap will do, and the origin
     /// stays in its gap. Without drift, the origin rests.
     #[test]
-    fn an_origin_between_two_inputs_stays_there(seed: u64, apart in 46u64..=54) {
+    fn an_origin_between_two_inputs_half_a_cycle_apart_stays_there(seed: u64, apart in 46u64..=54) {
         let period_ns = 100_000_000;
         let first = [0, apart].map(|ms| BEGIN + ms * 1_000_000);
         let mut random = Random(seed);
@@ -226,7 +226,7 @@ proptest! {
 
 /// At 200 ppm the clock drifts by two minutes in a week. A fixed origin slips at least 121 times.
 #[test]
-fn a_week_without_a_slip() {
+fn a_clock_that_drifts_for_a_week_causes_no_slip() {
     // A message per second for a week: 604,800.
     let period_ns = 1_000_000_000;
     let sensor = Sensor {

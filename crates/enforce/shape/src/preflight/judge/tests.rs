@@ -91,7 +91,7 @@ fn a_good_machine_has_nothing_to_change() {
 }
 
 #[test]
-fn each_bad_setting_is_one_line_with_its_way_out() {
+fn each_bad_setting_is_one_line_with_advice() {
     use Grade::{Note, Risk};
     type Files = &'static [(&'static str, &'static str)];
     let cases: &[(Files, &str, Grade)] = &[
@@ -180,7 +180,7 @@ fn each_bad_setting_is_one_line_with_its_way_out() {
 }
 
 #[test]
-fn other_kernels_are_known_and_nothing_is_invented() {
+fn other_preemption_models_are_recognised_and_unknown_ones_stay_unknown() {
     let of =
         |version: &'static str| with(&[("proc/version", version), ("proc/cmdline", "")]).preemption;
     assert_eq!(

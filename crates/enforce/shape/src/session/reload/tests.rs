@@ -41,7 +41,7 @@ fn is_kept(verdict: &Verdict, name: &str) -> Option<bool> {
 }
 
 #[test]
-fn each_plan_has_its_figures_and_no_thread_is_put_back() {
+fn each_plan_has_its_own_figures_and_no_thread_is_put_back() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -88,7 +88,7 @@ fn each_plan_has_its_figures_and_no_thread_is_put_back() {
 }
 
 #[test]
-fn cycles_without_an_output_at_the_border_are_of_one_plan_each() {
+fn each_cycle_without_an_output_counts_under_the_plan_of_its_time() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -111,12 +111,12 @@ fn cycles_without_an_output_at_the_border_are_of_one_plan_each() {
 }
 
 #[test]
-fn what_is_not_taken_changes_nothing_and_is_told() {
+fn a_rejected_plan_changes_nothing_and_is_reported() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
     let board = Arc::<Board>::default();
-    harness.session.desk.board = Some(board.clone());
+    harness.session.listeners.board = Some(board.clone());
     harness.cycles(14, 0);
     harness.take_log();
     let mut other = later();
@@ -134,7 +134,7 @@ fn what_is_not_taken_changes_nothing_and_is_told() {
         (
             Ok(other),
             Outcome::Refused,
-            "its cycle is 50 ms, not 100 ms; to run it, start onbeat shape anew",
+            "its cycle is 50 ms, not 100 ms. To run the new plan, restart onbeat shape",
         ),
         (Ok(many), Outcome::Refused, "has no gate"),
     ] {
@@ -154,7 +154,7 @@ fn what_is_not_taken_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn before_shaping_the_plan_is_the_one_that_shaping_begins_with() {
+fn shaping_begins_with_a_plan_that_replaced_the_first_one_before() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -176,14 +176,14 @@ fn before_shaping_the_plan_is_the_one_that_shaping_begins_with() {
     harness.session.stop();
     let refused = bring(&mut harness, Ok(later()));
     assert!(
-        refused.said.contains("nothing is shaped any more"),
+        refused.said.contains("shaping has ended"),
         "{}",
         refused.said
     );
 }
 
 #[test]
-fn bands_that_follow_go_on_from_the_new_plans() {
+fn with_adapt_the_bands_continue_from_those_of_the_new_plan() {
     let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
     let mut plan = onbeat_plan::file::read(text).expect("a plan");
     let gamma = plan.servers.iter_mut().find(|s| s.name == "gamma");
@@ -230,7 +230,7 @@ proptest! {
     /// For any pair of plans, the whole session has the new plan or the whole session has the old
     /// one.
     #[test]
-    fn a_swap_is_whole_or_not_at_all(
+    fn a_plan_is_replaced_completely_or_not_at_all(
         begin in 0u64..10, length in 1u64..39, slots in 1usize..7, cycle in prop::sample::select(vec![50u64, 100, 100, 100]),
         cpu in prop::sample::select(vec![1u16, 1, 1, 2]),
     ) {

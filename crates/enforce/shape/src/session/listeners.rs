@@ -23,7 +23,7 @@ const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(20);
 const NOTES: usize = 20;
 
 /// The receivers of a session's state, and the counts that only they need.
-pub(super) struct Desk<'a> {
+pub(super) struct Listeners<'a> {
     pub(super) report: &'a mut dyn FnMut(&Live),
     /// The board that status clients read. `None` if there are no clients.
     pub(super) board: Option<Arc<Board>>,
@@ -37,9 +37,9 @@ pub(super) struct Desk<'a> {
     notes: VecDeque<String>,
 }
 
-impl<'a> Desk<'a> {
-    pub(super) fn new(report: &'a mut dyn FnMut(&Live)) -> Desk<'a> {
-        Desk {
+impl<'a> Listeners<'a> {
+    pub(super) fn new(report: &'a mut dyn FnMut(&Live)) -> Listeners<'a> {
+        Listeners {
             report,
             board: None,
             tally: Tally::default(),
@@ -56,7 +56,7 @@ impl<'a> Desk<'a> {
         self.from_ns = from_ns.saturating_sub(cycle_ns / 2);
     }
 
-    fn hear(&mut self, live: &Live) {
+    fn update(&mut self, live: &Live) {
         for judgement in &live.judgements {
             let chain = judgement.execution.chain;
             if self.executions.len() <= chain {
@@ -76,31 +76,31 @@ impl<'a> Desk<'a> {
 impl Session<'_> {
     /// Reports the state to the caller and the status clients. Must be called about once a second.
     /// Never waits.
-    pub(super) fn tell(&mut self) {
-        if let Some(board) = &self.desk.board {
+    pub(super) fn report_state(&mut self) {
+        if let Some(board) = &self.listeners.board {
             let notes = board.post().take_notes();
             notes.into_iter().for_each(|note| self.notes.add(note));
         }
         let live = self.live();
-        self.desk.hear(&live);
-        if let Some(board) = self.desk.board.clone() {
+        self.listeners.update(&live);
+        if let Some(board) = self.listeners.board.clone() {
             board.publish(self.status(&live));
         }
-        (self.desk.report)(&live);
+        (self.listeners.report)(&live);
     }
 
     /// Publishes the last status. Its notes are repeated in the summary.
     pub(super) fn leave(&mut self) {
         let live = self.live();
-        self.desk.hear(&live);
-        if let Some(board) = self.desk.board.clone() {
+        self.listeners.update(&live);
+        if let Some(board) = self.listeners.board.clone() {
             board.publish(self.status(&live));
         }
     }
 
     /// Offers a running process of the application as the source of diagnostics.
-    pub(super) fn seen(&self, pid: u32, seen_ns: u64) {
-        if let Some(board) = &self.desk.board {
+    pub(super) fn offer_to_diagnostics(&self, pid: u32, seen_ns: u64) {
+        if let Some(board) = &self.listeners.board {
             board.post().offer(pid, seen_ns);
         }
     }
@@ -108,14 +108,14 @@ impl Session<'_> {
     /// Reports whether diagnostics allow shaping to begin: they are ready, nobody wants them, or
     /// their time is over.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
-        let standing = self.desk.board.as_ref().map(|b| b.post().standing());
+        let standing = self.listeners.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {
             Standing::NotAsked | Standing::Ready => Ok(true),
             Standing::NoPackage => Err(ShapeError::NoDiagnostics),
             Standing::Failed(said) => Err(ShapeError::Diagnostics(said)),
             Standing::Coming if elapsed < DIAGNOSTICS_WITHIN => Ok(false),
             Standing::Coming => {
-                let note = "Diagnostics are not there yet: shaping begins without them.";
+                let note = "Diagnostics are not ready yet. Shaping begins without them.";
                 self.notes.add_once(note.into());
                 Ok(true)
             }
@@ -178,12 +178,12 @@ impl Session<'_> {
                 lost: stats.pauses.guard_lost,
             },
             promises: self
-                .desk
+                .listeners
                 .tally
                 .promises(&plan.promises, live.jitter_ns, measured),
             dispatcher: lateness(&stats),
             servers: self.servers(),
-            notes: self.desk.notes.iter().cloned().collect(),
+            notes: self.listeners.notes.iter().cloned().collect(),
         }
     }
 
@@ -195,7 +195,7 @@ impl Session<'_> {
             let (delivery, counts) = (delivery.unwrap_or_default(), counts.unwrap_or_default());
             ChainCounts {
                 id: chain.id.clone(),
-                executions: self.desk.executions.get(number).copied().unwrap_or(0),
+                executions: self.listeners.executions.get(number).copied().unwrap_or(0),
                 delivered: delivery.delivered,
                 without_output: delivery.without,
                 late: counts.late,

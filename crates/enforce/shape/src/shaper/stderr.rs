@@ -14,22 +14,22 @@ const READS: usize = 64;
 
 /// The reading end of a shaper's standard error.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct StderrTail {
     /// Is `None` if there is no pipe, or if all writers have closed it.
     pipe: Option<File>,
     /// The last bytes of the text.
     last: VecDeque<u8>,
 }
 
-impl Said {
+impl StderrTail {
     /// Wraps a pipe and makes it non-blocking.
-    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>) -> Said {
+    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>) -> StderrTail {
         let pipe: Option<OwnedFd> = pipe.map(Into::into);
         if let Some(pipe) = &pipe {
             // SAFETY: fcntl only sets a flag on an open descriptor.
             unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         }
-        Said {
+        StderrTail {
             pipe: pipe.map(File::from),
             last: VecDeque::new(),
         }
@@ -58,7 +58,7 @@ impl Said {
     pub(super) fn last_line(&mut self) -> String {
         self.drain();
         let text = String::from_utf8_lossy(self.last.make_contiguous()).into_owned();
-        let line = text.lines().last().unwrap_or("it said nothing");
+        let line = text.lines().last().unwrap_or("no message");
         line.chars().filter(|c| !c.is_control()).collect()
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    fn shell(script: &str) -> (Child, Said) {
+    fn shell(script: &str) -> (Child, StderrTail) {
         let mut shell = Command::new("sh");
         let mut child = shell
             .args(["-c", script])
@@ -77,7 +77,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let said = Said::new(child.stderr.take());
+        let said = StderrTail::new(child.stderr.take());
         (child, said)
     }
 
@@ -91,18 +91,18 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_much_is_not_held_up_and_its_last_line_is_known() {
+    fn a_process_that_writes_much_is_not_blocked_and_its_last_line_is_kept() {
         let much = "head -c 1000000 /dev/zero >&2; echo >&2; echo the end >&2";
         let (mut child, mut said) = shell(much);
         wait(&mut child, || said.drain());
         assert_eq!(said.last_line(), "the end");
         assert!(said.last.len() <= KEPT);
-        assert_eq!(Said::new(None::<OwnedFd>).last_line(), "it said nothing");
+        assert_eq!(StderrTail::new(None::<OwnedFd>).last_line(), "no message");
     }
 
     /// A child of the shell keeps the pipe open until its input ends.
     #[test]
-    fn the_last_line_does_not_wait_for_who_still_has_the_pipe() {
+    fn the_last_line_is_returned_while_another_process_has_the_pipe_open() {
         let (mut child, mut said) = shell("exec 3<&0; cat <&3 & echo bye >&2");
         let input = child.stdin.take();
         wait(&mut child, || {});

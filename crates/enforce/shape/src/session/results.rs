@@ -68,13 +68,13 @@ impl Session<'_> {
         summary.judgements = std::mem::take(&mut course.results).into_kept();
         if forgotten > 0 {
             summary.notes.push(format!(
-                "The figures are of the last {} executions: {forgotten} before them are not kept.",
+                "The figures cover the last {} executions. {forgotten} earlier executions are not kept.",
                 summary.judgements.len()
             ));
         }
         if self.lost_reports > 0 {
             summary.notes.push(format!(
-                "{} reports of the shaper were lost: their outputs count as not delivered.",
+                "{} reports of the shaper were lost. Their outputs count as not delivered.",
                 self.lost_reports
             ));
         }

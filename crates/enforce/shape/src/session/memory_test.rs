@@ -61,7 +61,7 @@ fn start(harness: &mut Harness<'_>, number: u32) {
 }
 
 #[test]
-fn a_week_in_which_the_application_starts_every_hour_leaves_memory_as_it_is() {
+fn memory_does_not_grow_when_the_application_restarts_every_hour_for_a_week() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lies_between_the_last_slot_and_the_next_release() {
+    fn the_time_without_outputs_lies_between_the_last_slot_and_the_next_release() {
         let outputs = [output(&[(0, 2)]), output(&[(30, 31), (38, 40)])];
         assert_eq!(next_ns(100, &outputs, 1000, 1000), 1070);
         assert_eq!(next_ns(100, &outputs, 1000, 1070), 1070);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_output_is_always_under_way_it_is_now() {
+    fn the_present_time_is_returned_if_slots_fill_the_cycle() {
         assert_eq!(next_ns(100, &[output(&[(100, 101)])], 1000, 1033), 1033);
         assert_eq!(next_ns(100, &[output(&[(90, 100)])], 1000, 1033), 1033);
         assert_eq!(next_ns(100, &[], 1000, 1033), 1050);

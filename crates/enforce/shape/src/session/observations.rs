@@ -17,7 +17,7 @@ const FIRST: usize = 0;
 impl Session<'_> {
     /// Returns when second instances started callbacks. Their publications are not executions of
     /// the plan.
-    pub(super) fn starts_of_seconds(&self, found: &[PlanObservation]) -> Vec<u64> {
+    pub(super) fn starts_of_second_instances(&self, found: &[PlanObservation]) -> Vec<u64> {
         let start = |o: &PlanObservation| match *o {
             PlanObservation::Ran {
                 callback,
@@ -53,10 +53,10 @@ impl Session<'_> {
             Standing::Holds => Ok(true),
             Standing::Anew { was } => {
                 self.notes.add(format!(
-                    "{name} runs in process {pid} now: process {was} has ended."
+                    "{name} now runs in process {pid}, because process {was} has ended."
                 ));
                 if let (FIRST, Stage::Shaping(shaping)) = (callback, &mut self.stage) {
-                    shaping.first_anew(self.plan);
+                    shaping.first_restarted(self.plan);
                 }
                 Ok(true)
             }
@@ -69,7 +69,7 @@ impl Session<'_> {
             }
             Standing::Second { of } => {
                 self.notes.add_once(format!(
-                    "Process {pid} runs {name} too, which process {of} has: a second instance, left as it is."
+                    "Processes {of} and {pid} both run {name}. onbeat ignores the second instance, process {pid}."
                 ));
                 Ok(false)
             }
@@ -78,7 +78,7 @@ impl Session<'_> {
 
     /// Notes an error that concerns one thread only, so that shaping continues. Returns every other
     /// error.
-    pub(super) fn told(&mut self, error: ShapeError) -> Result<(), ShapeError> {
+    pub(super) fn note_or_fail(&mut self, error: ShapeError) -> Result<(), ShapeError> {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
         if self.options.enforcement.strict || !is_shaping || !error.is_of_one_thread() {
             return Err(error);
@@ -103,17 +103,17 @@ impl Session<'_> {
                 if !self.has_callback(callback, pid)? {
                     return Ok(());
                 }
-                self.seen(pid, end_ns);
+                self.offer_to_diagnostics(pid, end_ns);
                 self.application.runs.ran(callback, tid, start_ns, end_ns);
                 let shaped = matches!(self.stage, Stage::Shaping(_));
                 let run = (start_ns, end_ns);
                 self.application.others.ran(callback, run, shaped);
                 let name = self.application.name(callback);
-                let births = self.supervisor.births_mut();
-                births.ran(name, (pid, tid), start_ns);
+                let lineage_feed = self.supervisor.lineage_feed_mut();
+                lineage_feed.ran(name, (pid, tid), start_ns);
                 if callback == FIRST {
-                    let births = self.supervisor.births_mut();
-                    births.first_ran(pid, tid, start_ns);
+                    let lineage_feed = self.supervisor.lineage_feed_mut();
+                    lineage_feed.first_ran(pid, tid, start_ns);
                     self.first_started(start_ns);
                     if self.plan.inputs.is_empty() {
                         self.chain_started(start_ns);
@@ -136,8 +136,13 @@ impl Session<'_> {
                 callback,
                 ref topic,
                 ..
-            } => match self.application.bare_output(callback, topic.as_deref()) {
-                Some(output) => self.told(not_held(self.application.name(callback), output)),
+            } => match self
+                .application
+                .output_past_shaper(callback, topic.as_deref())
+            {
+                Some(output) => {
+                    self.note_or_fail(not_held(self.application.name(callback), output))
+                }
                 None => Ok(()),
             },
             PlanObservation::Taken {
@@ -176,7 +181,7 @@ impl Session<'_> {
             Err(Conflict { tid, callbacks }) => {
                 let first = self.application.name(callbacks[0]).to_owned();
                 let second = self.application.name(callbacks[1]).to_owned();
-                return self.told(ShapeError::TwoServers { tid, first, second });
+                return self.note_or_fail(ShapeError::TwoServers { tid, first, second });
             }
         };
         self.application.roles.saw(thread.tid, thread.seen_ns);
@@ -188,7 +193,7 @@ impl Session<'_> {
                 Some(Ok(true)) => {}
                 // The thread has ended, or its process belongs to another user now.
                 None | Some(Ok(false)) => self.application.roles.forget(thread.tid),
-                Some(Err(error)) => return self.told(error),
+                Some(Err(error)) => return self.note_or_fail(error),
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! Two processes that a link connects, and that measure their own timing while they are recorded. A
 //! test compares the model of the recording with the values that they write.
 //!
-//! A lidar in one process, fusion and brake in the other. With `channel` the link is a channel of flow,
-//! and an item activates the fusion. Else it is the interface below, which the fusion asks every 5 ms:
-//! for `messages`, for such with `promises` of quality, or for the newest of `values`.
+//! A lidar runs in one process, fusion and brake in the other. With `channel` the link is a channel
+//! of flow, and an item activates the fusion. Otherwise the link is the interface below, which the
+//! fusion polls every 5 ms: `messages`, `messages` with `promises` of quality, or the latest of
+//! `values`.
 //!
 //! usage: crossing channel|messages|promises|values sense|fuse PLACE EXECUTIONS TRUTH.json
 
@@ -31,12 +32,12 @@ fn cpu_ns() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: writes to `time` alone.
+    // SAFETY: writes only to `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What one task measures.
+/// The execution times of one task.
 #[derive(Default)]
 struct Measured {
     cpu_ns: Vec<u64>,
@@ -48,14 +49,14 @@ impl Measured {
         self.begun = cpu_ns();
     }
 
-    /// Burns up to so much since `begin`, and notes it.
+    /// Uses the CPU until `ns` have passed since `begin`, and stores the measured time.
     fn end(&mut self, ns: u64) {
         while cpu_ns() - self.begun < ns {}
         self.cpu_ns.push(cpu_ns() - self.begun);
     }
 }
 
-/// The backend, with promises or without.
+/// Adds promises to a backend if `way` asks for them.
 fn promising(way: &str, backend: impl Backend + 'static) -> Box<dyn Backend> {
     match way {
         "promises" => {
@@ -72,7 +73,7 @@ fn end_of(way: &str, place: &str, listens: bool) -> Result<Halves, Failure> {
         (Place::Shm(name), false) => promising(way, Shm::connect(&name)),
         (Place::Tcp(at, key), true) => promising(way, Tcp::listen(at, Key::read_file(&key)?)?),
         (Place::Tcp(at, key), false) => promising(way, Tcp::connect(at, Key::read_file(&key)?)),
-        _ => return Err("no such place".into()),
+        _ => return Err("this example links only shm:// and tcp:// places".into()),
     };
     let sizes = Sizes {
         value_bytes: 8,
@@ -96,7 +97,7 @@ fn write(path: &str, tasks: &[(&str, &Measured)], latency_ns: &[u64]) -> Result<
     Ok(())
 }
 
-/// Steps until a task has run so often, and the last item has gone its way.
+/// Steps the chain until `until` is true.
 fn run<S: 'static>(chain: &mut Chain<S>, waker: &Waker, until: impl Fn(&Chain<S>) -> bool) {
     while !until(chain) {
         waker.wait(chain.wake_ns(now_ns()), || chain.step(now_ns()) > 0);
@@ -110,7 +111,7 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
         let mut scans = Typed::<u64>::over(links.channel("scans", options())?)?.producer()?;
         Box::new(move |start| scans.send(&start).expect("the fusion is there"))
     } else {
-        // Both halves stay: a peer that is still connecting waits for each.
+        // Both halves stay alive: a peer that is still connecting waits for each.
         let (mut out, incoming) = end_of(way, place, true)?;
         let is_value = way == "values";
         Box::new(move |start: u64| {
@@ -124,14 +125,14 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
             sent.expect("the fusion is there");
         })
     };
-    // The other process is ready to receive.
+    // After this pause the other process is ready to receive.
     std::thread::sleep(Duration::from_millis(500));
     let mut chain = Chain::named("front", Measured::default());
     let period = TaskOptions::every(PERIOD_NS, now_ns() % PERIOD_NS);
     let lidar = chain.task("lidar", period, move |measured: &mut Measured| {
         let start = now_ns();
         measured.begin();
-        // Within what it measures: promises and encryption take their time.
+        // The send is part of the measured execution: promises and encryption take their time.
         send(start);
         measured.end(1_000_000);
         TaskResult::Nothing
@@ -139,18 +140,16 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
     let is_done = |chain: &Chain<Measured>| chain.stats(lidar).executions >= executions;
     run(&mut chain, &Waker::new(), is_done);
     write(path, &[("lidar", chain.state())], &[])?;
-    // What was sent arrives before the link ends.
+    // After this pause, all items have arrived before the link ends.
     std::thread::sleep(Duration::from_millis(500));
     Ok(())
 }
 
 type Next = Box<dyn FnMut() -> Result<Option<u64>, End> + Send>;
 
-/// The state of the receiving process.
 struct Drive {
-    /// The start of the lidar's execution that the fusion works on.
+    /// Returns the start of the lidar's execution that the fusion works on.
     next: Next,
-    /// The link has ended.
     is_over: bool,
     waiting: Box<dyn Fn() -> u32 + Send>,
     start: u64,
@@ -188,7 +187,7 @@ fn receiving(way: &str, place: &str, waker: &Waker) -> Result<(Drive, Option<Lin
         if is_value {
             // Over TCP the answer takes a moment.
             incoming.read(Some(now_ns() + 1_000_000_000), take)?;
-            // The newest is there until the next one is.
+            // The latest value can be read again until the next one is published.
             start = start.filter(|_| start != last);
             last = start.or(last);
         } else {

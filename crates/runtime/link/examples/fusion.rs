@@ -1,4 +1,4 @@
-//! Two sensors, fusion by *all*, and an output that leaves in its slot.
+//! Two sensors, a fusion that waits for both, and an output that leaves in its slot.
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::{activation::Schedule, clock::now_ns, Medium, Options, Policy, Typed, Waker};
 use std::{collections::VecDeque, error::Error, thread, time::Duration};

@@ -1,6 +1,6 @@
-//! Two sensors on one host, fusion by *all* on another, as tasks. `hosts sense PLACE` on the sensors'
-//! host, `hosts fuse PLACE` on the other, with the same place: shm://car between processes,
-//! tcp://10.0.0.2:7400?key=link.key or verbs://10.0.0.2:7400?key=link.key between machines.
+//! Two sensors on one host, and a fusion of their items on another, as tasks. Run `hosts sense PLACE`
+//! and `hosts fuse PLACE` with the same place: shm://car between processes, or between machines
+//! tcp://10.0.0.2:7400?key=link.key or verbs://10.0.0.2:7400?key=link.key.
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::{clock::now_ns, Medium, OnDeath, Options, Policy, Typed, Waker};
 use onbeat_link::Links;
@@ -61,6 +61,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "sense", place] => sense(&Links::sending(place)?),
         [_, "fuse", place] => fuse(&Links::receiving(place)?),
-        _ => Err("hosts sense PLACE, or hosts fuse PLACE".into()),
+        _ => Err("usage: hosts sense PLACE, or hosts fuse PLACE".into()),
     }
 }

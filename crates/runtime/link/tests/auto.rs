@@ -1,4 +1,5 @@
-//! The best way that both ends have, and who says so when it is not the best that one has.
+//! Tests that two ends choose the best transport that both have, and report a fallback as they were
+//! configured.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -20,7 +21,7 @@ fn key() -> Key {
 
 type Setup = Result<Halves, SetupError>;
 
-/// Links the two, and sends a message each way if that works.
+/// Links the two ends, and sends a message each way if that works.
 fn link(first: &Auto, second: &Auto, memory: Memory) -> [Setup; 2] {
     let [first, second] = thread::scope(|scope| {
         let first = scope.spawn(|| first.initialize(SIZES, memory, watchdog()));
@@ -53,7 +54,7 @@ fn on_one_host(first: OnFallBack, second: OnFallBack) -> [Auto; 2] {
 }
 
 #[test]
-fn on_one_host_it_is_shared_memory() {
+fn ends_on_one_host_choose_shared_memory() {
     let [first, second] = on_one_host(OnFallBack::Refuse, OnFallBack::Refuse);
     assert_eq!(first.chosen(), None);
     let linked = link(&first, &second, Memory::Allot);
@@ -65,7 +66,7 @@ fn on_one_host_it_is_shared_memory() {
 }
 
 #[test]
-fn who_would_fall_back_says_so_at_both_ends_or_is_refused_at_both() {
+fn a_fallback_is_reported_or_refused_at_both_ends() {
     let own = || Memory::Given(vec![0; SIZES.memory_bytes().unwrap()].into_boxed_slice());
     let [first, second] = on_one_host(OnFallBack::Say, OnFallBack::Accept);
     let linked = link(&first, &second, own());
@@ -80,7 +81,7 @@ fn who_would_fall_back_says_so_at_both_ends_or_is_refused_at_both() {
         );
     }
 
-    // One that refuses is enough, whichever it is.
+    // One end that refuses is enough, whichever it is.
     let (say, refuse) = (OnFallBack::Say, OnFallBack::Refuse);
     for (on_first, on_second) in [(say, refuse), (refuse, say)] {
         let [first, second] = on_one_host(on_first, on_second);
@@ -100,9 +101,9 @@ fn who_would_fall_back_says_so_at_both_ends_or_is_refused_at_both() {
     }
 }
 
-/// Two hosts, as far as networks go: no shared memory, and no RDMA at either end.
+/// The two hosts are network namespaces without shared memory and RDMA.
 #[test]
-fn between_hosts_without_rdma_it_is_tcp() {
+fn ends_on_two_hosts_without_rdma_choose_tcp() {
     let Some(wire) = Wire::new(Harm::default(), 5) else {
         return;
     };
@@ -121,7 +122,7 @@ fn between_hosts_without_rdma_it_is_tcp() {
     for end in [&first, &second] {
         let choice = end.chosen().unwrap();
         assert_eq!(choice.way, Way::Tcp);
-        // One kernel, though: they say why they share no memory.
+        // Both hosts run on one kernel, so they report why they share no memory.
         let lacks: Vec<_> = choice.passed.iter().map(|p| (p.way, p.lack)).collect();
         assert_eq!(lacks, [(Way::Shm, Lack::Apart)]);
     }
@@ -129,7 +130,7 @@ fn between_hosts_without_rdma_it_is_tcp() {
 }
 
 #[test]
-fn an_end_that_wants_one_way_alone_is_refused() {
+fn an_auto_end_refuses_a_plain_tcp_end() {
     let listening = Auto::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = listening.address();
     thread::scope(|scope| {

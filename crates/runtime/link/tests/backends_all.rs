@@ -1,4 +1,4 @@
-//! The conformance suite of the interface layer on every backend.
+//! Runs the conformance suite of the interface layer on every backend.
 
 mod backends;
 
@@ -53,7 +53,7 @@ fn tcp(sealed: bool, resume_within: Duration) -> Pair {
     }
 }
 
-/// Both ends on a port each.
+/// Makes two ends, each on its own port.
 fn tcp_on_ports(sealed: bool, resume_within: Duration) -> Pair {
     let port = || {
         let settings = Settings::of_rate(100_000_000_000).chunk_bytes(backends::CHUNK);
@@ -74,7 +74,7 @@ backends::backends!(in_shared_memory, shm(), shm());
 backends::backends!(over_tcp, tcp(true, NEVER), tcp(true, SOON));
 backends::backends!(over_tcp_in_clear, tcp(false, NEVER), tcp(false, SOON));
 
-/// All promises, none of which is to be broken here.
+/// Adds all promises without acknowledgement. None of them is broken in these tests.
 fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     let qos = Qos::new()
         .fresh_for(NEVER, OnBreach::Fail)
@@ -84,7 +84,7 @@ fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     Box::new(qos.around(backend))
 }
 
-/// These, and acknowledgement and signs of life.
+/// Adds acknowledgement and signs of life, too.
 fn assured(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     let qos = Qos::new()
         .fresh_for(NEVER, OnBreach::Fail)
@@ -156,12 +156,12 @@ fn auto() -> Pair {
     }
 }
 
-// In shared memory, but for memory of the application.
+// Auto uses shared memory, except where the application gives the memory.
 backends::backends!(by_the_best_way, auto(), auto());
 
-/// Not a test: the other end for those that let a peer die.
+/// Not a test: the child process of tests that let a peer die.
 #[test]
-fn a_peer_in_a_process_of_its_own() {
+fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };

@@ -1,5 +1,5 @@
-//! TCP on a wire that loses, delays, doubles and reorders packets, and that is cut: no message is
-//! lost, doubled or out of order. Needs root, for network namespaces.
+//! Tests TCP on a wire that loses, delays, doubles and reorders packets, and that is cut: no
+//! message is lost, doubled or out of order. Needs root, for network namespaces.
 //!
 //! `./dev check wires` runs the long form too: more seeds, and cuts of up to 30 s.
 
@@ -17,16 +17,15 @@ use std::thread;
 use std::time::Duration;
 use wires::{Dice, Done, Harm, On, Wire};
 
-/// Everything that can happen to a packet, often enough to meet each kind in a short test.
+/// The rates of harm, high enough to meet each kind in a short test.
 const BAD: Harm = Harm {
     lost: 15,
     doubled: 30,
     late_ns: 2_000_000,
 };
-/// So long that only a fault lasts longer.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Two ends over a wire; `sealed`, or in clear.
+/// Makes two ends over a wire, encrypted or in clear.
 fn pair(wire: &Wire, sealed: bool) -> Pair {
     let key = || Key::from_bytes([9; 32]);
     let options = |tcp: Tcp| {
@@ -51,7 +50,7 @@ fn length(number: u64) -> usize {
     (number as usize * 613) % (3 * backends::CHUNK)
 }
 
-/// Messages in both directions at once, each complete, once and in order.
+/// Sends messages in both directions at once. Each arrives complete, once and in order.
 fn exchange(pair: &Pair, messages: u64) {
     let ((mut a, mut from_b), (mut b, mut from_a)) = backends::connect(pair, backends::SIZES);
     let sends = |out: &mut dyn Outgoing| {
@@ -66,7 +65,7 @@ fn exchange(pair: &Pair, messages: u64) {
         scope.spawn(|| takes(&mut *from_b));
         takes(&mut *from_a);
     });
-    // Each end waits for the other to have all.
+    // Each end waits until the other has everything.
     thread::scope(|scope| {
         scope.spawn(|| drop((a, from_b)));
         drop((b, from_a));
@@ -102,7 +101,7 @@ fn packets_lost_late_doubled_and_reordered_change_no_message_with_many_seeds() {
     }
 }
 
-/// Sends in one direction without a pause, while `disturb` does what it wants.
+/// Sends in one direction without a pause while `disturb` runs.
 fn while_sending(pair: &Pair, disturb: impl FnOnce(&Received)) {
     let ((mut a, from_b), (b, mut from_a)) = backends::connect(pair, backends::SIZES);
     let (enough, received) = (AtomicBool::new(false), Received::default());
@@ -120,7 +119,7 @@ fn while_sending(pair: &Pair, disturb: impl FnOnce(&Received)) {
                 assert_eq!(done, Ok(number));
                 number += 1;
             }
-            // Nothing more is sent.
+            // The receiver sees the end of the messages.
             drop(a);
             number
         });
@@ -145,7 +144,7 @@ fn while_sending(pair: &Pair, disturb: impl FnOnce(&Received)) {
     });
 }
 
-/// As [`receive`], with another deadline.
+/// Receives like [`receive`], with another deadline.
 fn take(
     incoming: &mut dyn Incoming,
     deadline: Option<u64>,
@@ -160,14 +159,14 @@ fn take(
     Ok(got.unwrap())
 }
 
-/// Messages that have come, and whether one of the ends has stopped.
+/// The number of received messages, and whether one of the ends has stopped.
 #[derive(Default)]
 struct Received {
     messages: AtomicU64,
     over: AtomicBool,
 }
 
-/// An end that stops, also by a panic.
+/// Marks an end as stopped when it is dropped, also by a panic.
 struct Over<'r>(&'r Received);
 
 impl Drop for Over<'_> {
@@ -181,7 +180,6 @@ impl Received {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more messages have come.
     fn until_more(&self, more: u64) {
         let wanted = self.now() + more;
         while self.now() < wanted && !self.over.load(Ordering::Relaxed) {
@@ -190,9 +188,10 @@ impl Received {
     }
 }
 
-/// The cable out for so many ms each, while messages are sent.
+/// Pulls the cable out for each of these times while messages are sent.
 fn with_cuts(cuts_ms: &[u64], seed: u64) {
-    // Messages and credits are on their way when the cable is pulled out, and lost.
+    // The delay keeps messages and credits on their way when the cable is pulled out, so that they
+    // are lost.
     let late = Harm {
         late_ns: 3_000_000,
         ..Harm::default()
@@ -211,7 +210,7 @@ fn with_cuts(cuts_ms: &[u64], seed: u64) {
             let meanwhile = received.now() - before;
             host.plug(true);
             println!("cut for {ms} ms: {meanwhile} messages meanwhile");
-            // What was there already: no more than there are credits, for none comes back.
+            // At most the messages with a credit can still arrive, since no credit comes back.
             assert!(
                 meanwhile <= backends::SIZES.credits as u64,
                 "the wire was not cut"
@@ -222,13 +221,13 @@ fn with_cuts(cuts_ms: &[u64], seed: u64) {
 }
 
 #[test]
-fn a_cut_cable_costs_time_and_no_message() {
+fn a_cut_cable_loses_no_message() {
     // A connection counts as broken after two seconds.
     with_cuts(&[100, 2500, 600, 2500], 3);
 }
 
 #[test]
 #[ignore = "a minute and a half; ./dev check wires"]
-fn a_cable_cut_for_up_to_half_a_minute_costs_time_and_no_message() {
+fn a_cable_cut_for_up_to_half_a_minute_loses_no_message() {
     with_cuts(&[100, 300, 1000, 3000, 10_000, 30_000, 100], 4);
 }

@@ -1,4 +1,4 @@
-//! A bench between two ends, over each backend: counts and sizes, no times.
+//! Runs a bench between two ends over each backend, and checks counts and sizes but no times.
 
 use onbeat_link::bench::{measure, serve, Amount, BenchError, Series};
 use onbeat_link::interface::{Backend, SetupError};
@@ -21,8 +21,8 @@ fn shm(side: fn(&str) -> Shm) -> Maker {
     })
 }
 
-/// An address that stays free until it is used: no port that the kernel gives to others (these begin
-/// at 32768), and other runs of these tests begin elsewhere.
+/// Returns an address that stays free until it is used. It lies below 32768, where the kernel's own
+/// choices begin, and other runs of these tests begin elsewhere.
 fn free_address() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -66,17 +66,17 @@ fn check(mut listening: Maker, mut connecting: Maker) {
             further: usize::from(sealed),
         };
         asked.push(series);
-        let mut told = Vec::new();
-        let mut tell = |done, runs| told.push((done, runs));
+        let mut progress = Vec::new();
+        let mut report = |done, runs| progress.push((done, runs));
         let measured =
-            measure(&mut connecting, series, &SIZES, AMOUNT, &mut tell).expect("it runs");
+            measure(&mut connecting, series, &SIZES, AMOUNT, &mut report).expect("it runs");
         assert_eq!(measured.iter().map(|m| m.bytes).collect::<Vec<_>>(), SIZES);
         for m in &measured {
             assert_eq!((m.round_trips_ns.len(), m.messages), (12, 12));
             assert!(m.round_trips_ns.is_sorted() && m.round_trips_ns[0] > 0);
             assert!(m.bytes_per_second() > 0.0);
         }
-        assert_eq!(told.last(), Some(&(2, 11)));
+        assert_eq!(progress.last(), Some(&(2, 11)));
     }
     assert_eq!(serving.join().expect("no panic").expect("it serves"), asked);
 }

@@ -1,10 +1,10 @@
-//! The bound of a port's latencies, held against a simulation of the port: chunk by chunk, with its window.
+//! Compares the bound of a port's latencies with a simulation of the port: chunk by chunk, with its
+//! window.
 
 use onbeat_link::bound::{Load, NoBound, Port};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// A message that waits to be posted.
 struct Message {
     load: usize,
     came_ns: u64,
@@ -12,17 +12,18 @@ struct Message {
     left: usize,
 }
 
-/// Sends messages that come at these instants (in order), and returns the longest latency of each load, ns.
+/// Simulates messages that come at these instants, in order. Returns the longest latency of each
+/// load, ns.
 fn simulate(port: &Port, loads: &[Load], arrivals: &[(u64, usize)]) -> Vec<u64> {
     let wire = |bytes: usize| {
         let bits = (bytes + port.overhead_bytes) as u128 * 8 * 1_000_000_000;
-        // Rounded down: the simulation is not slower than the wire.
+        // Rounded down, so that the simulation is not slower than the wire.
         (bits / u128::from(port.bits_per_second)) as u64
     };
     let mut arrivals: VecDeque<_> = arrivals.iter().copied().collect();
     let (mut waiting, mut posted) = (Vec::<Message>::new(), VecDeque::new());
     let (mut longest, mut bytes_posted, mut now) = (vec![0; loads.len()], 0, 0);
-    // When the chunk on the wire has left.
+    // The time at which the chunk on the wire has left.
     let mut leaves: Option<u64> = None;
     loop {
         while arrivals.front().is_some_and(|(at, _)| *at <= now) {
@@ -34,7 +35,8 @@ fn simulate(port: &Port, loads: &[Load], arrivals: &[(u64, usize)]) -> Vec<u64> 
                 left,
             });
         }
-        // The most urgent first, and of these the first that came (`max_by_key` takes the last of equals).
+        // The most urgent message goes first, and of equals the first that came (`max_by_key` takes
+        // the last of equals).
         while let Some(at) = (0..waiting.len())
             .rev()
             .max_by_key(|i| loads[waiting[*i].load].priority)
@@ -93,7 +95,7 @@ fn load(priority: u8, bytes: usize, period_ms: u64) -> Load {
 }
 
 #[test]
-fn a_car_s_channels_have_bounds_that_are_nearly_reached() {
+fn the_bounds_of_a_cars_channels_are_at_most_twice_the_simulated_latency() {
     let loads = [
         load(9, 1000, 10),
         load(5, 1_000_000, 50),
@@ -104,11 +106,11 @@ fn a_car_s_channels_have_bounds_that_are_nearly_reached() {
         .into_iter()
         .map(|b| b.unwrap())
         .collect();
-    // By hand: the window of 131,272 bytes, and 1100 of its own, 8 ns each.
+    // Computed by hand: the window of 131,272 bytes, and 1100 bytes of the message, 8 ns each.
     assert_eq!(bounds[0], (131_272 + 1100) * 8);
-    // 16 chunks, the window, and the urgent one once, since all of it takes less than 10 ms.
+    // 16 chunks, the window, and the urgent message once, since all of it takes less than 10 ms.
     assert_eq!(bounds[1], (131_272 + 1_001_600 + 1100) * 8);
-    // All comes at once, just behind the least urgent's first two chunks.
+    // All messages come at once, just after the least urgent channel's first two chunks.
     let mut arrivals = vec![(0, 2)];
     arrivals.extend((0..40).map(|n| (1 + n * loads[0].period_ns, 0)));
     arrivals.extend((0..8).map(|n| (1 + n * loads[1].period_ns, 1)));
@@ -120,7 +122,7 @@ fn a_car_s_channels_have_bounds_that_are_nearly_reached() {
 }
 
 #[test]
-fn an_overloaded_port_has_bounds_for_what_is_urgent_only() {
+fn an_overloaded_port_has_bounds_only_for_urgent_channels() {
     let loads = [load(9, 1000, 10), load(1, 8_000_000, 50)];
     let bounds = GIGABIT.bounds(&loads);
     assert!(bounds[0].is_ok());
@@ -137,7 +139,8 @@ fn an_overloaded_port_has_bounds_for_what_is_urgent_only() {
 }
 
 fn channels() -> impl Strategy<Value = Vec<(Load, u64)>> {
-    // Priority, bytes, how many times its own wire time the period is, jitter and offset in parts of it.
+    // Priority, bytes, the period as a multiple of the message's wire time, and jitter and offset
+    // as parts of the period.
     let channel = (0u8..3, 1usize..20_000, 5u64..60, 0u64..8, 0u64..100);
     proptest::collection::vec(channel, 1..5).prop_map(|channels| {
         let of = |(priority, bytes, times, jitter, offset): (u8, usize, u64, u64, u64)| {

@@ -1,12 +1,10 @@
-//! Channels of `onbeat-flow` between hosts, over shared memory and TCP.
+//! Tests channels of `onbeat-flow` between hosts, over shared memory and TCP.
 //!
-//! Of flow's own conformance suite, these laws hold here too, restated with receives that wait:
-//! `between_threads_no_item_is_torn_and_all_losses_are_counted` (below, with losses of both hosts
-//! added), `payloads_have_any_size_up_to_the_channels_limit` and
-//! `one_thread_can_wait_for_several_channels_and_a_deadline`. The
-//! others look into the one memory that both sides share in a process: how many payloads a consumer
-//! that left has given back, which consumer a producer is refused for, an exchange of buffers. Each
-//! host's channel is such a memory, for which flow's own tests hold.
+//! Three laws of flow's own conformance suite are tested here too, with receives that wait: no item
+//! is torn and all losses are counted (losses of both hosts are added), payloads have any size up
+//! to the limit, and one thread can wait for several channels. The other laws concern the one
+//! memory that both sides share in a process, for example the payloads that a leaving consumer
+//! gives back. Each host's channel is such a memory, for which flow's own tests hold.
 
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{
@@ -21,14 +19,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// So long that only a fault lasts longer.
 const WATCHDOG: Duration = Duration::from_secs(100);
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + WATCHDOG.as_nanos() as u64)
 }
 
-/// What connects two hosts in these tests.
+/// The transport between the two hosts of a test.
 #[derive(Debug, Clone, Copy)]
 enum Wire {
     Shm,
@@ -41,7 +38,7 @@ fn key() -> Key {
     Key::from_bytes([7; 32])
 }
 
-/// The media of the two hosts: sending, receiving. Each channel has a name of its own.
+/// Makes the media of the two hosts: sending, receiving. Each call uses a new name.
 fn hosts(wire: Wire) -> (Links, Links) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +88,7 @@ impl Ports {
     }
 }
 
-/// Asks both hosts for a channel.
+/// Opens a channel at both hosts.
 fn open(
     hosts: &(Links, Links),
     name: &str,
@@ -120,7 +117,7 @@ fn payload(number: u64) -> Vec<u8> {
     vec![number as u8; 1 + (number % 200) as usize]
 }
 
-/// The next item; fails if there is none.
+/// Returns the next item. Fails if none comes before the watchdog.
 fn take(consumer: &Consumer) -> (u64, Vec<u8>) {
     let item = consumer.receive_until(watchdog()).unwrap();
     let item = item.expect("an item before the watchdog");
@@ -136,7 +133,7 @@ fn wait(what: &str, ready: impl Fn() -> bool) {
 }
 
 #[test]
-fn no_item_is_torn_and_all_losses_are_gaps() {
+fn no_item_is_torn_and_each_loss_is_a_gap_in_the_numbers() {
     const ITEMS: u64 = 3000;
     for wire in WIRES {
         let hosts = hosts(wire);
@@ -186,7 +183,7 @@ fn no_item_is_torn_and_all_losses_are_gaps() {
 }
 
 #[test]
-fn a_credit_is_back_when_the_other_hosts_slowest_consumer_has_consumed() {
+fn a_credit_returns_when_the_other_hosts_slowest_consumer_has_consumed() {
     for wire in WIRES {
         let hosts = hosts(wire);
         let (sending, receiving) = pair(&hosts, "c", options(Policy::Credit { credits: 2 }, 2));
@@ -202,7 +199,7 @@ fn a_credit_is_back_when_the_other_hosts_slowest_consumer_has_consumed() {
             refused.err().map(|r| r.reason)
         };
         let none = Some(SendError::NoCredit { in_flight: 2 });
-        // Received is not consumed.
+        // A received item is not consumed yet.
         let item = slow.receive().unwrap();
         assert_eq!(refused(&mut producer), none);
         drop(item);
@@ -256,7 +253,7 @@ fn payloads_have_any_size_up_to_the_limit_and_the_next_producer_goes_on() {
             loan.send().unwrap();
             assert!(producer.loan(most + 1).is_err());
             drop(producer);
-            // The end between two producers may be seen, or not.
+            // The consumer may see the end between two producers, or miss it.
             let until = watchdog().unwrap();
             let (number, item) = loop {
                 if let Some(item) = consumer.receive_until(watchdog()).unwrap() {
@@ -315,7 +312,7 @@ fn one_thread_can_wait_for_channels_from_another_host() {
 }
 
 #[test]
-fn what_was_sent_arrives_though_the_sending_host_ends_at_once() {
+fn sent_items_arrive_although_the_sending_host_ends_at_once() {
     for wire in WIRES {
         let hosts = hosts(wire);
         let (sending, receiving) = pair(&hosts, "c", options(Policy::Credit { credits: 9 }, 1));
@@ -333,7 +330,7 @@ fn what_was_sent_arrives_though_the_sending_host_ends_at_once() {
 }
 
 #[test]
-fn a_receiving_host_that_closes_is_a_consumer_that_leaves() {
+fn a_receiving_host_that_closes_counts_as_a_consumer_that_leaves() {
     for wire in WIRES {
         let hosts = hosts(wire);
         let (sending, receiving) = pair(&hosts, "c", options(Policy::Credit { credits: 1 }, 1));
@@ -342,7 +339,7 @@ fn a_receiving_host_that_closes_is_a_consumer_that_leaves() {
         producer.send(&[0]).unwrap();
         drop((consumer, receiving));
         drop(hosts.1);
-        // No credit comes back; nobody waits for it.
+        // No credit comes back, and the producer does not wait for it.
         producer.send(&[1]).unwrap();
         wait("the relay leaves", || producer.consumers() == 0);
         producer.send(&[2]).unwrap();
@@ -351,7 +348,7 @@ fn a_receiving_host_that_closes_is_a_consumer_that_leaves() {
 }
 
 #[test]
-fn hosts_that_want_different_things_are_told_what_differs() {
+fn the_error_of_hosts_with_different_options_names_the_difference() {
     type Change = fn(&mut Options);
     let changes: [(Change, &str); 2] = [
         (|o| o.expected = 2, "2 consumers expected"),
@@ -382,7 +379,7 @@ fn hosts_that_want_different_things_are_told_what_differs() {
     assert!(refused.contains("use Policy::Credit"), "{refused}");
 }
 
-/// A backend that counts the messages which its end sends.
+/// A backend that counts the messages and bytes that its end sends.
 struct Counting {
     inner: Box<dyn Backend>,
     sent: Arc<AtomicUsize>,
@@ -425,8 +422,8 @@ impl Outgoing for CountingOut {
     }
 }
 
-/// Messages and bytes on the wire for 60 items of 1000 bytes to so many consumers of different
-/// rates, all of which read each item at the same place.
+/// Sends 60 items of 1000 bytes to `consumers` consumers of different rates, which all read each
+/// item at the same place. Returns the messages and bytes on the wire.
 fn transfers(consumers: usize) -> (usize, usize) {
     const ITEMS: u64 = 60;
     let (sent, bytes) = (Arc::default(), Arc::default());
@@ -463,7 +460,7 @@ fn transfers(consumers: usize) -> (usize, usize) {
     let threads: Vec<_> = (1..=consumers)
         .map(|each| {
             let consumer = receiving.consumer().unwrap();
-            // The n-th takes n items at a time: a rate of its own.
+            // The n-th consumer takes n items at a time, so each has its own rate.
             thread::spawn(move || {
                 let mut places = Vec::new();
                 while places.len() < ITEMS as usize {
@@ -488,15 +485,15 @@ fn transfers(consumers: usize) -> (usize, usize) {
 #[test]
 fn consumers_of_one_host_share_one_transfer_and_one_copy() {
     let (one, three) = (transfers(1), transfers(3));
-    // The terms, 60 items, and that the producer has left.
+    // The messages are the terms, 60 items, and the end of the producer.
     assert_eq!((one.0, three.0), (62, 62));
     // The terms name the number of consumers.
     assert_eq!(one.1, three.1);
 }
 
-/// Not a test: the other host, which dies.
+/// Not a test: the child process that runs the other host and dies.
 #[test]
-fn a_host_in_a_process_of_its_own() {
+fn program_of_another_host() {
     let Ok(place) = std::env::var("ONBEAT_CHANNEL_PEER") else {
         return;
     };
@@ -523,7 +520,7 @@ fn a_host_in_a_process_of_its_own() {
     if sends {
         let mut producer = channel.0.producer().unwrap();
         (0..2).for_each(|n| producer.send(&[n]).unwrap());
-        // Both are consumed: the third one has a credit.
+        // The first two items are consumed, so the third one has a credit.
         producer.send(&[2]).unwrap();
         thread::sleep(WATCHDOG);
     } else {
@@ -534,7 +531,7 @@ fn a_host_in_a_process_of_its_own() {
     }
 }
 
-/// This host's end, and the other host in a process.
+/// Makes this host's end, and starts the other host in a child process.
 fn beside_a_process(wire: Wire, theirs: &str) -> (Channel, Links, std::process::Child) {
     let name = format!("channels-dies-{theirs}-{}", std::process::id());
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
@@ -544,7 +541,7 @@ fn beside_a_process(wire: Wire, theirs: &str) -> (Channel, Links, std::process::
         Wire::Tcp => format!("{theirs} tcp {}", tcp.address()),
     };
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "a_host_in_a_process_of_its_own"])
+        .args(["--exact", "--nocapture", "program_of_another_host"])
         .env("ONBEAT_CHANNEL_PEER", place)
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -592,7 +589,7 @@ fn a_producer_that_waits_for_credit_gets_an_error_when_the_receiving_host_dies()
         (0..2).for_each(|n| producer.send(&[n]).unwrap());
         let out = std::io::BufReader::new(child.stdout.take().unwrap());
         assert!(out.lines().any(|line| line.unwrap().contains("received")));
-        // It uses the first one for ever.
+        // The child process never gives the first item back.
         child.kill().unwrap();
         child.wait().unwrap();
         let refused = producer.loan(1).unwrap().send_until(watchdog().unwrap());

@@ -1,4 +1,4 @@
-//! The conformance suite in shared memory. Both sides have mappings of their own.
+//! Runs flow's conformance suite in shared memory. Each side has its own mapping.
 
 #[path = "../../flow/tests/conformance/mod.rs"]
 mod conformance;
@@ -6,7 +6,7 @@ mod conformance;
 use onbeat_link::Machine;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A medium with a unique name.
+/// Returns a medium with a unique name.
 fn machine() -> Machine {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Replays the fuzzers' corpus of network bytes, without the fuzzer.
+//! Runs the fuzzers' checks on their corpus of network bytes, without the fuzzer.
 #[path = "../../../../fuzz/checks_link.rs"]
 mod checks;
 
-/// Runs a check on every file of a corpus, whole and cut.
+/// Runs a check on every file of a corpus, whole and cut in half.
 fn replay(corpus: &str, check: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/");
     let folder = format!("{folder}{corpus}");
@@ -17,21 +17,21 @@ fn replay(corpus: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn frames() {
+fn frames_of_the_corpus_cause_no_panic() {
     replay("link_frames", checks::frames);
 }
 
 #[test]
-fn handshakes() {
+fn handshakes_of_the_corpus_cause_no_panic() {
     replay("link_handshake", checks::handshake);
 }
 
 #[test]
-fn records() {
+fn records_of_the_corpus_cause_no_panic() {
     replay("link_records", checks::records);
 }
 
 #[test]
-fn pages() {
+fn pages_of_the_corpus_cause_no_panic() {
     replay("link_status", checks::status);
 }

@@ -1,6 +1,6 @@
-//! A TCP connection that is cut after exactly so many bytes of a direction, for every number within
-//! its handshake and some after it: the first connection of a session, and one that resumes it. The
-//! link stands afterwards, and every message arrives once, in order and whole.
+//! Cuts a TCP connection after an exact number of bytes in one direction, for every number within
+//! its handshake and some after it. Cuts the first connection of a session, and one that resumes
+//! it. The link works afterwards, and every message arrives once, in order and whole.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 
-/// Messages of either end, to and fro.
+/// The messages that each end sends.
 const MESSAGES: u64 = 3;
 const SIZES: Sizes = Sizes {
     credits: 2,
@@ -23,7 +23,7 @@ const SIZES: Sizes = Sizes {
 };
 
 fn length(number: u64) -> usize {
-    // In one chunk, and in two.
+    // The message takes one chunk, or two.
     [30, CHUNK + 20, 50][number as usize % 3]
 }
 
@@ -42,7 +42,7 @@ struct Cut {
     bytes: usize,
 }
 
-/// Passes on at most so many bytes, and then cuts the connection; how many it were.
+/// Passes on at most `most` bytes, then cuts the connection. Returns how many bytes passed.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, most: usize) -> usize {
     let (mut buffer, mut passed) = ([0; 4096], 0);
     while passed < most {
@@ -59,14 +59,14 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, most: usize) -> usize {
     passed
 }
 
-/// The way between two ends.
+/// A relay between two ends.
 struct Way {
     address: SocketAddr,
-    /// How many of its cuts were made.
+    /// The number of cuts that were made.
     made: Arc<AtomicUsize>,
 }
 
-/// A way to `to` with these cuts; it ends after the last connection that `to` takes.
+/// Starts a relay to `to` that makes these cuts. It ends when `to` takes no more connections.
 fn way(to: SocketAddr, cuts: Vec<Cut>) -> Way {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -100,7 +100,7 @@ fn key() -> Key {
     Key::from_bytes([5; 32])
 }
 
-/// Messages over a way with these cuts; how many of them were made.
+/// Exchanges messages through a relay with these cuts. Returns how many cuts were made.
 fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
     let options = |tcp: Tcp| {
         let tcp = tcp.chunk_bytes(CHUNK);
@@ -130,7 +130,7 @@ fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
         scope.spawn(|| takes(&mut *from_b));
         takes(&mut *from_a);
     });
-    // Nothing more comes.
+    // No message arrives again.
     let nothing = &mut |number, _: &[u8]| panic!("message {number} again");
     for incoming in [&mut from_a, &mut from_b] {
         assert_eq!(incoming.receive(Some(0), nothing), Ok(false));
@@ -142,18 +142,18 @@ fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
     way.made.load(Ordering::SeqCst)
 }
 
-/// Bytes of a handshake's steps, by who sends them: 9 of a head each, a Noise message with a share
-/// (32), a payload and a tag (16); the proof has a tag alone.
+/// The bytes of a handshake by sender: each step has a head of 9, and a Noise message with a share
+/// (32), a payload and a tag (16). The proof has only a tag.
 const HANDSHAKE: [(From, usize); 2] = [
     (From::Connecting, 9 + 32 + 61 + 16 + 9 + 16),
     (From::Listening, 9 + 32 + 62 + 16),
 ];
-/// After it, in steps of so many bytes.
+/// After the handshake, a cut every `STRIDE` bytes for this many bytes.
 const BEYOND: usize = 2000;
 const STRIDE: usize = 83;
 
-/// Cuts a direction of a connection after every byte of its handshake, and some beyond; how many
-/// cuts were beyond.
+/// Cuts one direction of a connection after every byte of its handshake, and some beyond. Returns
+/// how many cuts were beyond.
 fn after_every_byte_of(
     connection: usize,
     before: &[Cut],
@@ -185,18 +185,18 @@ fn after_every_byte(connection: usize, before: &[Cut]) {
         directions.map(|d| d.join().unwrap())
     });
     println!("connection {connection}: {beyond:?} cuts after the handshake");
-    // How many depends on what had come before the connection was made.
+    // The number depends on how much had arrived before the connection was made.
     assert!(beyond.iter().all(|cuts| *cuts > 0), "messages were not cut");
 }
 
 #[test]
-fn a_first_connection_cut_after_any_byte_costs_no_message() {
+fn a_first_connection_cut_after_any_byte_loses_no_message() {
     after_every_byte(0, &[]);
 }
 
 #[test]
-fn a_connection_that_resumes_cut_after_any_byte_costs_no_message() {
-    // The first one breaks in the midst of the second message.
+fn a_resuming_connection_cut_after_any_byte_loses_no_message() {
+    // The first connection breaks within the second message.
     let first = Cut {
         connection: 0,
         from: From::Listening,

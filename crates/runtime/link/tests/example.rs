@@ -1,5 +1,5 @@
-//! The example of onbeat-flow's README: its code is the one in the repository, it works, and with
-//! one line changed it works across two processes.
+//! Tests the example of onbeat-flow's README: the README shows the repository's code, the code
+//! works, and with one line changed it works across two processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ fn source(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// The sums are complete and in order, and each left in a slot of its own. (On a busy machine it
-/// may be printed later.)
+/// Checks that the sums are complete and in order, and that each left in its own slot. (On a busy
+/// machine a sum may be printed later.)
 fn check(output: &[u8]) {
     let lines: Vec<_> = std::str::from_utf8(output).unwrap().lines().collect();
     assert_eq!(lines.len(), 50, "{lines:?}");
@@ -41,7 +41,7 @@ fn the_readme_shows_the_example() {
 }
 
 #[test]
-fn one_changed_line_makes_it_two_processes() {
+fn one_changed_line_runs_the_example_in_two_processes() {
     let (one, two) = (source("fusion.rs"), source("fusion_processes.rs"));
     let differ: Vec<_> = one
         .lines()

@@ -1,6 +1,8 @@
-//! Death, silence and nonsense in other processes: the channel's guarantees still hold.
+//! Tests that a channel keeps its guarantees when other processes die, fall silent or write
+//! nonsense.
 //!
-//! The other process is this test program again, started with a role; see `child`.
+//! The other process is this test program, started again with a role; see
+//! `program_of_a_child_process`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -46,7 +48,8 @@ fn lossless(policy: Policy) -> bool {
     matches!(policy, Policy::Credit { .. } | Policy::Swap { .. })
 }
 
-/// A name that is no beginning of another: some tests look for it in lists of all names.
+/// Returns a new name that is not a prefix of another one: some tests search for it in lists of all
+/// names.
 fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +59,12 @@ fn fresh_name() -> String {
 /// Starts this program again, in a role on a channel.
 fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "program_of_a_child_process",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(ROLE, format!("{role} {name} {policy} {number}"))
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
@@ -64,7 +72,8 @@ fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
         .unwrap()
 }
 
-/// Waits for its end: `true` if it finished, `false` if it was killed at its point.
+/// Waits until the child ends. Returns `true` if it finished, `false` if it was killed at its
+/// point.
 fn ended(mut child: Child) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let status = child.wait().unwrap();
@@ -75,8 +84,9 @@ fn ended(mut child: Child) -> bool {
     status.success()
 }
 
-/// The kernel lets a dead producer's lock go when nobody holds its descriptor any more: whoever looks
-/// into `/proc/PID/fd`, as every search for a channel does, holds it for an instant.
+/// Waits until the channel has lost its producer. The kernel releases a dead producer's lock when
+/// nobody holds its descriptor any more. Every search for a channel looks into `/proc/PID/fd`, and
+/// holds descriptors for an instant.
 fn wait_until_orphaned(channel: &Channel) {
     let until = now_ns() + 60_000_000_000;
     while !channel.is_orphaned() {
@@ -119,13 +129,13 @@ impl Role {
     }
 }
 
-/// The other process's program. Does nothing when it runs as a test.
+/// Not a test: the program of the other process, in a role.
 #[test]
-fn child() {
+fn program_of_a_child_process() {
     let Some(role) = Role::from_environment() else {
         return;
     };
-    // Does not outlive the test.
+    // The process does not outlive the test.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let wait_for_the_end = || std::thread::sleep(Duration::from_secs(60));
     match role.kind.as_str() {
@@ -190,7 +200,7 @@ fn send_until_killed(role: &Role) {
         let sent = producer.stats().sent;
         let mut loan = producer.loan(payload(sent).len()).unwrap();
         loan.copy_from_slice(&payload(sent));
-        // May fail for lack of credit: no consumer receives meanwhile.
+        // The send may fail for lack of credit, since no consumer receives meanwhile.
         let _ = loan.try_send();
     }
     assert!(role.number > 0 && passed() > 0);
@@ -210,7 +220,7 @@ fn receive_until_killed(role: &Role) {
     std::mem::forget(consumer);
 }
 
-/// Receives until the producer ends: items are in order and untorn, and losses are counted.
+/// Receives until the producer ends. Items are in order and untorn, and losses are counted.
 fn receive_all(consumer: &Consumer, policy: Policy, items: u64) {
     let (mut next, mut gaps) = (0, 0);
     while let Some(item) = consumer.receive_until(None).unwrap() {
@@ -255,7 +265,7 @@ fn a_producer_killed_at_any_step_leaves_no_gap_and_no_leak() {
             let done = ended(spawn("send", &name, index, number));
             wait_until_orphaned(&channel);
 
-            // The next producer continues where it stopped.
+            // The next producer continues where the dead one stopped.
             let mut producer = channel.producer().unwrap();
             let mut next = [0; 3];
             let mut receive = |producer: Option<u64>| {
@@ -325,7 +335,8 @@ fn a_dead_producers_place_is_free_while_others_look_at_its_memory() {
         is_over.store(true, Ordering::Relaxed);
         late
     });
-    // Who looks at its descriptors can hold one for an instant; who reads its memory map does often.
+    // A thread that reads the process's descriptors can hold one for an instant. One that reads its
+    // memory map did so often.
     assert!(late <= 2, "late in {late} of {ROUNDS} rounds");
 }
 
@@ -365,7 +376,7 @@ fn a_consumer_killed_at_any_step_leaves_no_gap_for_others_and_no_leak() {
             assert_eq!(channel.payloads_in_use(), 0, "{policy:?} at {number}");
             let died = channel.stats().lost_consumers;
             assert_eq!((channel.consumers().len(), died), (1, 1), "{policy:?}");
-            // Its place is free again.
+            // The place of the dead consumer is free again.
             let others: Vec<_> = (0..3).map(|_| channel.consumer().unwrap()).collect();
             drop(others);
             if done {
@@ -516,7 +527,7 @@ fn a_peer_that_is_silent_for_seconds_does_not_count_as_dead() {
     assert_eq!(channel.stats().lost_consumers, 1);
 }
 
-/// The memory of a channel for a process that breaks all rules.
+/// The memory of a channel, for a process that breaks all rules.
 struct Raw {
     base: *mut u8,
     size: usize,
@@ -654,7 +665,8 @@ fn a_pool_whose_payloads_are_all_in_use_is_exhausted() {
     let channel = onbeat_link::channel(&name, options).unwrap();
     let mut producer = channel.producer().unwrap();
     let raw = Raw::of(&name);
-    // For each of four consumers: one item that waits, two in use, its newest value. And one loan.
+    // Each of four consumers needs one item that waits, two in use, and its latest value. One loan
+    // comes on top.
     let (slots, slot_bytes) = (4 * (1 + 2 + 1) + 1, 64 + 256);
     let pool = raw.size - slots * slot_bytes;
     let refer = |consumers: u64| {
@@ -668,7 +680,7 @@ fn a_pool_whose_payloads_are_all_in_use_is_exhausted() {
     producer.send(&[1]).unwrap();
 }
 
-/// Options of a channel of four numbers, expecting no consumer.
+/// Returns options of a channel of four numbers that expects no consumer.
 fn of_four(policy: Policy) -> Options {
     Options {
         expected: 0,
@@ -759,7 +771,8 @@ fn impossible_names_are_refused_and_printed_escaped() {
     }
 }
 
-/// Open descriptors, mappings and sockets of this process for a channel.
+/// Counts this process's open descriptors and mappings for a channel, and reports whether it has a
+/// socket.
 fn resources(name: &str) -> (usize, usize, bool) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
@@ -823,7 +836,7 @@ fn a_process_with_a_descriptor_can_attach_without_the_name() {
     channel.producer().unwrap().send(&[5]).unwrap();
     assert_eq!(*consumer.receive().unwrap(), [5]);
 
-    // Another file is refused before any access to it.
+    // Another file is refused before any access to its content.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(onbeat_link::open(file.as_fd(), None).is_err());
 }

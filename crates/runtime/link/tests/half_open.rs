@@ -1,5 +1,5 @@
-//! Peers that vanish without a word: no packet says that a connection has ended. That is noticed and
-//! told, and what was sent arrives once and in order when the peer is back. Needs root, for network
+//! Tests peers that vanish without a packet that ends the connection. The ends notice and report
+//! it, and all messages arrive once and in order when the peer is back. Needs root, for network
 //! namespaces.
 
 #[allow(dead_code, unused_imports, unused_macros)]
@@ -19,13 +19,13 @@ use std::thread;
 use std::time::Duration;
 use wires::{Done, Harm, On, Wire};
 
-/// An end of which nothing came for two seconds counts as unreachable, and says something four times
-/// in a second: who has just heard it notices nothing for as long as this.
+/// How long an end notices nothing, at least. An end that hears nothing for two seconds counts its
+/// peer as unreachable, and each end sends something four times a second.
 const UNNOTICED_NS: u64 = 1_500_000_000;
 
 fn wire(seed: u64) -> Option<Wire> {
     let wire = Wire::new(Harm::default(), seed)?;
-    // What a kernel would say at the end of a connection, or after it, is lost too.
+    // Packets by which a kernel ends a connection, or answers after its end, are lost too.
     wire.swallows.ends.store(true, Ordering::Relaxed);
     Some(wire)
 }
@@ -38,7 +38,7 @@ fn swallow_all(wire: &Wire, to: bool) {
     wire.swallows.all_from.iter().for_each(|from| set(from, to));
 }
 
-/// The ends on the hosts of a wire; the second one connects.
+/// Makes an end on each host of a wire; the second one connects.
 fn ends(wire: &Wire, resume_within: Duration) -> [On<Tcp>; 2] {
     let key = || Key::from_bytes([9; 32]);
     let [first, second] = wire.hosts.each_ref().map(Arc::clone);
@@ -71,10 +71,9 @@ fn wait_until(mut is_there: impl FnMut() -> bool) {
 #[derive(Default)]
 struct Stream {
     stop: AtomicBool,
-    /// Messages that have come.
     came: AtomicU64,
-    /// How often the sender, and the receiver, was told that the peer gives no sign of life.
-    told: [AtomicU64; 2],
+    /// How often the sender, and the receiver, got the error that the peer gives no sign of life.
+    silent_errors: [AtomicU64; 2],
 }
 
 impl Stream {
@@ -88,7 +87,7 @@ impl Stream {
                     number += 1;
                 }
                 Err(SendError::Breach(Breach::Silent)) => {
-                    self.told[0].fetch_add(1, Ordering::Relaxed);
+                    self.silent_errors[0].fetch_add(1, Ordering::Relaxed);
                 }
                 Err(other) => panic!("message {number}: {other}"),
             }
@@ -106,7 +105,7 @@ impl Stream {
             match incoming.receive(watchdog(), take) {
                 Ok(any) => assert!(any, "nothing came"),
                 Err(End::Breach(Breach::Silent)) => {
-                    self.told[1].fetch_add(1, Ordering::Relaxed);
+                    self.silent_errors[1].fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
                 Err(End::Closed) => return next,
@@ -117,10 +116,10 @@ impl Stream {
         }
     }
 
-    fn told(&self) -> [u64; 2] {
-        self.told
+    fn silent_errors(&self) -> [u64; 2] {
+        self.silent_errors
             .each_ref()
-            .map(|told| told.load(Ordering::Relaxed))
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     fn more_come(&self) {
@@ -129,8 +128,8 @@ impl Stream {
     }
 }
 
-/// Streams in both directions between two ends, while `disturb` does what it wants. Every message
-/// that was sent has come in the end.
+/// Streams in both directions between two ends while `disturb` runs. Checks that every sent message
+/// has arrived.
 fn while_streaming([first, second]: [Halves; 2], disturb: impl FnOnce(&[Stream; 2])) {
     let ((a, from_b), (b, from_a)) = (first, second);
     let streams = [Stream::default(), Stream::default()];
@@ -149,7 +148,7 @@ fn while_streaming([first, second]: [Halves; 2], disturb: impl FnOnce(&[Stream; 
 }
 
 #[test]
-fn a_peer_that_vanishes_is_told_and_nothing_is_lost_when_it_is_back() {
+fn a_vanished_peer_is_reported_and_no_message_is_lost_when_it_returns() {
     let Some(wire) = wire(1) else { return };
     let alive = Qos::new().alive_within(Duration::from_millis(400), Fail);
     let [first, second] = ends(&wire, Duration::from_secs(60)).map(|end| alive.around(end));
@@ -157,10 +156,10 @@ fn a_peer_that_vanishes_is_told_and_nothing_is_lost_when_it_is_back() {
         // The connection outlasts the first silence; in the second one both ends give it up.
         for (round, silence) in [(1, Duration::ZERO), (2, Duration::from_millis(2600))] {
             streams.iter().for_each(Stream::more_come);
-            let before = streams.each_ref().map(Stream::told);
+            let before = streams.each_ref().map(Stream::silent_errors);
             swallow_all(&wire, true);
             wait_until(|| {
-                let now = streams.each_ref().map(Stream::told);
+                let now = streams.each_ref().map(Stream::silent_errors);
                 let each = now.iter().flatten().zip(before.iter().flatten());
                 each.into_iter().all(|(now, before)| now > before)
             });
@@ -175,13 +174,13 @@ fn a_peer_that_vanishes_is_told_and_nothing_is_lost_when_it_is_back() {
     });
 }
 
-/// The connecting end has given the connection up and dials anew, while the listening end believes
-/// that the old one stands: it takes the new one in its place.
+/// The connecting end has given the connection up and dials again, while the listening end believes
+/// that the old connection works. The listening end replaces it with the new one.
 #[test]
-fn a_new_connection_takes_the_place_of_one_that_only_seems_to_stand() {
+fn a_new_connection_replaces_a_half_open_one() {
     let mut seed = 2;
     let last_attempt = watchdog().unwrap();
-    // The listening end could have noticed too, on a machine that is busy with other things.
+    // On a busy machine the listening end could notice the loss first.
     while takeover_ns(seed).is_some_and(|ns| ns >= UNNOTICED_NS) {
         assert!(
             now_ns() < last_attempt,
@@ -191,7 +190,7 @@ fn a_new_connection_takes_the_place_of_one_that_only_seems_to_stand() {
     }
 }
 
-/// How long after the connecting end's last sign of life messages go on.
+/// Returns how long after the connecting end's last sign of life messages flow again.
 fn takeover_ns(seed: u64) -> Option<u64> {
     let wire = wire(seed)?;
     let [first, second] = ends(&wire, Duration::from_secs(60));
@@ -200,7 +199,7 @@ fn takeover_ns(seed: u64) -> Option<u64> {
         streams.iter().for_each(Stream::more_come);
         let dialled = Done::of(&wire.done.dialled);
         set(&wire.swallows.content_from[0], true);
-        // What it says gets through until it dials.
+        // The connecting end's packets without content pass until it dials.
         wait_until(|| Done::of(&wire.done.dialled) > dialled);
         let begin = now_ns();
         set(&wire.swallows.content_from[0], false);
@@ -211,7 +210,7 @@ fn takeover_ns(seed: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_peer_that_stays_away_is_gone_and_every_half_says_why() {
+fn both_halves_report_a_peer_that_stays_away_as_gone() {
     let Some(wire) = wire(3) else { return };
     let [first, second] = ends(&wire, Duration::from_secs(1));
     let [mut a, mut b] = connect(&first, &second);
@@ -222,7 +221,7 @@ fn a_peer_that_stays_away_is_gone_and_every_half_says_why() {
             panic!("{end:?}");
         };
         assert_eq!(reason, "nothing came for 2 s");
-        // It had credits left.
+        // The sender had credits left.
         let sent = out.send(1, watchdog(), &mut |_| {});
         assert_eq!(sent, Err(End::Gone { reason }.into()));
     }

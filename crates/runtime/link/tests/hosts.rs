@@ -1,5 +1,5 @@
-//! The example `hosts`: sensors in one process, fusion in another, over shared memory and TCP by one
-//! changed word. Over RDMA it is built here and needs a device to run.
+//! Tests the example `hosts`: sensors in one process, fusion in another, over shared memory and TCP
+//! by one changed word. Over RDMA the example is built here, and needs a device to run.
 
 mod sums;
 
@@ -26,7 +26,7 @@ fn run(place: &str) -> (Output, Output) {
 }
 
 #[test]
-fn one_line_says_what_connects_the_hosts() {
+fn the_place_alone_chooses_the_transport() {
     let (sense, fuse) = run(&format!("shm://hosts-{}", std::process::id()));
     check(&fuse);
     assert!(sense.status.success());
@@ -34,7 +34,7 @@ fn one_line_says_what_connects_the_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("link.key");
     Key::generate().create_file(&key).unwrap();
-    // Another program may take a port meanwhile: then others are tried.
+    // Another program may take a port meanwhile; then the test tries others.
     for attempt in 0.. {
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -56,13 +56,13 @@ fn one_line_says_what_connects_the_hosts() {
 
 /// The fusion ends with a reason when the sensors' process is killed in the middle.
 #[test]
-fn a_host_that_dies_is_told() {
+fn the_death_of_a_host_is_reported() {
     let place = format!("shm://hosts-killed-{}", std::process::id());
     let (mut sense, mut fuse) = (start("sense", &place), start("fuse", &place));
     let pid = fuse.id() as libc::pid_t;
     std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_secs(60));
-        // SAFETY: a call; the test has not ended, so it still waits for this process.
+        // SAFETY: only a call; the test has not ended, so it still waits for this process.
         unsafe { libc::kill(pid, libc::SIGKILL) }
     });
     let mut sums = BufReader::new(fuse.stdout.take().unwrap()).lines();
@@ -84,7 +84,7 @@ fn the_example_has_60_lines() {
 }
 
 #[test]
-fn a_wrong_place_is_refused_with_the_way_out() {
+fn a_place_without_a_key_is_refused_with_the_reason() {
     let output = start("sense", "tcp://127.0.0.1:1")
         .wait_with_output()
         .unwrap();

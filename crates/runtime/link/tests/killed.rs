@@ -1,6 +1,6 @@
-//! A peer's process is killed in the middle of sending and receiving, at points that a seed chooses:
-//! what has come is complete and in order, both halves say that the peer is gone, and nothing of
-//! the link is left in this process.
+//! Kills a peer's process while it sends and receives, at points that a seed chooses. All received
+//! messages are complete and in order, both halves report that the peer is gone, and this process
+//! keeps nothing of the link.
 //!
 //! `ONBEAT_ROUNDS` is the number of kills for each backend, `ONBEAT_SEED` the first seed.
 
@@ -25,7 +25,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 }
 
 fn options(tcp: Tcp, sealed: bool) -> Tcp {
-    // Of no use here: who was killed does not come back.
+    // A short time, since a killed peer does not come back.
     let tcp = tcp
         .chunk_bytes(backends::CHUNK)
         .resume_within(Duration::from_millis(50));
@@ -40,7 +40,7 @@ fn key() -> Key {
     Key::from_bytes([7; 32])
 }
 
-/// The first end, and what the child needs to be the second one.
+/// Makes the first end, and the words from which the child makes the second one.
 fn first(kind: &str, round: u64) -> (Box<dyn Backend>, String) {
     if kind == "shm" {
         let name = format!("killed-{}-{round}", std::process::id());
@@ -60,7 +60,6 @@ fn length(number: u64) -> usize {
     }
 }
 
-/// Sends until the link ends.
 fn send_on(out: &mut dyn Outgoing) -> End {
     let mut number = 0;
     loop {
@@ -72,7 +71,6 @@ fn send_on(out: &mut dyn Outgoing) -> End {
     }
 }
 
-/// Receives until the link ends, and counts.
 fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
     let mut next = 0;
     loop {
@@ -85,13 +83,13 @@ fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
     }
 }
 
-/// Not a test: the other end.
+/// Not a test: the child process that runs the other end.
 #[test]
-fn a_peer_in_a_process_of_its_own() {
+fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };
-    // SAFETY: it does not outlive the test.
+    // SAFETY: only a call; it makes this process end with the test.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (kind, place) = place.split_once(' ').unwrap();
     let backend: Box<dyn Backend> = match kind {
@@ -111,14 +109,14 @@ fn a_peer_in_a_process_of_its_own() {
 
 fn spawn(place: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_peer_in_a_process_of_its_own", "--nocapture"])
+        .args(["--exact", "program_of_a_peer", "--nocapture"])
         .env("ONBEAT_PEER", place)
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
 }
 
-/// Descriptors and threads of this process.
+/// Counts descriptors and threads of this process.
 fn held() -> (usize, usize) {
     let count = |what: &str| {
         std::fs::read_dir(format!("/proc/self/{what}"))
@@ -166,7 +164,7 @@ fn round(kind: &str, number: u64, dice: &mut Dice) -> u64 {
 }
 
 #[test]
-fn a_peer_killed_anywhere_is_gone_and_leaves_nothing() {
+fn a_killed_peer_is_reported_as_gone_and_leaves_no_resources() {
     let (rounds, seed) = (
         from_environment("ONBEAT_ROUNDS", 10),
         from_environment("ONBEAT_SEED", 1),

@@ -1,5 +1,6 @@
-//! Many small messages over links: none lost, doubled or out of order, and memory stays flat.
-//! `ONBEAT_ITEMS` is the number of messages for each backend; `./dev check messages` sends 10^8.
+//! Sends many small messages over links: none is lost, doubled or out of order, and memory stays
+//! flat. `ONBEAT_ITEMS` is the number of messages for each backend; `./dev check messages` sends
+//! 10^8.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -14,11 +15,11 @@ const SIZES: Sizes = Sizes {
     message_bytes: 8,
     value_bytes: 0,
 };
-/// What memory may grow by, in KiB, between the tenth of the messages and the end: pages that are
+/// The allowed growth of memory, KiB, between a tenth of the messages and the end: pages that are
 /// touched late. One byte for each of 10^8 messages would be 100 MB.
 const SLACK_KIB: u64 = 4096;
 
-/// So long that only a fault lasts longer, also where the machine does other things meanwhile.
+/// Returns a deadline that only a fault exceeds, even on a busy machine.
 fn watchdog() -> Option<u64> {
     Some(onbeat_flow::clock::now_ns() + 600_000_000_000)
 }
@@ -28,7 +29,7 @@ fn messages() -> u64 {
     given.map_or(100_000, |n| n.parse().expect("a number"))
 }
 
-/// Resident memory of this process, KiB.
+/// Returns the resident memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -79,7 +80,7 @@ fn tcp(in_clear: bool) -> Pair {
     }
 }
 
-// One test: what runs beside it would use memory too.
+// One test only: another one beside it would use memory too.
 #[test]
 fn many_messages_arrive_once_in_order_and_memory_stays_flat() {
     let name = format!("many-{}", std::process::id());
@@ -90,7 +91,7 @@ fn many_messages_arrive_once_in_order_and_memory_stays_flat() {
     };
     stream("shm", &shm, messages());
     stream("tcp, in clear", &tcp(true), messages());
-    // Encryption that was compiled for debugging takes its time.
+    // A debug build encrypts slowly.
     let sealed = messages() / if cfg!(debug_assertions) { 20 } else { 1 };
     stream("tcp, sealed", &tcp(false), sealed);
 }

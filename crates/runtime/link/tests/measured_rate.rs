@@ -1,5 +1,5 @@
-//! A port on a wire that is slower than it was given: the rate is measured, and chunks follow it.
-//! Needs root and `tc`, for a network namespace of its own.
+//! Tests a port on a wire that is slower than the given rate: the port measures the rate, and
+//! chunks follow it. Needs root and `tc`, for a network namespace.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -20,14 +20,14 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Runs a command in this thread's network namespace; `false` if that is impossible.
+/// Runs a command in this thread's network namespace. Returns `false` if that is impossible.
 fn run(command: &str) -> bool {
     let words: Vec<_> = command.split(' ').collect();
     let done = Command::new(words[0]).args(&words[1..]).output();
     done.is_ok_and(|output| output.status.success())
 }
 
-/// A wire of its own, for this thread and those that it starts; gone with them.
+/// Gives this thread, and the threads that it starts, a slow wire that disappears with them.
 fn on_a_slow_wire() -> bool {
     let is_alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
     is_alone
@@ -48,7 +48,7 @@ fn until(what: &str, port: &Port, holds: impl Fn(&PortStats) -> bool) -> PortSta
 }
 
 #[test]
-fn chunks_follow_the_rate_of_the_wire() {
+fn the_size_of_chunks_follows_the_measured_rate() {
     if !on_a_slow_wire() {
         eprintln!("skipped: no network namespace with a limit can be made (root, tc)");
         return;
@@ -98,7 +98,7 @@ fn chunks_follow_the_rate_of_the_wire() {
         });
         println!("{slow:?}");
         assert!(slow.chunk_bytes <= settings.chunk() / 7, "{slow:?}");
-        // What a bound rests on is no more than the wire has.
+        // Bounds use this rate, so the wire must have at least as much.
         let sure = until("a rate that the wire has", &port, |stats| {
             stats
                 .sure_bits_per_second()
@@ -110,7 +110,7 @@ fn chunks_follow_the_rate_of_the_wire() {
             model.window_bytes as u64 <= settings.window_bytes() / 4,
             "{model:?}"
         );
-        // It is shown once a message has left with it.
+        // The status page shows the rate once a message has left with it.
         let deadline = watchdog().unwrap();
         let shown = |measured: u64| {
             let ends = survey().links.into_iter();

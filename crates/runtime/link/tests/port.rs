@@ -1,6 +1,8 @@
-//! The port: who sends next, over connections and processes, also when one dies or is stopped.
+//! Tests which transfer of a port sends next, over connections and processes, also when a process
+//! dies or is stopped.
 //!
-//! The other process is this test program again, with a role; see `child`.
+//! The other process is this test program, started again with a role; see
+//! `program_of_a_child_process`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -33,12 +35,12 @@ fn fresh_name() -> String {
     format!("test-{}-{number}", std::process::id())
 }
 
-/// The test does not hang for ever.
+/// Returns a deadline that only a fault exceeds.
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// A receiving end on no port, and where it listens.
+/// Makes a receiving end without a port, and returns its address.
 fn receiver() -> (Tcp, SocketAddr) {
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = tcp.address();
@@ -71,7 +73,7 @@ fn pair(port: &Port, priority: u8) -> (Halves, Halves) {
     )
 }
 
-/// Waits until a count has the wanted value.
+/// Waits until the port's counts fulfil a condition, and returns them.
 fn until(what: &str, port: &Port, holds: impl Fn(&PortStats) -> bool) -> PortStats {
     let deadline = watchdog().unwrap();
     loop {
@@ -112,11 +114,11 @@ fn all_messages_arrive_and_are_counted() {
     );
     assert_eq!(transfer.sent.bytes, 20 * MESSAGE as u64);
     assert_eq!(transfer.sent.chunks, 20 * (MESSAGE / CHUNK) as u64);
-    // Chunks that were granted and came too late for their lease are granted again.
+    // Chunks whose lease ended before they were written are granted again.
     assert!(stats.granted >= transfer.sent.chunks);
 }
 
-/// The seat is free again, and the counts begin anew.
+/// The seat is free again, and its counts begin at 0.
 #[test]
 fn a_link_that_ends_leaves_the_port() {
     let port = Port::alone(settings()).unwrap();
@@ -136,7 +138,7 @@ fn a_link_that_ends_leaves_the_port() {
 }
 
 #[test]
-fn what_more_urgent_transfers_send_goes_between_two_chunks() {
+fn more_urgent_messages_go_between_two_chunks() {
     let port = Port::alone(settings()).unwrap();
     let ((mut low, _a), (_b, mut low_in)) = pair(&port, 1);
     let ((mut high, _c), (_d, mut high_in)) = pair(&port, 2);
@@ -156,7 +158,7 @@ fn what_more_urgent_transfers_send_goes_between_two_chunks() {
         }
         low
     });
-    // There is something to preempt.
+    // Now a message can be preempted.
     until("the first chunk", &port, |s| {
         s.transfers
             .iter()
@@ -174,9 +176,9 @@ fn what_more_urgent_transfers_send_goes_between_two_chunks() {
     assert_eq!(by(2).unwrap().preemptions, 0, "{stats:?}");
 }
 
-/// Leases last for 10 s here: a link that does not hear what was acknowledged waits until one ends.
+/// Leases last for 10 s here: a link that misses an acknowledgement waits until a lease ends.
 #[test]
-fn links_that_share_the_window_hear_what_gives_room() {
+fn links_that_share_the_window_wake_up_when_it_has_room() {
     let long = Duration::from_secs(10);
     let port = Port::alone(settings().slack(long).patience(long)).unwrap();
     const MESSAGES: usize = 60;
@@ -210,7 +212,7 @@ fn links_that_share_the_window_hear_what_gives_room() {
 }
 
 #[test]
-fn all_processes_give_a_port_the_same_settings() {
+fn a_port_refuses_other_and_impossible_settings() {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();
     assert!(Port::shared(&name, settings()).is_ok());
@@ -232,9 +234,9 @@ fn all_processes_give_a_port_the_same_settings() {
     assert!(Settings::of_interface("../net").is_err());
 }
 
-/// The chunk follows from the rate and from how long what is urgent may wait.
+/// The chunk size follows from the rate and from how long urgent messages may wait.
 #[test]
-fn the_window_takes_no_longer_than_it_may() {
+fn the_window_takes_no_longer_than_the_allowed_blocking() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
         for us in [300, 1000, 3000] {
             let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));
@@ -251,11 +253,11 @@ fn the_window_takes_no_longer_than_it_may() {
     }
 }
 
-/// What the bound of a port's latencies takes for granted, on real connections: while a chunk of
-/// the most urgent transfer waits, each other transfer sends what it had decided on, and no more.
+/// Checks an assumption of the latency bound on real connections. While a chunk of the most urgent
+/// transfer waits, each other transfer sends at most the chunk that it had already begun.
 #[test]
-fn a_mix_keeps_to_the_blocking_of_its_bound() {
-    // Neither a lease ends nor is anybody passed over, however slow the machine is.
+fn an_urgent_transfer_waits_for_at_most_one_chunk_of_each_other_transfer() {
+    // No lease ends and no transfer is passed over, however slow the machine is.
     let long = Duration::from_secs(10);
     let port = Port::alone(settings().slack(long).patience(long)).unwrap();
     let ((mut urgent, _a), (_b, mut urgent_in)) = pair(&port, 9);
@@ -296,15 +298,15 @@ fn a_mix_keeps_to_the_blocking_of_its_bound() {
     });
 }
 
-/// The window of the model is what its shares can stand for, for chunks of whatever sizes.
+/// The model's window is what its shares can stand for, for chunks of all sizes.
 #[test]
-fn the_models_window_is_that_of_the_port() {
+fn the_model_has_the_window_of_the_port() {
     for (mtu, sealed) in [(1500, true), (1500, false), (9000, false), (576, true)] {
         let port = settings();
         let model = port.model(mtu, sealed, 0);
         let full = CHUNK + model.overhead_bytes;
         assert!(model.window_bytes >= 2 * full, "{model:?}");
-        // Smaller chunks have more heads, and are counted so.
+        // Smaller chunks have more heads, which the window counts.
         assert!(model.window_bytes <= 2 * full + full / 5, "{model:?}");
     }
     let model = settings().model(1500, true, 0);
@@ -316,17 +318,22 @@ fn by(stats: &PortStats, priority: u8) -> &TransferStats {
     found.next().expect("the transfer is there")
 }
 
-/// Another process that sends, and never stops by itself.
+/// A child process that sends until it is killed.
 struct Other {
     process: Child,
     _says: BufReader<ChildStdout>,
 }
 
 impl Other {
-    /// Starts it, and waits until it has sent something.
+    /// Starts the process, and waits until it has sent something.
     fn start(port: &str, to: SocketAddr, priority: u8) -> Other {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "program_of_a_child_process",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(ROLE, format!("{port} {to} {priority}"))
             .stdout(Stdio::piped())
             .spawn()
@@ -357,13 +364,13 @@ impl Drop for Other {
     }
 }
 
-/// The other process's program. Does nothing when it runs as a test.
+/// Not a test: the program of the other process.
 #[test]
-fn child() {
+fn program_of_a_child_process() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // Does not outlive the test.
+    // The process does not outlive the test.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let words: Vec<_> = role.split(' ').collect();
     let port = Port::shared(words[0], settings()).unwrap();
@@ -378,7 +385,7 @@ fn child() {
     }
 }
 
-/// What another process sends on the port, taken as fast as it comes.
+/// Receives everything that another process sends, and returns the address for it.
 fn taken() -> SocketAddr {
     let (receiver, address) = receiver();
     thread::spawn(move || {
@@ -390,9 +397,9 @@ fn taken() -> SocketAddr {
     address
 }
 
-/// A more urgent process is killed or stopped wherever it is, again and again: the less urgent one
-/// always goes on.
-fn goes_on_beside_one_that(stops: bool) {
+/// Kills or stops a more urgent process at any point, again and again. The less urgent one always
+/// goes on.
+fn less_urgent_sender_goes_on_beside_a_process_that(stops: bool) {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();
     let ((mut out, _near), (_far, mut incoming)) = pair(&port, 1);
@@ -400,7 +407,7 @@ fn goes_on_beside_one_that(stops: bool) {
     let mut passed = 0;
     for round in 0..12_u64 {
         let other = Other::start(&name, taken(), 200);
-        // Anywhere in what it does: at no instant that the test chooses.
+        // The signal comes at any point, not at an instant that the test chooses.
         thread::sleep(Duration::from_micros(round * 7919 % 3000));
         other.signal(if stops { libc::SIGSTOP } else { libc::SIGKILL });
         for _ in 0..8 {
@@ -417,7 +424,7 @@ fn goes_on_beside_one_that(stops: bool) {
         if stops {
             let theirs = stats.transfers.iter().find(|t| t.priority == 200).unwrap();
             passed += theirs.passed_over + theirs.expired;
-            // It goes on where it was.
+            // The stopped process goes on where it was.
             let before = theirs.sent.messages;
             other.signal(libc::SIGCONT);
             until("it goes on too", &port, |s| {
@@ -433,11 +440,11 @@ fn goes_on_beside_one_that(stops: bool) {
 }
 
 #[test]
-fn nobody_waits_for_one_that_is_killed() {
-    goes_on_beside_one_that(false);
+fn a_killed_process_does_not_block_the_port() {
+    less_urgent_sender_goes_on_beside_a_process_that(false);
 }
 
 #[test]
-fn nobody_waits_for_one_that_is_stopped() {
-    goes_on_beside_one_that(true);
+fn a_stopped_process_does_not_block_the_port() {
+    less_urgent_sender_goes_on_beside_a_process_that(true);
 }

@@ -1,5 +1,5 @@
-//! Messages of several links leave in the order in which they were pushed. Needs root, for network
-//! namespaces.
+//! Tests that messages of several links leave in the order in which they were pushed. Needs root,
+//! for network namespaces.
 
 #[allow(dead_code)]
 mod wires;
@@ -23,7 +23,7 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// A link of the port over the wire: the sender's end, and the receiver's.
+/// Connects a link of the port over the wire. Returns the sender's end and the receiver's end.
 fn connect(wire: &Wire, port: &Port, number: u16, bytes: usize) -> (Halves, Halves) {
     let [near, far] = wire.hosts.each_ref();
     let key = || Key::from_bytes([9; 32]);
@@ -45,14 +45,14 @@ fn connect(wire: &Wire, port: &Port, number: u16, bytes: usize) -> (Halves, Halv
 
 /// Pushes messages of all links in turns, and returns their order on the wire.
 fn order_of(wire: &Wire, bytes: usize) -> Vec<u64> {
-    // Nobody is passed over, however slow the machine is.
+    // No transfer is passed over, however slow the machine is.
     let long = Duration::from_secs(10);
     let settings = Settings::of_rate(1_000_000_000).chunk_bytes(CHUNK);
     let port = Port::alone(settings.slack(long).patience(long)).unwrap();
     let links: Vec<_> = (0..LINKS).map(|n| connect(wire, &port, n, bytes)).collect();
     let (mut outs, mut ins) = (vec![], vec![]);
     for ((mut out, near_in), (far_out, mut incoming)) in links {
-        // Before the receiver has told its counts, nothing may go.
+        // No message may leave before the receiver has reported its counts.
         out.send_copy(&[0]).unwrap();
         assert_eq!(incoming.receive(watchdog(), &mut |_, _| ()), Ok(true));
         outs.push((out, near_in));
@@ -60,7 +60,7 @@ fn order_of(wire: &Wire, bytes: usize) -> Vec<u64> {
     }
     let push = |out: &mut dyn Outgoing, number: u64| {
         let fill = &mut |slot: &mut [u8]| {
-            // Often: a packet's end can cut one.
+            // The mark is repeated, since a packet's end can cut one.
             for mark in slot[..256].chunks_exact_mut(16) {
                 mark[..8].copy_from_slice(&MARK);
                 mark[8..].copy_from_slice(&number.to_le_bytes());
@@ -93,7 +93,7 @@ fn order_of(wire: &Wire, bytes: usize) -> Vec<u64> {
     drop(outs);
     away.join().unwrap();
     let mut marks = std::mem::take(&mut *wire.done.marks.as_ref().unwrap().lock().unwrap());
-    // What TCP sends again is seen twice.
+    // A packet that TCP sends again is seen twice.
     let mut seen = std::collections::BTreeSet::new();
     marks.retain(|number| seen.insert(*number));
     marks
@@ -103,8 +103,9 @@ fn order_of(wire: &Wire, bytes: usize) -> Vec<u64> {
 fn messages_leave_in_the_order_in_which_they_were_pushed() {
     let Some(wire) = Wire::seen() else { return };
     let pushed: Vec<u64> = (0..(usize::from(LINKS) * TURN * ROUNDS) as u64).collect();
-    // A packet, a chunk, several chunks. Where more messages of a link than one are in the window
-    // with several packets each, TCP can keep one's first packet back until others are acknowledged.
+    // The sizes are a packet, a chunk, and several chunks. If the window holds several messages of
+    // a link with several packets each, TCP can keep back one's first packet until others are
+    // acknowledged.
     for bytes in [1000, CHUNK, 40_000] {
         assert_eq!(order_of(&wire, bytes), pushed, "messages of {bytes} bytes");
     }

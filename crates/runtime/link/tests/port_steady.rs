@@ -1,4 +1,4 @@
-//! A chunk's way through a port allocates nothing, in no thread of the process.
+//! Tests that a chunk's way through a port allocates nothing, in all threads of the process.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -33,7 +33,8 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Allocations while messages are sent and received; the first let every thread set itself up.
+/// Counts the allocations while messages are sent and received. The first messages let every thread
+/// set itself up.
 fn allocations(sealed: bool) -> u64 {
     let key = || Key::from_bytes([9; 32]);
     let settings = Settings::of_rate(10_000_000_000).chunk_bytes(16 << 10);
@@ -62,7 +63,7 @@ fn allocations(sealed: bool) -> u64 {
         exchange(if sealed { 10 } else { 100 });
         ALLOCATIONS.load(Ordering::SeqCst) - before
     };
-    // A thread that sets itself up late, on a busy machine, is in one round only.
+    // On a busy machine a thread may set itself up late, but only in one round.
     let least = [counted(), counted(), counted()].into_iter().min();
     let away = thread::spawn(move || drop((far_out, incoming)));
     drop((out, near_in));
@@ -71,7 +72,7 @@ fn allocations(sealed: bool) -> u64 {
 }
 
 #[test]
-fn chunks_allocate_nothing() {
+fn sending_chunks_allocates_nothing() {
     assert_eq!(allocations(false), 0, "in clear");
     assert_eq!(allocations(true), 0, "sealed");
 }

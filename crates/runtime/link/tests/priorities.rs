@@ -1,4 +1,4 @@
-//! Priorities of channels between hosts: on the sending host's port, and where items that have come
+//! Tests priorities of channels between hosts: on the sending host's port, and where received items
 //! are handed to tasks.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 const ROLE: &str = "ONBEAT_PRIORITIES_PORT";
-/// What a channel has on its way, at most.
+/// The most items of a channel on their way.
 const CREDITS: usize = 8;
 const LARGE: usize = 64 << 10;
 
@@ -38,7 +38,7 @@ fn options(payload_bytes: usize) -> Options {
     Options::new(Policy::Credit { credits: CREDITS }, payload_bytes)
 }
 
-/// A key file, and a place whose first ports are free.
+/// Makes a key file, and a place whose first ports are free.
 fn place() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("link.key");
@@ -59,7 +59,7 @@ fn place() -> (tempfile::TempDir, String) {
     (folder, place)
 }
 
-/// A channel as this test sees it: sent into, looked at where it comes out.
+/// A channel with its sending end and an observer at its receiving end.
 struct Lane {
     producer: Producer,
     come: Consumer,
@@ -90,11 +90,11 @@ impl Lane {
     }
 }
 
-/// Executions: the channel's number, and the item's.
+/// The executions in order: the channel's number, and the item's.
 type Order = Arc<Mutex<Vec<(usize, u8)>>>;
 
 #[test]
-fn what_has_come_is_handed_over_by_priority_and_among_equals_as_it_came() {
+fn items_are_handed_over_by_priority_and_then_in_order_of_arrival() {
     const NAMES: [&str; 3] = ["low", "high", "also high"];
     let (_folder, place) = place();
     let prioritized = |links: Links| {
@@ -115,7 +115,7 @@ fn what_has_come_is_handed_over_by_priority_and_among_equals_as_it_came() {
         let mut waits = low_waits.take();
         let take = move |item: &onbeat_flow::Item<'_>| {
             order.lock().unwrap().push((number, item[0]));
-            // The first one of the low channel lasts until the test says so.
+            // The first execution of the low channel lasts until the test lets it end.
             if let Some((began, go_on)) = waits.take() {
                 began.send(()).unwrap();
                 go_on.recv().unwrap();
@@ -128,8 +128,8 @@ fn what_has_come_is_handed_over_by_priority_and_among_equals_as_it_came() {
             .unwrap();
     }
 
-    // One item of the low channel is being handed over when all the others come, the low ones first;
-    // of the two high channels in an order that is no rotation.
+    // The task handles one item of the low channel while all others arrive, the low ones first.
+    // Items of the two high channels arrive in an irregular order.
     let mut running = tasks.start().unwrap();
     lanes[0].producer.send(&[0]).unwrap();
     begins.recv_timeout(Duration::from_secs(100)).unwrap();
@@ -147,7 +147,7 @@ fn what_has_come_is_handed_over_by_priority_and_among_equals_as_it_came() {
 }
 
 #[test]
-fn both_hosts_give_a_channel_the_same_priority() {
+fn hosts_with_different_priorities_for_a_channel_are_refused() {
     let (_folder, place) = place();
     let sending = Links::sending(&place).unwrap().priority("stop", 200);
     let receiving = Links::receiving(&place).unwrap();
@@ -165,20 +165,20 @@ fn both_hosts_give_a_channel_the_same_priority() {
     assert!(refused.contains("only channels over tcp://"), "{refused}");
 }
 
-/// Neither a lease ends nor is anybody passed over, however slow the machine is.
+/// No lease ends and no transfer is passed over, however slow the machine is.
 fn settings() -> Settings {
     let long = Duration::from_secs(10);
     let settings = Settings::of_rate(1_000_000_000).chunk_bytes(16 << 10);
     settings.slack(long).patience(long)
 }
 
-/// Not a test: the sending host, in a process of its own.
+/// Not a test: the child process that runs the sending host.
 #[test]
-fn a_host_that_sends() {
+fn program_of_a_sending_host() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // Does not outlive the test.
+    // The process does not outlive the test.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (port, place) = role.split_once(' ').unwrap();
     let port = Port::shared(port, settings()).unwrap();
@@ -194,14 +194,15 @@ fn a_host_that_sends() {
     let (mut camera, mut stop) = (open("camera"), open("stop"));
     let is_over = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&is_over);
-    // Not scoped: if this test fails, nobody waits for it.
+    // The thread is not scoped: if this test fails, nothing waits for it.
     let sending = thread::spawn(move || {
         while !ends.load(Ordering::Relaxed) {
             camera.loan(LARGE).unwrap().send().unwrap();
         }
     });
-    // While one of its messages waits the camera stands still, so each round begins once it goes on.
-    // Whether a round finds it within a message is chance: not so in round after round.
+    // The camera stops while one of its messages waits, so each round begins once it goes on.
+    // Whether a round meets the camera within a message is chance, but several rounds in a row do
+    // not all miss it.
     let until = watchdog();
     for round in 0.. {
         let before = by(&port.stats(), 3);
@@ -217,7 +218,7 @@ fn a_host_that_sends() {
     is_over.store(true, Ordering::Relaxed);
     sending.join().unwrap();
     println!("sent");
-    // Until the test has looked.
+    // The process waits until the test has read the counts.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
@@ -227,12 +228,12 @@ fn by(stats: &PortStats, priority: u8) -> TransferStats {
 }
 
 #[test]
-fn a_channels_priority_is_its_connections_on_the_port() {
+fn a_channels_priority_applies_to_its_connection_on_the_port() {
     let (_folder, place) = place();
     let name = format!("priorities-{}", std::process::id());
     let port = Port::shared(&name, settings()).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "a_host_that_sends"])
+        .args(["--exact", "--nocapture", "program_of_a_sending_host"])
         .env(ROLE, format!("{name} {place}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -257,7 +258,8 @@ fn a_channels_priority_is_its_connections_on_the_port() {
     assert!(child.wait().unwrap().success());
     running.stop().unwrap();
     assert_eq!((camera.pid, stop.pid), (child.id(), child.id()));
-    // Of the camera only what it had decided on goes while a chunk of the other waits.
+    // While a chunk of the other channel waits, the camera sends at most the chunk that it had
+    // begun.
     assert!(stop.most_before <= 1 && stop.preemptions == 0, "{stop:?}");
     assert!(camera.preemptions > 0, "{camera:?}");
 }

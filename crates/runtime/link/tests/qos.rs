@@ -1,5 +1,5 @@
-//! Promises on messages: each is broken once, with both policies, and counted. No test waits for a
-//! time: what becomes stale or late is waited for.
+//! Tests promises on messages: each is broken once, with both policies, and counted. No test relies
+//! on a fixed time: it waits until a message has become stale or late.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -33,12 +33,12 @@ type Both = (
     (QosOutgoing, QosIncoming),
 );
 
-/// Two ends with promises of their own; what the first one sends goes through `noise`.
+/// Connects two ends with their own promises. Frames of the first one go through `noise`.
 fn connected(first: Qos, second: Qos, noise: Noise) -> Both {
     connected_through(first, second, [noise, Noise::default()])
 }
 
-/// And what the second one sends through another.
+/// Connects two ends; frames of each go through its own noise.
 fn connected_through(first: Qos, second: Qos, noise: [Noise; 2]) -> Both {
     let name = fresh_name();
     let [forth, back] = noise;
@@ -68,7 +68,7 @@ fn take(incoming: &mut QosIncoming) -> Result<Option<u64>, End> {
 }
 
 #[test]
-fn stale_messages_are_counted_and_refused_where_that_is_the_policy() {
+fn stale_messages_are_counted_and_refused_if_the_policy_is_to_fail() {
     for policy in [Warn, Fail] {
         let receiver = Qos::new().fresh_for(LONG, policy);
         let (links, (mut a, _x), (_y, mut b)) = connected(Qos::new(), receiver, Noise::default());
@@ -81,7 +81,7 @@ fn stale_messages_are_counted_and_refused_where_that_is_the_policy() {
             Warn => Ok(Some(0)),
             Fail => Err(End::Breach(Breach::Stale)),
         };
-        // How long the fastest message took is not known, and a clock may drift meanwhile.
+        // The time of the fastest message is unknown, and a clock may drift meanwhile.
         wait_until(|| now_ns() >= expires + 20_000_000);
         assert_eq!(take(&mut b), first, "{policy:?}");
         assert_eq!(take(&mut b), Ok(Some(1)), "the link stands");
@@ -94,12 +94,12 @@ fn stale_messages_are_counted_and_refused_where_that_is_the_policy() {
 }
 
 #[test]
-fn what_is_stale_before_it_leaves_does_not_leave_where_that_is_the_policy() {
+fn messages_stale_before_they_leave_stay_if_the_policy_is_to_fail() {
     for policy in [Warn, Fail] {
         let sender = Qos::new().fresh_for(LONG, policy);
         let (links, (mut a, _x), (_y, mut b)) = connected(sender, Qos::new(), Noise::default());
         let before = a.send_expiring(3, Some(now_ns()), None, &mut |_| {});
-        // It becomes stale while it is written.
+        // The message becomes stale while it is written.
         let soon = now_ns() + 50_000_000;
         let meanwhile = a.send_expiring(3, Some(soon), None, &mut |_| {
             wait_until(|| now_ns() >= soon);
@@ -124,10 +124,10 @@ fn what_is_stale_before_it_leaves_does_not_leave_where_that_is_the_policy() {
     }
 }
 
-/// Over two hops, with the same clock at all of them: what is believed is never too early, and too
-/// late by at most the two shortest round trips and the drift that clocks could have.
+/// The data passes two hops, all with the same clock. The believed expiry is never too early. It is
+/// too late by at most the two shortest round trips and the drift that clocks could have.
 #[test]
-fn age_travels_over_hops_within_the_stated_error() {
+fn the_age_of_data_travels_over_hops_within_the_stated_error() {
     let qos = Qos::new().fresh_for(LONG, Warn);
     let (one, (mut a, _x), (_y, mut b)) = connected(qos, qos, Noise::default());
     let (two, (mut c, _z), (_w, mut d)) = connected(qos, qos, Noise::default());
@@ -136,7 +136,7 @@ fn age_travels_over_hops_within_the_stated_error() {
         let true_end = now_ns() + 5_000_000_000;
         a.send_expiring(8, Some(true_end), None, &mut |_| {})
             .unwrap();
-        // It is held at either hop.
+        // Each hop holds the data for a while.
         thread::sleep(Duration::from_millis(number % 3));
         assert_eq!(take(&mut b), Ok(Some(number)));
         c.send_expiring(8, b.expires_ns(), None, &mut |_| {})
@@ -158,7 +158,7 @@ fn age_travels_over_hops_within_the_stated_error() {
 fn corrupt_messages_are_never_handed_over() {
     for policy in [Warn, Fail] {
         let qos = Qos::new().checked(policy);
-        // The second message and the fourth: in the content, and in the head.
+        // The noise changes the content of the second message, and the head of the fourth.
         let noise = Noise::default();
         let noise = noise.harm(1, Harm::Flip(60), 1).harm(3, Harm::Flip(9), 1);
         let (links, (mut a, _x), (_y, mut b)) = connected(qos, qos, noise);
@@ -196,7 +196,7 @@ fn corrupt_messages_are_never_handed_over() {
 }
 
 #[test]
-fn deadlines_are_told_to_both_ends() {
+fn missed_deadlines_are_reported_at_both_ends() {
     let qos = |policy| {
         Qos::new()
             .send_every(SHORT, policy)
@@ -208,7 +208,7 @@ fn deadlines_are_told_to_both_ends() {
     wait_until(|| links.0.counts().sent.late > 0);
     let late = a.send(1, watchdog(), &mut |_| panic!("it does not leave"));
     assert_eq!(late, Err(SendError::Breach(Breach::SentLate)));
-    // Both go on, however late.
+    // Both ends go on, however late.
     wait_until(|| links.0.counts().sent.late > 1);
     assert_eq!(a.send(1, watchdog(), &mut |_| {}), Ok(0));
     wait_until(|| links.1.counts().received.late > 2);
@@ -231,7 +231,7 @@ fn a_consumer_that_is_too_slow_makes_the_sender_late() {
         let sent = a.send(1, None, &mut |_| {});
         assert!(sent.is_ok() || sent == Err(late.clone()));
     }
-    // Without a deadline of its own it would wait for good.
+    // Without the promise, this send would wait for ever.
     assert_eq!(a.send(1, None, &mut |_| {}), Err(late));
 }
 
@@ -257,9 +257,9 @@ fn stale_and_corrupt_values_are_not_read() {
     assert!(links_too.1.counts().received.stale >= 2);
 }
 
-/// A way on which messages are changed, lost and doubled, and acknowledgements changed.
+/// The link changes, loses and doubles messages, and changes acknowledgements.
 #[test]
-fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
+fn unacknowledged_messages_are_sent_again_and_received_once() {
     const COUNT: u64 = 60;
     let qos = Qos::new().checked(Warn).acknowledged(SHORT * 5, 1000, Fail);
     let mut noise = Noise::default();
@@ -283,7 +283,7 @@ fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
     let (sent, received) = (links.0.counts().sent, links.1.counts().received);
     assert_eq!((received.messages, received.lost), (COUNT, 0));
     assert_eq!((sent.messages, sent.unacknowledged), (COUNT, 0));
-    // Flips of 15 numbers, losses of 8, once to three times each.
+    // 15 messages are changed and 8 lost, once to three times each.
     let is_harmed = |k: u64| (0..COUNT).filter(move |n| n % 2 == 0 && n / 2 % 4 == k);
     let times = |k| is_harmed(k).map(|n| 1 + n % 3).sum::<u64>();
     assert_eq!(received.corrupt, times(0) + times(3));
@@ -296,7 +296,7 @@ fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
 }
 
 #[test]
-fn what_is_never_acknowledged_is_given_up_and_skipped() {
+fn messages_that_are_never_acknowledged_are_given_up_and_skipped() {
     thread::scope(|scope| {
         scope.spawn(|| give_up(Warn));
         give_up(Fail);
@@ -304,7 +304,7 @@ fn what_is_never_acknowledged_is_given_up_and_skipped() {
 }
 
 fn give_up(policy: OnBreach) {
-    // Long enough for the others to be acknowledged on any machine.
+    // The time is long enough for the other messages to be acknowledged on any machine.
     let qos = Qos::new()
         .checked(Warn)
         .acknowledged(Duration::from_millis(500), 2, policy);
@@ -313,7 +313,7 @@ fn give_up(policy: OnBreach) {
     for number in 0..3 {
         send(&mut a, number, 100).unwrap();
     }
-    // The third has come long before the second is given up.
+    // The third message has come long before the second is given up.
     assert_eq!(receive(&mut b), Ok((0, 100)));
     assert_eq!(receive(&mut b), Ok((2, 100)));
     wait_until(|| links.0.counts().sent.unacknowledged == 1);
@@ -348,9 +348,10 @@ fn a_peer_without_a_sign_of_life_is_silent_until_it_gives_one() {
     wait_until(|| from_b.receive(watchdog(), &mut |_, _| {}) == Ok(true));
 }
 
-/// Only one of the ends keeps promises; and sizes are told as the user gave them.
+/// First only one of the ends has promises. Then the sizes differ, and the error shows them as the
+/// user gave them.
 #[test]
-fn an_end_that_does_not_fit_is_told_what_differs() {
+fn an_end_that_does_not_fit_learns_the_difference() {
     let tcp = || {
         let key = || Key::from_bytes([3; 32]);
         let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
@@ -362,7 +363,7 @@ fn an_end_that_does_not_fit_is_told_what_differs() {
             let waiting =
                 scope.spawn(|| first.initialize(SIZES, Memory::Allot, watchdog()).is_ok());
             let refused = other.initialize(sizes, Memory::Allot, watchdog()).err();
-            // It goes on waiting for one that fits.
+            // The first end goes on waiting for a peer that fits.
             let link = fits.initialize(SIZES, Memory::Allot, watchdog());
             assert!(waiting.join().unwrap() && link.is_ok());
             match refused {

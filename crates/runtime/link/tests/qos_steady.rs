@@ -1,4 +1,4 @@
-//! Promises cost no allocation: an allocator counts.
+//! Tests with a counting allocator that promises allocate nothing.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -13,7 +13,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Allocations count, of every thread.
+/// While this is set, the allocations of every thread count.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 unsafe impl GlobalAlloc for Counting {
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test: another one's allocations would count.
+/// One test only: allocations of another one would count.
 #[test]
 fn nothing_is_allocated_after_the_ends_have_met() {
     let long = Duration::from_secs(1000);

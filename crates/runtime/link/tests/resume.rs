@@ -1,5 +1,5 @@
-//! The resume protocol, model-checked: two ends run the code of `onbeat_link::resume` over
-//! connections that break at any point, seen by one end before the other.
+//! Model-checks the resume protocol: two ends run the code of `onbeat_link::resume` over
+//! connections that break at any point, which one end sees before the other.
 
 use onbeat_link::resume::{Progress, Receiver, Sender};
 use proptest::prelude::*;
@@ -10,8 +10,8 @@ const MESSAGES: u64 = 4;
 const CREDITS: u64 = 2;
 const BREAKS: u8 = 2;
 
-/// What is on its way, by connection: the end that dials makes a new one, and the other end learns
-/// of it when it takes it.
+/// The messages and counts on their way in one connection. The dialling end makes a new one, and
+/// the other end learns of it when it takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Wire {
     generation: u8,
@@ -23,16 +23,16 @@ struct Wire {
 struct World {
     sender: Sender,
     receiver: Receiver,
-    /// Content of the sender's slots and the receiver's: the numbers of messages.
+    /// The contents of the sender's slots and the receiver's: the numbers of messages.
     slots: (
         [Option<u64>; CREDITS as usize],
         [Option<u64>; CREDITS as usize],
     ),
     consumed: Vec<u64>,
-    /// The connections that either end uses; equal once both have taken the new one.
+    /// The connections that the ends use; equal once both have taken the new one.
     sends_on: u8,
     receives_on: u8,
-    /// The receiver has told its counts on the connection that the sender uses.
+    /// The receiver has reported its counts on the connection that the sender uses.
     resumed: bool,
     old: Wire,
     new: Wire,
@@ -50,19 +50,19 @@ enum Action {
     Hear,
     /// The dialling end leaves the old connection for a new one.
     Dial,
-    /// The other end leaves the old one.
+    /// The other end leaves the old connection.
     Take,
 }
 
-/// Either end may be the one that dials. `careless` ends do not leave the old connection first: the
-/// check must find what goes wrong then.
+/// The checked protocol. Either end may be the one that dials. `careless` ends do not leave the old
+/// connection first; the check must find the resulting error.
 struct Protocol {
     sender_dials: bool,
     careless: bool,
 }
 
 impl World {
-    /// The wire of a connection; nothing is kept of those before the last two.
+    /// Returns the wire of a connection. Only the last two are kept.
     fn wire(&mut self, generation: u8) -> Option<&mut Wire> {
         [&mut self.old, &mut self.new]
             .into_iter()
@@ -134,7 +134,7 @@ impl Model for Protocol {
         let data = state.wire(receives_on).map_or(0, |w| w.data.len());
         offer(Arrive, data > 0);
         offer(Consume, state.receiver.to_consume().is_some());
-        // What was told already need not be told again.
+        // Reported counts need not be reported again.
         offer(Tell, state.told != state.receiver.progress());
         let told = state.wire(sends_on).map_or(0, |w| w.status.len());
         offer(Hear, told > 0);
@@ -152,7 +152,7 @@ impl Model for Protocol {
             }
             Action::Transmit => {
                 let number = state.sender.to_transmit()?;
-                // What leaves is what is in the slot.
+                // The slot's content leaves.
                 let content = state.slots.0[(number % CREDITS) as usize]?;
                 state.violated |= content != number;
                 let on = state.sends_on;
@@ -195,7 +195,8 @@ impl Model for Protocol {
             }
             Action::Take if self.sender_dials => {
                 if self.careless {
-                    // Counts are told, and then the old connection is read to its end.
+                    // A careless end reports its counts first, and then reads the old connection to
+                    // its end.
                     let (on, progress) = (state.new.generation, state.receiver.progress());
                     state.wire(on)?.status.push_back(progress);
                     while let Some(number) = state.old.data.pop_front() {
@@ -247,7 +248,7 @@ fn check(sender_dials: bool, careless: bool) -> (usize, bool) {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_whoever_dials() {
+fn no_message_is_lost_or_doubled_whichever_end_dials() {
     for sender_dials in [true, false] {
         let (states, _) = check(sender_dials, false);
         println!("sender dials: {sender_dials}: {states} states");
@@ -256,12 +257,12 @@ fn nothing_is_lost_or_doubled_whoever_dials() {
 }
 
 #[test]
-fn the_check_finds_an_end_that_reads_on_after_it_told_its_counts() {
+fn the_check_finds_an_end_that_still_reads_after_it_reported_its_counts() {
     assert!(check(true, true).1);
 }
 
 proptest! {
-    /// Whatever a peer tells: the sender's counts stay possible.
+    /// The sender's counts stay possible, whatever a peer reports.
     #[test]
     fn impossible_counts_change_nothing(
         steps in proptest::collection::vec((0u8..4, 0u64..12, 0u64..12), 0..60)

@@ -1,4 +1,5 @@
-//! One producer, consumers on several hosts; and what a policy loses on its way to them.
+//! Tests one producer with consumers on several hosts, and the losses of a policy on the way to
+//! them.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -15,7 +16,6 @@ use std::thread;
 use std::time::Duration;
 
 const ROLE: &str = "ONBEAT_SEVERAL_HOSTS";
-/// So long that only a fault lasts longer.
 const WATCHDOG: Duration = Duration::from_secs(100);
 
 fn watchdog() -> u64 {
@@ -36,7 +36,7 @@ fn key() -> Key {
 
 type Made = Result<Box<dyn Backend>, LinksError>;
 
-/// A backend that listens, once, and where.
+/// Returns a connector that listens once, and its address.
 fn listener() -> (SocketAddr, impl Fn(&str, u16) -> Made) {
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let tcp = tcp.resume_within(Duration::from_millis(500));
@@ -54,7 +54,7 @@ fn receiving(address: SocketAddr) -> Links {
     links.wait_for_peer(WATCHDOG)
 }
 
-/// A sending host, and where two others connect to it.
+/// Makes a sending host, and returns the addresses to which two others connect.
 fn sending() -> (Links, [SocketAddr; 2]) {
     let ((first, a), (second, b)) = (listener(), listener());
     let links = Links::over(Direction::Sending, a).and_over(b).unwrap();
@@ -73,7 +73,8 @@ fn take(consumer: &Consumer) -> u64 {
     item.expect("an item before the watchdog").sequence()
 }
 
-/// Messages that this process has sent by the end at this address, and items that were lost before.
+/// Returns the messages that this process has sent by the end at this address, and the items that
+/// were lost before.
 fn shown(address: SocketAddr, listens: bool) -> (u64, Option<u64>) {
     let is_it = |found: &onbeat_link::status::Found| {
         let status = &found.status;
@@ -102,7 +103,7 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     wait("one host is ready", || {
         links.hosts("c")[0].state == HostState::Open
     });
-    // The other one's consumers are expected too.
+    // The other host's consumers are expected too.
     let refused = producer.loan(1).unwrap().try_send().unwrap_err().reason;
     assert!(
         matches!(refused, SendError::NotStarted { expected: 2, .. }),
@@ -123,7 +124,7 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     assert_eq!(refused, full, "one of its consumers has consumed nothing");
     assert_eq!(take(&slow[1]), 0);
     producer.send(&[3]).unwrap();
-    // The terms and four items, for two consumers each.
+    // The messages are the terms and four items, once per host.
     wait("all has left", || {
         shown(near, true).0 == 5 && shown(far, true).0 == 5
     });
@@ -134,20 +135,21 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     wait("the end comes to all", || {
         slow.iter().all(is_over) && is_over(&quick[0])
     });
-    // It is counted when the sender comes back from sending, which may be after it has arrived.
+    // The sender counts a message when its send returns, which may be after the message has
+    // arrived.
     wait("the end has left", || {
         shown(near, true).0 >= 6 && shown(far, true).0 >= 6
     });
     assert_eq!((shown(near, true).0, shown(far, true).0), (6, 6));
 }
 
-/// Not a test: a receiving host that dies. It consumes nothing.
+/// Not a test: the child process that runs a receiving host and dies. It consumes nothing.
 #[test]
-fn a_host_in_a_process_of_its_own() {
+fn program_of_another_host() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // Does not outlive the test.
+    // The process does not outlive the test.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (consumers, address) = role.split_once(' ').unwrap();
     let links = receiving(address.parse().unwrap());
@@ -162,14 +164,15 @@ fn a_host_in_a_process_of_its_own() {
 
 fn start(consumers: usize, address: SocketAddr) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "a_host_in_a_process_of_its_own"])
+        .args(["--exact", "--nocapture", "program_of_another_host"])
         .env(ROLE, format!("{consumers} {address}"))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
 }
 
-/// Kills one of two hosts, which has so many consumers: one waits for its credits, or for its start.
+/// Kills one of two hosts, which has this number of consumers. With one consumer the producer waits
+/// for its credits, with none for its start.
 fn outlives_a_host(consumers: usize) {
     let (links, [near, far]) = sending();
     let (host, mut child) = (receiving(near), start(consumers, far));
@@ -199,24 +202,24 @@ fn outlives_a_host(consumers: usize) {
     let states: Vec<_> = links.hosts("c").iter().map(|host| host.state).collect();
     assert_eq!(states, [HostState::Open, HostState::Severed]);
     assert!(!sending.is_severed());
-    // With the last host nobody is left who could receive.
+    // Without the last host, no consumer could receive.
     drop((consumer, local));
     drop(host);
     wait("the channel is severed", || sending.is_severed());
 }
 
 #[test]
-fn a_host_that_dies_holds_nobody_up() {
+fn a_dead_host_does_not_delay_the_others() {
     outlives_a_host(1);
 }
 
 #[test]
-fn a_host_that_dies_before_its_consumers_are_there_holds_nobody_up() {
+fn a_host_that_dies_before_it_has_consumers_does_not_delay_the_others() {
     outlives_a_host(0);
 }
 
 #[test]
-fn what_a_policy_loses_is_counted_exactly_at_both_hosts() {
+fn lost_items_are_counted_exactly_at_both_hosts() {
     const ITEMS: u64 = 4000;
     for policy in [Policy::Latest, Policy::DropOldest { depth: 3 }] {
         let (address, connector) = listener();
@@ -253,7 +256,7 @@ fn what_a_policy_loses_is_counted_exactly_at_both_hosts() {
 }
 
 #[test]
-fn only_what_is_sent_between_machines_goes_to_several_hosts() {
+fn only_a_sending_host_between_machines_reaches_several_hosts() {
     let refusals = [
         Links::sending("shm://c").unwrap().and_to("shm://d"),
         Links::receiving("shm://c").unwrap().and_over(listener().1),

@@ -1,5 +1,6 @@
-//! A consumer 15 times slower than its producer: nothing is lost, no more is on its way than there
-//! are credits, and memory stays flat. One test: what runs beside it would use memory too.
+//! Tests a consumer 15 times slower than its producer: no message is lost, no more messages are on
+//! their way than there are credits, and memory stays flat. One test only: another one beside it
+//! would use memory too.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -18,13 +19,12 @@ const SIZES: Sizes = Sizes {
     value_bytes: 0,
 };
 const MESSAGES: u64 = 300;
-/// Messages at the producer's own pace.
+/// The messages at the producer's own pace.
 const FAST: u64 = 60;
 const SLOWER: u32 = 15;
-/// What memory may grow by, in KiB: pages that are touched late. The messages have 880 KiB.
+/// The allowed growth of memory, KiB: pages that are touched late. The messages have 880 KiB.
 const SLACK_KIB: u64 = 512;
 
-/// Resident memory of this process, KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mut lines = status.lines();
@@ -57,7 +57,8 @@ fn slow_consumer(what: &str, pair: &Pair) {
                 } else {
                     assert_eq!(at_once, Ok(number));
                 }
-                // Counted before its credit goes back: more than there are would be seen.
+                // The message is counted before its credit goes back, so that too many would be
+                // seen.
                 most = most.max(number + 1 - taken.load(Ordering::SeqCst));
             }
             (held_back, most)
@@ -99,7 +100,7 @@ fn tcp(options: impl Fn(Tcp) -> Tcp) -> Pair {
 }
 
 #[test]
-fn a_consumer_15_times_slower_costs_its_producer_time_alone() {
+fn a_consumer_15_times_slower_only_delays_its_producer() {
     slow_consumer("in clear", &tcp(Tcp::in_clear));
     slow_consumer("sealed", &tcp(|tcp| tcp));
 }

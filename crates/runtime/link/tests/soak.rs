@@ -1,6 +1,6 @@
-//! Many items through every policy on both media: none lost, doubled or out of order.
+//! Sends many items through every policy on both media: none is lost, doubled or out of order.
 //! `ONBEAT_ITEMS` is the number of items with credit; each other policy gets a tenth of it. `./dev
-//! check soak` runs 10^8.
+//! check soak` sends 10^8.
 
 use onbeat_flow::{Channel, Medium, Options, Policy};
 
@@ -53,7 +53,7 @@ fn stream(policy: Policy, sending: &Channel, receiving: &Channel, items: u64) {
 fn all(medium: &impl Medium) {
     for (index, policy) in POLICIES.into_iter().enumerate() {
         let items = match policy {
-            // One credit: each item costs two sleeps and two wake-ups.
+            // With one credit, each item costs two sleeps and two wake-ups.
             Policy::Credit { credits: 1 } => items() / 100,
             Policy::Credit { .. } => items(),
             _ => items() / 10,
@@ -66,12 +66,12 @@ fn all(medium: &impl Medium) {
 }
 
 #[test]
-fn within_a_process() {
+fn items_within_a_process_arrive_once_and_in_order() {
     all(&onbeat_flow::InProcess::new());
 }
 
 #[test]
-fn across_mappings() {
+fn items_across_mappings_arrive_once_and_in_order() {
     all(&onbeat_link::Machine::new(&format!(
         "soak-{}",
         std::process::id()

@@ -1,5 +1,5 @@
-//! What `onbeat link status` reads is what passed; pages go with their processes; strangers' pages
-//! do no harm.
+//! Tests status pages: `onbeat link status` shows the true counts, pages disappear with their
+//! processes, and damaged pages do no harm.
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use onbeat_link::interface::{Backend, End, Memory, Sizes};
@@ -17,10 +17,9 @@ const SIZES: Sizes = Sizes {
     message_bytes: 256,
     value_bytes: 16,
 };
-/// Where something is wrong if a state has not come.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// The ends of this link's name, once they are as expected.
+/// Waits until the ends of this link are as expected, and returns them.
 fn ends(name: &str, as_expected: impl Fn(&[Found]) -> bool) -> Vec<Found> {
     let since = Instant::now();
     loop {
@@ -35,7 +34,7 @@ fn ends(name: &str, as_expected: impl Fn(&[Found]) -> bool) -> Vec<Found> {
 }
 
 #[test]
-fn a_page_says_what_has_passed() {
+fn a_page_counts_messages_and_values() {
     let key = || Key::from_bytes([7; 32]);
     let listening = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = listening.address();
@@ -56,7 +55,7 @@ fn a_page_says_what_has_passed() {
     for _ in 0..4 {
         out.send_copy(&[1; 10]).unwrap();
     }
-    // No credit is left: four messages are not consumed.
+    // No credit is left, since four messages are not consumed.
     assert!(out.send(1, Some(1), &mut |_| ()).is_err());
     peer_out.publish(3, &mut |slot| slot.fill(1)).unwrap();
     assert!(incoming.read(None, &mut |_| ()).unwrap());
@@ -75,7 +74,7 @@ fn a_page_says_what_has_passed() {
     assert_eq!(there.passed.map(passed), [(0, 0, 1), (3, 300, 0)]);
     assert!(here.passed[0].last_ns >= Some(here.since_ns[0]));
     assert_eq!(here.credit, (Some(4), 1));
-    // The stranger, and nobody else.
+    // Only the stranger was refused.
     assert_eq!(here.resumed_refused, [0, 1]);
     assert_eq!(here.qos, None);
 
@@ -84,7 +83,7 @@ fn a_page_says_what_has_passed() {
 }
 
 #[test]
-fn a_link_with_promises_shows_what_was_counted_of_them() {
+fn a_link_with_promises_shows_their_counts() {
     let name = format!("status/qos/{}", std::process::id());
     let with = |shm| Qos::new().checked(OnBreach::Warn).around(shm);
     let (here, there) = (with(Shm::listen(&name)), with(Shm::connect(&name)));
@@ -104,7 +103,6 @@ fn a_link_with_promises_shows_what_was_counted_of_them() {
     assert_eq!(count(false, "corrupt"), 0);
 }
 
-/// Ended with its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -115,7 +113,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_page_goes_with_its_process_however_that_ends() {
+fn a_page_disappears_with_its_process() {
     if let Ok(name) = std::env::var("ONBEAT_TEST_STATUS_NAME") {
         let link = Shm::connect(&name).initialize(SIZES, Memory::Allot, None);
         let (_out, mut incoming) = link.unwrap();
@@ -125,7 +123,7 @@ fn a_page_goes_with_its_process_however_that_ends() {
     let name = format!("status/killed/{}", std::process::id());
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "a_page_goes_with_its_process_however_that_ends"])
+        .args(["--exact", "a_page_disappears_with_its_process"])
         .env("ONBEAT_TEST_STATUS_NAME", &name)
         .stdout(Stdio::null());
     let mut child = Running(child.spawn().unwrap());
@@ -147,21 +145,21 @@ fn a_page_goes_with_its_process_however_that_ends() {
 }
 
 #[test]
-fn pages_of_strangers_are_counted_and_do_no_harm() {
+fn foreign_pages_are_counted_and_do_no_harm() {
     let page = |bytes: &[u8]| {
         let file = memfd_create("onbeat-link-status", MFdFlags::MFD_CLOEXEC).unwrap();
         let mut file = File::from(file);
         file.write_all(bytes).unwrap();
         file
     };
-    // Empty, short, nonsense, and as large as a file can be.
+    // The pages are empty, short, nonsense, and as large as a file can be.
     let _pages = [page(b""), page(&[1; 10]), page(&[0xFF; 4096])];
     let sparse = page(b"onbeatLS");
     sparse.set_len(1 << 40).unwrap();
     assert!(survey().foreign >= 4);
 }
 
-/// A page with this head, so that what follows is looked at.
+/// Returns a page with a valid head, so that the reader looks at the rest.
 fn page(numbers: &[u64], tail: &[u8]) -> Vec<u8> {
     let mut page = vec![0; 4096];
     page[..8].copy_from_slice(b"onbeatLS");
@@ -176,12 +174,12 @@ fn page(numbers: &[u64], tail: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
+    fn parse_accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
         let _ = parse(&bytes);
     }
 
     #[test]
-    fn any_numbers_and_texts_are_read(
+    fn parse_accepts_any_numbers_and_texts(
         backend in 0_u64..5,
         state in 0_u64..6,
         numbers in prop::collection::vec(any::<u64>(), 59),

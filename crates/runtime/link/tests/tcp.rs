@@ -1,4 +1,5 @@
-//! What TCP alone has: broken connections, keys, versions, strangers and garbage.
+//! Tests the properties that only TCP has: broken connections, keys, versions, strangers and
+//! garbage.
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
@@ -41,7 +42,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut bytes: usize) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// A network in which connection `n` breaks after `lengths[n]` bytes in either direction.
+/// Starts a network in which connection `n` breaks after `lengths[n]` bytes in either direction.
 fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,13 +60,13 @@ fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
     address
 }
 
-/// A network that passes on `bytes` every 100 ms, one way.
+/// Starts a network that passes on `bytes` every 100 ms, one way.
 fn slow_network(to: SocketAddr, bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         let (near, _) = listener.accept().unwrap();
-        // Little is on its way: what is to be waited for has not left the end.
+        // Small buffers keep most of the message at the sending end.
         let far = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         far.set_recv_buffer_size(8192).unwrap();
         far.connect(&to.into()).unwrap();
@@ -85,9 +86,9 @@ fn slow_network(to: SocketAddr, bytes: usize) -> SocketAddr {
     address
 }
 
-/// A message that takes longer than a closing end waits for a peer that takes nothing.
+/// The message takes longer than a closing end waits for a peer that receives nothing.
 #[test]
-fn what_is_on_a_slow_way_arrives_before_the_end() {
+fn a_message_on_a_slow_network_arrives_before_the_close() {
     const SIZE: usize = 1_000_000;
     let sizes = Sizes {
         message_bytes: SIZE,
@@ -108,10 +109,11 @@ fn what_is_on_a_slow_way_arrives_before_the_end() {
     closing.join().unwrap();
 }
 
-/// Breaks in handshakes, heads, bodies, counts, in both directions: everything arrives once.
+/// The connection breaks in handshakes, heads, bodies and counts, in both directions. Every message
+/// arrives once.
 #[test]
-fn a_connection_that_breaks_anywhere_loses_and_doubles_nothing() {
-    // The first handshake passes: there must be a session before it can be resumed.
+fn a_connection_that_breaks_anywhere_loses_and_doubles_no_message() {
+    // The first handshake passes, since there must be a session before it can be resumed.
     let lengths = (0..30).map(|n| if n == 0 { 2000 } else { 40 + n * 211 });
     let first = listening(1);
     let way = breaking_network(first.address(), lengths.collect());
@@ -135,7 +137,7 @@ fn a_connection_that_breaks_anywhere_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn another_key_another_version_and_strangers_are_refused_and_the_link_comes_about() {
+fn wrong_keys_versions_and_strangers_are_refused_and_the_right_peer_connects() {
     let first = listening(1);
     let address = first.address();
     thread::scope(|scope| {
@@ -175,7 +177,7 @@ fn another_key_another_version_and_strangers_are_refused_and_the_link_comes_abou
 }
 
 #[test]
-fn a_listening_end_of_a_later_version_is_named() {
+fn the_error_names_the_version_of_a_later_listening_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let other = thread::spawn(move || {
@@ -192,8 +194,8 @@ fn a_listening_end_of_a_later_version_is_named() {
     other.join().unwrap();
 }
 
-/// Strangers who say nothing, more of them than handshakes are made at once. One at a time, all of
-/// them would be gone before the peer that came last, in each attempt.
+/// The strangers send nothing, and are more than the handshakes that run at once. If they were
+/// served one at a time, all of them would be gone before the peer that came last.
 #[test]
 fn silent_strangers_do_not_delay_a_peer() {
     let last_attempt = watchdog().unwrap();
@@ -223,15 +225,15 @@ fn a_peer_is_served_beside_strangers() -> bool {
     })
 }
 
-/// A process that listens and has no descriptors left, until its standard input ends.
+/// Not a test: a process that listens and has no descriptors left, until its standard input ends.
 #[test]
-#[ignore = "the other side of out_of_descriptors_an_end_waits_for_them"]
-fn out_of_descriptors() {
+#[ignore = "the other side of an_end_without_descriptors_waits_for_them"]
+fn program_without_descriptors() {
     let first = listening(1);
     println!("\n{}", first.address());
     thread::scope(|scope| {
         let waiting = scope.spawn(|| first.initialize(SIZES, Memory::Allot, watchdog()));
-        // Whoever is refused has been heard: it has what it needs to listen.
+        // The stranger's refusal shows that the end has everything that it needs to listen.
         let mut stranger = TcpStream::connect(first.address()).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let _ = stranger.read_to_end(&mut Vec::new());
@@ -239,9 +241,9 @@ fn out_of_descriptors() {
             rlim_cur: now,
             rlim_max: most,
         };
-        // SAFETY: a limit of this process, read and set from values on the stack.
+        // SAFETY: reads and sets a limit of this process, from values on the stack.
         let set = |to: libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &to) };
-        // As many as can be waited for at once.
+        // The limit allows no further descriptor.
         assert_eq!(set(limit(3, 1000)), 0);
         println!("out");
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -251,11 +253,16 @@ fn out_of_descriptors() {
 }
 
 #[test]
-fn out_of_descriptors_an_end_waits_for_them() {
+fn an_end_without_descriptors_waits_for_them() {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "out_of_descriptors", "--nocapture", "--ignored"])
+        .args([
+            "--exact",
+            "program_without_descriptors",
+            "--nocapture",
+            "--ignored",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -263,7 +270,7 @@ fn out_of_descriptors_an_end_waits_for_them() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let address = lines.by_ref().find_map(|l| l.unwrap().parse().ok());
     assert!(lines.any(|l| l.unwrap() == "out"));
-    // Ten milliseconds each, in the kernel and out of it.
+    // One tick is ten milliseconds, in the kernel and out of it.
     let stat = format!("/proc/{}/stat", child.id());
     let ticks = || -> u64 {
         let stat = std::fs::read_to_string(&stat).unwrap();
@@ -290,11 +297,11 @@ fn out_of_descriptors_an_end_waits_for_them() {
     assert!(child.wait().unwrap().success());
 }
 
-/// An end that closes needs its peer no more: it does not connect to it once again, which took the
-/// two seconds of a handshake that nobody answers.
+/// A closing end does not need its peer any more. An earlier version dialled again, and waited two
+/// seconds for a handshake that nobody answered.
 #[test]
 fn an_end_that_closes_does_not_connect_again() {
-    // Two threads had to meet for it.
+    // The fault needed two threads to meet, so it is tried often.
     (0..30).for_each(|_| an_end_closes());
 }
 
@@ -326,7 +333,7 @@ fn an_end_closes() {
     drop((a, from_b));
 }
 
-/// A recorded handshake, sent again: the link keeps its connection.
+/// A recorded handshake is sent again, and the link keeps its connection.
 #[test]
 fn a_replayed_handshake_changes_nothing() {
     let first = listening(1);
@@ -355,14 +362,14 @@ fn a_replayed_handshake_changes_nothing() {
     let ((mut a, _x), (_y, mut from_a)) = backends::connect(&pair, SIZES);
     let mut replay = TcpStream::connect(to).unwrap();
     replay.write_all(&recorder.join().unwrap()).unwrap();
-    // It is answered, and closed for want of a proof.
+    // The listening end answers, and closes because the proof is missing.
     replay.read_to_end(&mut Vec::new()).unwrap();
     send(&mut *a, 0, 5000).unwrap();
     assert_eq!(receive(&mut *from_a), Ok((0, 5000)));
 }
 
 #[test]
-fn a_key_file_is_its_owners_alone() {
+fn only_its_owner_may_read_a_key_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
     Key::generate().create_file(&path).unwrap();
@@ -389,7 +396,7 @@ fn a_key_file_is_its_owners_alone() {
     }
 }
 
-/// Frames of a peer that has the key and lies.
+/// Reads frames of a peer that has the key and lies. Returns how many messages were accepted.
 fn frames(bytes: &[u8]) -> u64 {
     let sizes = Sizes {
         credits: 2,
@@ -400,7 +407,7 @@ fn frames(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn more_messages_than_credits_or_out_of_turn_are_not_taken() {
+fn messages_without_credit_or_out_of_order_are_not_accepted() {
     let message = |number| {
         let chunk = Chunk {
             number,
@@ -420,7 +427,7 @@ fn more_messages_than_credits_or_out_of_turn_are_not_taken() {
 
 proptest! {
     #[test]
-    fn no_frames_do_harm(
+    fn any_frames_of_a_lying_peer_cause_no_panic(
         parts in proptest::collection::vec(
             (0u8..6, 0u8..5, 0u32..80, 0u64..4, 0u32..80, 0u32..80), 0..20
         )

@@ -1,6 +1,6 @@
-//! The conformance suite of the interface layer over RDMA.
+//! Runs the conformance suite of the interface layer over RDMA.
 //!
-//! It needs RDMA devices: see `places`.
+//! The tests need RDMA devices: see `places`.
 
 mod backends;
 mod placed;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// So long that emulation is no reason to give a peer up.
+/// So long that a slow emulator does not make an end give its peer up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn options(verbs: Verbs, polling: bool) -> Verbs {
@@ -50,7 +50,7 @@ fn pair(polling: bool) -> Pair {
 
 backends::backends!(by_events, pair(false), pair(false));
 
-// Waiting by polling differs in waiting alone; with all tests the emulated guest would be busy for
+// Polling differs only in how an end waits. All tests would keep the emulated guest busy for
 // minutes.
 #[test]
 fn by_polling_messages_arrive_once_and_in_order() {
@@ -63,13 +63,13 @@ fn by_polling_a_credit_comes_back_on_consumption() {
 }
 
 #[test]
-fn by_polling_what_was_sent_before_the_end_arrives() {
+fn by_polling_messages_sent_before_the_close_arrive() {
     backends::close(pair(true));
 }
 
-/// Two network namespaces, each with a device: no shared memory, and RDMA before TCP.
+/// Two network namespaces have a device each. They share no memory, and RDMA comes before TCP.
 #[test]
-fn the_best_way_between_devices_is_rdma() {
+fn auto_chooses_rdma_between_rdma_devices() {
     let [first, second] = places();
     let listening = first.within(|| Auto::listen(SocketAddr::new(first.address, 0), key()));
     let listening = listening.unwrap();
@@ -87,7 +87,7 @@ fn the_best_way_between_devices_is_rdma() {
     }
 }
 
-/// The example `hosts`, with another word for its place. It lies beside this program, or where Cargo
+/// Runs the example `hosts` with an RDMA place. The program lies beside this one, or where Cargo
 /// builds it.
 #[test]
 fn the_example_runs_over_rdma() {
@@ -114,9 +114,9 @@ fn the_example_runs_over_rdma() {
     sums::check(&fuse);
 }
 
-/// Not a test: the other end for those that let a peer die.
+/// Not a test: the child process of tests that let a peer die.
 #[test]
-fn a_peer_in_a_process_of_its_own() {
+fn program_of_a_peer() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {
         return;
     };

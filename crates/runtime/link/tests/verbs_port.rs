@@ -1,6 +1,6 @@
-//! Links over RDMA on a port: chunks, priorities, and the order on the wire.
+//! Tests links over RDMA on a port: chunks, priorities, and the order on the wire.
 //!
-//! It needs RDMA devices: see `places`.
+//! The tests need RDMA devices: see `places`.
 
 #[allow(dead_code, unused_macros, unused_imports)]
 mod backends;
@@ -21,9 +21,9 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// So that the sizes of the suite have several chunks, and some end with one.
+/// The sizes of the suite have several chunks of this size, and some end with a full one.
 const CHUNK: usize = 4 << 10;
-/// So long that emulation is no reason to give a peer up, to pass a link over or to end a lease.
+/// So long that slow emulation does not give a peer up, pass a link over or end a lease.
 const LONG: Duration = Duration::from_secs(10);
 
 fn port() -> Port {
@@ -31,7 +31,7 @@ fn port() -> Port {
     Port::alone(settings.slack(LONG).patience(LONG)).unwrap()
 }
 
-/// Two ends: the first one with a place on the port, or without one.
+/// Makes two ends: the first one with a place on the port, or without a port.
 fn pair(port: Option<(&Port, u8)>) -> Pair {
     let [first, second] = places();
     let address = SocketAddr::new(first.address, 0);
@@ -77,7 +77,7 @@ fn messages_arrive_once_and_in_order_in_chunks() {
 }
 
 #[test]
-fn ends_with_other_chunks_are_refused_and_so_are_too_many_chunks() {
+fn ends_with_different_or_too_many_chunks_are_refused() {
     let [first, second] = places();
     let listening = first.within(|| Verbs::listen(SocketAddr::new(first.address, 0), key()));
     let listening = listening.unwrap().on_port(&port(), 1);
@@ -100,7 +100,7 @@ fn ends_with_other_chunks_are_refused_and_so_are_too_many_chunks() {
     assert!(refused.to_string().contains(most), "{refused}");
 }
 
-/// Receives everything until the link ends; so many messages.
+/// Receives until the link ends, and returns the number of messages.
 fn take_all(mut incoming: Box<dyn Incoming>) -> u64 {
     let mut count = 0;
     while let Ok(true) = incoming.receive(watchdog(), &mut |_, _| ()) {
@@ -110,7 +110,7 @@ fn take_all(mut incoming: Box<dyn Incoming>) -> u64 {
 }
 
 #[test]
-fn what_is_more_urgent_goes_between_two_chunks() {
+fn more_urgent_messages_go_between_two_chunks() {
     let port = port();
     let (low, high) = (pair(Some((&port, 1))), pair(Some((&port, 2))));
     let ((mut low, _a), (_b, low_in)) = backends::connect(&low, backends::SIZES);
@@ -146,7 +146,7 @@ fn what_is_more_urgent_goes_between_two_chunks() {
                 .unwrap()
         };
         assert!(by(1).preemptions > 0, "{stats:?}");
-        // One chunk that was let go just as it came.
+        // At most the one chunk that was let go just before.
         assert!(by(2).most_before <= 1, "{stats:?}");
         assert_eq!((by(2).preemptions, by(2).passed_over), (0, 0), "{stats:?}");
         assert_eq!((by(1).expired, by(2).expired), (0, 0), "{stats:?}");
@@ -154,7 +154,7 @@ fn what_is_more_urgent_goes_between_two_chunks() {
 }
 
 #[test]
-fn a_peer_that_goes_while_a_message_leaves_ends_the_send_and_frees_the_port() {
+fn a_peer_that_leaves_during_a_send_ends_it_and_frees_the_port() {
     let port = port();
     let ends = pair(Some((&port, 1)));
     let ((mut out, _in), peer) = backends::connect(&ends, backends::SIZES);
@@ -170,18 +170,18 @@ fn a_peer_that_goes_while_a_message_leaves_ends_the_send_and_frees_the_port() {
     });
     drop((out, _in));
     assert_eq!(port.stats().transfers, []);
-    // The next one has the whole port.
+    // The next link has the whole port.
     let ((mut out, _in), (_out, mut incoming)) =
         backends::connect(&pair(Some((&port, 1))), backends::SIZES);
     send(&mut *out, 0, 100).unwrap();
     assert_eq!(receive(&mut *incoming), Ok((0, 100)));
 }
 
-/// Begins each unit of a message that is looked for on the wire.
+/// Begins each unit of a message, so that the test finds it on the wire.
 const MARK: [u8; 8] = *b"\x9bonbeat\x9b";
 const UNIT: usize = 16;
 
-/// What leaves an interface of the present namespace.
+/// Opens a socket that sees all packets of the present namespace.
 fn tap() -> OwnedFd {
     let every = i32::from((libc::ETH_P_ALL as u16).to_be());
     // SAFETY: a new descriptor, which is owned from here on.
@@ -197,7 +197,7 @@ fn tap() -> OwnedFd {
         },
     );
     let set = |name, value: *const libc::c_void, bytes: usize| {
-        // SAFETY: reads so many bytes of a live value.
+        // SAFETY: the kernel reads `bytes` bytes of a live value.
         let code = unsafe {
             libc::setsockopt(tap.as_raw_fd(), libc::SOL_SOCKET, name, value, bytes as u32)
         };
@@ -217,11 +217,11 @@ fn tap() -> OwnedFd {
     tap
 }
 
-/// Numbers of messages in the order of their first packets, until `over`.
+/// Returns the numbers of messages in the order of their first packets, until `over`.
 fn order_on(tap: &OwnedFd, over: &AtomicBool) -> Vec<u64> {
     let (mut order, mut packet) = (Vec::new(), [0_u8; 2048]);
     loop {
-        // SAFETY: writes into the buffer, and no more than its length.
+        // SAFETY: writes into the buffer, at most its length.
         let got = unsafe { libc::recv(tap.as_raw_fd(), packet.as_mut_ptr().cast(), 2048, 0) };
         let Ok(bytes) = usize::try_from(got) else {
             if over.load(Ordering::Relaxed) {
@@ -239,8 +239,8 @@ fn order_on(tap: &OwnedFd, over: &AtomicBool) -> Vec<u64> {
     }
 }
 
-/// Three tasks send four messages in turns, each in its own thread by its own link (thesis, Figure
-/// 5.13). The share of messages in their place on the wire, %.
+/// Lets three tasks send four messages in turns, each in its own thread by its own link (thesis,
+/// Figure 5.13). Returns the share of messages in their place on the wire, %.
 fn in_place(port: Option<&Port>, bytes: usize) -> f64 {
     const TASKS: usize = 3;
     const TURN: usize = 4;

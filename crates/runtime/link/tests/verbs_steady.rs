@@ -1,5 +1,5 @@
-//! A message's way over RDMA allocates nothing, in no thread of the process: an allocator counts. It
-//! needs RDMA devices: see `places`.
+//! Tests with a counting allocator that a message's way over RDMA allocates nothing, in all threads
+//! of the process. The tests need RDMA devices: see `places`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod places;
@@ -34,14 +34,14 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const MESSAGE: usize = 5000;
-/// Of which a message has several.
+/// A message has several chunks of this size.
 const CHUNK: usize = 2000;
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Sends and receives, publishes and reads, after a few messages of which nothing is counted.
+/// Counts the allocations while messages and values pass, after a few that do not count.
 fn allocations(options: impl Fn(Verbs) -> Verbs + Sync) -> u64 {
     let key = || Key::from_bytes([9; 32]);
     let [first, second] = places();

@@ -84,7 +84,7 @@ enum Command {
     Plan(plan::Args),
     Shape(shape::Args),
     Recover(recover::Args),
-    /// Links between processes and machines: make a key, compute bounds, measure, look on
+    /// Links between processes and machines: make keys, compute bounds, measure, show status
     Link(programs::Words),
     /// Play recorded traffic again: nothing is lost, and every item leaves at its time
     Replay(programs::Words),

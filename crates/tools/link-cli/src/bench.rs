@@ -1,4 +1,4 @@
-//! `onbeat link bench`: how fast a link is between two hosts.
+//! The command `onbeat link bench`: measures how fast a link is between two hosts.
 
 use onbeat_document::text::duration;
 use onbeat_link::bench::{self, Amount, BenchError, Measured, Series, LEAST_BYTES, MOST_BYTES};
@@ -25,34 +25,34 @@ Examples:
   onbeat link bench --listen shm:try                           in shared memory, one process
   onbeat link bench --connect shm:try                          and the other
 
-The listening end serves one bench after the other until it is ended (Ctrl-C), or one with --once.
-A round trip is a message of that size there and back, from before the send until the answer is
-taken. The rate is content sent one way, until the peer has taken all of it. Contents are not
-written or looked at. A percentile that the number of runs cannot tell is `-`.
+The listening end serves one bench after another until Ctrl-C; with --once it serves one and ends.
+A round trip takes a message of that size to the peer and back. It lasts from before the send until
+the answer is received. The rate counts content sent one way until the peer has received all of it.
+Contents are neither written nor read. A percentile is `-` where the runs are too few for it.
 
-Exit codes: 0 done; 1 failed: no peer, wrong key, broken off; 2 wrong command line.")]
+Exit codes: 0 done; 1 failed: no peer, wrong key, connection lost; 2 wrong command line.")]
 pub struct Args {
     #[command(flatten)]
     end: EndArgs,
     /// Key file, the same on both machines (`onbeat link key`); not for shm
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Listening: end after one bench
+    /// End after one bench; only with --listen
     #[arg(long, requires = "listen")]
     pub once: bool,
-    /// Sizes of messages
+    /// Message sizes to measure
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_size, conflicts_with = "listen", default_value = "1K,8K,64K,256K,1M,4M,16M,32M")]
     pub sizes: Vec<u64>,
-    /// Round trips of each size, and messages for its rate, at most
+    /// Most round trips per size, and most messages for its rate
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: u32,
-    /// Time for the round trips of a size, and for its rate, at most; ten runs there are always
+    /// Most time for the round trips of a size, and for its rate; at least ten runs are made
     #[arg(long, value_name = "TIME", conflicts_with = "listen", default_value = "2s", value_parser = parse_duration)]
     pub time: Duration,
-    /// Messages on their way in each direction
+    /// Most messages on their way in each direction
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub credits: u32,
-    /// Over TCP: only sealed, or only in clear [default: both]
+    /// Over TCP, measure only encrypted (sealed) or only unencrypted (clear) [default: both]
     #[arg(long, value_name = "WHICH", conflicts_with = "listen")]
     pub only: Option<Only>,
     /// Print JSON, for programs
@@ -63,24 +63,22 @@ pub struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct EndArgs {
-    /// Serve here: HOST:PORT, or shm:NAME
+    /// Serve at this address: HOST:PORT, or shm:NAME
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Measure the link to the end that listens there
+    /// Measure the link to the end that listens at this address
     #[arg(long, value_name = "ADDRESS")]
     connect: Option<String>,
 }
 
-/// Which of two ways over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Only {
     /// Encrypted.
     Sealed,
-    /// Authenticated at the beginning only.
+    /// Authenticated when the link begins, and not encrypted.
     Clear,
 }
 
-/// Where the other end is.
 enum Place {
     Shm(String),
     Tcp(SocketAddr, Key),
@@ -95,7 +93,7 @@ impl Place {
         if let Some(name) = text.strip_prefix("shm:") {
             if key.is_some() {
                 return Err(CliError::Usage(
-                    "--key is for TCP: shared memory needs none".into(),
+                    "--key is only for TCP. Leave it out for shared memory.".into(),
                 ));
             }
             return Ok(Place::Shm(name.into()));
@@ -103,16 +101,16 @@ impl Place {
         let found = text.to_socket_addrs().map(|mut all| all.next());
         let Ok(Some(address)) = found else {
             return Err(CliError::Failed(format!(
-                "'{text}' is no address: write HOST:PORT (10.0.0.2:7400) or shm:NAME"
+                "'{text}' is not an address. Write HOST:PORT (10.0.0.2:7400) or shm:NAME."
             )));
         };
-        let how = "a link over TCP needs --key FILE: make one with `onbeat link key`";
+        let how = "a link over TCP needs --key FILE. Make the file with `onbeat link key`.";
         let path = key.ok_or_else(|| CliError::Usage(how.into()))?;
         let key = Key::read_file(path).map_err(failed)?;
         Ok(Place::Tcp(address, key))
     }
 
-    /// An end, for a series or (`None`) for asking for one.
+    /// Makes an end for a series, or with `None` the end that asks for a series.
     fn end(&self, listens: bool, series: Option<Series>) -> Result<Box<dyn Backend>, SetupError> {
         Ok(match self {
             Place::Shm(name) => {
@@ -137,7 +135,6 @@ impl Place {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     match (&args.end.listen, &args.end.connect) {
         (Some(address), _) => listen(
@@ -146,7 +143,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             args.once,
         ),
         (_, Some(address)) => connect(&args, &Place::parse(address, args.key.as_ref())?),
-        // One of them is required.
+        // clap requires one of them.
         (None, None) => Ok(ExitStatus::NothingFound),
     }
 }
@@ -158,27 +155,26 @@ fn say(line: &str) -> Result<(), CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Serves benches, one after the other.
 fn listen(place: &Place, address: &str, once: bool) -> Result<ExitStatus, CliError> {
     say(&format!("Listening at {address}."))?;
-    // With --once: until the client has no further series.
+    // With --once, the end serves until the client has no further series.
     let mut left = None;
     loop {
-        let mut told = Ok(());
+        let mut printed = Ok(());
         let mut began = |series: Series| {
-            told = say(&format!(
-                "A series {}, messages of {} bytes at most.",
+            printed = say(&format!(
+                "A series {}, with messages of at most {} bytes.",
                 way(place, series),
                 series.most_bytes
             ));
             left = Some(series.further);
         };
         let served = bench::serve(&mut |series| place.end(true, series), &mut began);
-        told?;
+        printed?;
         match served {
             Ok(()) if once && left == Some(0) => return Ok(ExitStatus::Success),
             Ok(()) => {}
-            // Who listens goes on without a client that left; not without its own address.
+            // A client that leaves does not end the service; an error of its own address does.
             Err(BenchError::Setup(e @ SetupError::System { .. })) => return Err(failed(e)),
             Err(e) if once => return Err(failed(e)),
             Err(e) => say(&format!("note: {e}"))?,
@@ -216,7 +212,12 @@ fn connect(args: &Args, place: &Place) -> Result<ExitStatus, CliError> {
             .filter(|s| (LEAST_BYTES..=MOST_BYTES).contains(s))
     };
     let sizes: Option<Vec<usize>> = args.sizes.iter().map(fits).collect();
-    let refused = || CliError::Usage(format!("--sizes: {LEAST_BYTES} to {} M", MOST_BYTES >> 20));
+    let refused = || {
+        CliError::Usage(format!(
+            "--sizes: a size is out of range. Give {LEAST_BYTES} bytes to {}M.",
+            MOST_BYTES >> 20
+        ))
+    };
     let sizes = sizes.ok_or_else(refused)?;
     let most = sizes.iter().copied().max().ok_or_else(refused)?;
     let amount = Amount {
@@ -276,7 +277,7 @@ fn as_json(place: &Place, series: Series, measured: &[Measured]) -> Value {
     })
 }
 
-/// A rate of content, in decimal units.
+/// Formats a rate of content, in decimal units.
 fn rate(bytes_per_second: f64) -> String {
     let (unit, name) = match bytes_per_second {
         r if r >= 1e9 => (1e9, "GB/s"),
@@ -302,7 +303,7 @@ fn print(
         .column("p99", Align::Right)
         .column("max", Align::Right)
         .column("messages", Align::Right)
-        .column("rate one way", Align::Right);
+        .column("one-way rate", Align::Right);
     for (series, measured) in results {
         for m in measured {
             let quantile = |q| {

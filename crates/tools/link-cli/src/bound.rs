@@ -1,4 +1,4 @@
-//! `onbeat link bound`: the longest latency of each channel of a port, by computation.
+//! The command `onbeat link bound`: computes the longest latency of each channel of a port.
 
 use onbeat_document::text::duration;
 use onbeat_link::bound::{Load, NoBound, Port};
@@ -23,20 +23,21 @@ Examples:
   onbeat link bound --port eth0 --channel scans=1,4M,100ms
   onbeat link bound channels.json --json
 
---port takes rate, chunk and window from a port that processes of this user have now
-(Port::shared). If it has measured a lower rate than it was given, the bounds are for that rate
-less an eighth (a smaller difference is not noticed), with the chunk and window that are in force.
+--port reads rate, chunk and window from a port that processes of this user have open
+(Port::shared). If the port has measured a lower rate than it was given, the bounds hold for the
+measured rate less an eighth, since the port does not notice smaller changes. Chunk and window are
+then those in force.
 
-A file has what the options say, and may name hosts:
+A file holds the same values as the options, and may name hosts:
   {\"rate\": \"1G\", \"chunk\": \"64K\", \"window\": \"128K\", \"mtu\": 1500, \"way\": \"50us\", \"channels\": [
     {\"name\": \"stop\", \"priority\": 9, \"bytes\": \"1K\", \"period\": \"10ms\", \"deadline\": \"2ms\"},
     {\"name\": \"scans\", \"priority\": 1, \"bytes\": \"4M\", \"period\": \"100ms\", \"jitter\": \"2ms\",
      \"from\": \"lidar\", \"to\": \"fusion\"}]}
-Each host that sends has a port of its own. Two hosts that send to one (incast) are refused: there
-the receiver's port is shared too, and no bound is known.
+Each sending host has its own port. Two hosts that send to the same host (incast) are refused: they
+share the receiver's port too, and no bound is known for that.
 
-Exit codes: 0 all have a bound, within their deadlines; 1 failed; 2 wrong command line; 5 a channel
-has no bound, or misses its deadline.")]
+Exit codes: 0 every channel has a bound within its deadline; 1 failed; 2 wrong command line; 5 a
+channel has no bound, or misses its deadline.")]
 pub struct Args {
     /// File with the port and its channels
     #[arg(value_name = "FILE", conflicts_with_all = ["rate", "channel"], required_unless_present = "channel")]
@@ -44,7 +45,7 @@ pub struct Args {
     /// Rate of the wire in bits per second: 100M, 1G, 10G
     #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present_any = ["file", "port"])]
     pub rate: Option<u64>,
-    /// A running port: its rate as measured, its chunk and window
+    /// Use the measured rate, chunk and window of this running port
     #[arg(long = "port", id = "port", value_name = "NAME", conflicts_with_all = ["chunk", "window"])]
     pub running: Option<String>,
     /// A channel; a larger priority is more urgent [repeatable]
@@ -57,27 +58,27 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What a port is by options. Those of the file count where there are none.
+/// The options that describe a port. Where an option is missing, the file's value counts.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Bytes of a chunk [default: as a port of that rate: two take 1 ms]
+    /// Bytes of a chunk [default: so that two chunks take 1 ms at that rate]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
-    /// Bytes on the wire that may be posted at once [default: a port's, two chunks]
+    /// Bytes that may be sent and not yet acknowledged [default: two chunks]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     window: Option<u64>,
     /// Largest packet of the network [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65535))]
     mtu: Option<u64>,
-    /// From the last byte's leaving until the message is handed out: 50us [default: 0]
+    /// Time from the departure of the last byte until the message is handed over: 50us [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
-    /// Without encryption: fewer bytes on the wire
+    /// The channels are not encrypted: fewer bytes on the wire
     #[arg(long)]
     in_clear: bool,
 }
 
-/// A channel, as a file has it.
+/// A channel of the file, or of the option `--channel`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
@@ -97,11 +98,11 @@ pub struct Channel {
     to: String,
 }
 
-/// A port and its channels, as a file has them.
+/// The content of the file: a port and its channels.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    /// A running port has one of its own.
+    /// May be missing with a running port, which has its own rate.
     #[serde(default, deserialize_with = "some_rate")]
     rate: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]
@@ -147,7 +148,7 @@ fn some_time<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Option<Duration>
     time(from).map(Some)
 }
 
-/// `NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]`.
+/// Parses `NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]`.
 fn parse_channel(text: &str) -> Result<Channel, String> {
     let form = || String::from("write NAME=PRIORITY,SIZE,PERIOD, like stop=9,1K,10ms");
     let (name, rest) = text.split_once('=').ok_or_else(form)?;
@@ -160,7 +161,7 @@ fn parse_channel(text: &str) -> Result<Channel, String> {
         name: name.into(),
         priority: words[0]
             .parse()
-            .map_err(|_| format!("priority '{}': write 0 to 255", words[0]))?,
+            .map_err(|_| format!("'{}' is not a priority. Write 0 to 255.", words[0]))?,
         bytes: parse_size(words[1])?,
         period: parse_duration(words[2])?,
         jitter: at(3)?.unwrap_or_default(),
@@ -175,7 +176,7 @@ fn read(path: &Path) -> Result<Description, CliError> {
     let bytes = files::read_at_most(path, MOST)?;
     serde_json::from_slice(&bytes).map_err(|e| {
         CliError::Failed(format!(
-            "{}: {e}: `onbeat link bound --help` shows the form",
+            "{}: {e}. `onbeat link bound --help` shows the format.",
             path.display()
         ))
     })
@@ -209,23 +210,24 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Description {
-    /// The port, and its rates if it is a running one.
+    /// Returns the port's model, and the port's rates if it is a running one.
     fn port(&self, running: Option<&str>) -> Result<(Port, Option<Rates>), CliError> {
         if let Some(name) = running {
             let stats = port::Port::look(name).map_err(CliError::failed)?;
             let rates = Rates::of(name, &stats);
             return Ok((self.as_running(&rates, &stats)?, Some(rates)));
         }
-        let none = || CliError::Failed("no rate: give \"rate\" in the file, or --port".into());
+        let none =
+            || CliError::Failed("the file has no rate. Add \"rate\" to it, or use --port.".into());
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
     }
 
-    /// A port that runs, as it is now. What the description says of it must be true.
+    /// Returns the model of a running port. Fails if the description contradicts the port.
     fn as_running(&self, rates: &Rates, stats: &PortStats) -> Result<Port, CliError> {
         let Rates { name, given, .. } = rates;
         let differs = |what: &str, said: u64, is: u64| {
             CliError::Failed(format!(
-                "port '{name}' has a {what} of {is}, but {said} is given: leave it out, or leave --port out"
+                "port '{name}' has a {what} of {is}, but you gave {said}. Leave that out, or leave out --port."
             ))
         };
         let settings = stats.settings;
@@ -244,14 +246,14 @@ impl Description {
         model.ok_or_else(|| {
             let measured = megabits(rates.measured.unwrap_or(0));
             CliError::Failed(format!(
-                "port '{name}' was given {}, and has measured {measured} or less, as little as it can: no bound \
-                 is known; make the port with the rate that the wire has",
+                "port '{name}' was given {} and has measured {measured}, the lowest rate that it can measure. The wire \
+                 may be slower, so no bound is known. Make the port with the rate of the wire.",
                 megabits(*given)
             ))
         })
     }
 
-    /// A port that is to be made with this rate.
+    /// Returns the model of a port that would be made with this rate.
     fn planned(&self, rate: u64) -> Port {
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(1 << 30);
         let settings = Settings::of_rate(rate);
@@ -267,7 +269,7 @@ impl Description {
         }
     }
 
-    /// Two senders to one receiver.
+    /// Returns an error text if two hosts send to the same host.
     fn incast(&self) -> Option<String> {
         let mut senders = BTreeMap::new();
         self.channels.iter().find_map(|c| {
@@ -275,14 +277,14 @@ impl Description {
             let (to, from) = (&c.to, &c.from);
             (!to.is_empty() && first != from).then(|| {
                 format!(
-                    "'{first}' and '{from}' both send to '{to}' (incast): what waits there is not modelled; \
-                     let one host send, or give each a network of its own (another name in \"to\")"
+                    "'{first}' and '{from}' both send to '{to}' (incast). No bound is known for messages that wait \
+                     there. Let only one host send, or give each its own network (another name in \"to\")."
                 )
             })
         })
     }
 
-    /// The bound of each channel; each sender has a port of its own.
+    /// Returns the bound of each channel. Each sending host has its own port.
     fn bounds(&self, port: &Port) -> Vec<Result<u64, NoBound>> {
         let load = |c: &Channel| Load {
             priority: c.priority,
@@ -300,11 +302,10 @@ impl Description {
     }
 }
 
-/// The rates of a running port, bit/s.
 struct Rates {
     name: String,
     given: u64,
-    /// If it was found to be another one.
+    /// `None` if the port has not measured another rate than given.
     measured: Option<u64>,
 }
 
@@ -322,8 +323,8 @@ impl Rates {
         }
     }
 
-    /// What a person has to know of them, in lines.
-    fn said(&self, used: u64) -> [String; 2] {
+    /// Explains to the user which rate the bounds use.
+    fn explain(&self, used: u64) -> [String; 2] {
         let (name, given) = (term::fit(&self.name, 30), megabits(self.given));
         match self.measured {
             Some(measured) if measured < self.given => [
@@ -332,13 +333,14 @@ impl Rates {
                     megabits(measured)
                 ),
                 format!(
-                    "  the bounds are for {}, an eighth less than measured.",
+                    "  the bounds hold for {}, an eighth less than measured.",
                     megabits(used)
                 ),
             ],
             _ => [
                 format!("port '{name}' was given {given}, and has measured no lower rate:"),
-                "  an eighth less would be noticed, while links wait for it.".into(),
+                "  while links wait for the port, it notices a rate that is an eighth lower."
+                    .into(),
             ],
         }
     }
@@ -346,38 +348,37 @@ impl Rates {
 
 fn assumptions(port: &Port, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
-        None => "the wire has this rate: a port measures it (--port)".into(),
+        None => "the wire has this rate; a port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps this rate: after a change, chunks are larger until it is measured",
+            "the wire keeps this rate; after a drop, chunks are too large until the port has measured it",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "each channel is a TCP link, all of a host's on one port with this chunk (Tcp::on_port)"
+        "each channel is a TCP link; links of a host share a port with this chunk (Tcp::on_port)"
             .into(),
-        "answers to what comes the other way (40 bytes each) are few: they are not modelled".into(),
-        "a channel sends no more, and no larger messages, than is said here".into(),
-        "the next chunk is posted before the window is empty: the sender's threads run in time"
+        "answers to traffic in the other direction (40 bytes each) are few; they are left out"
             .into(),
-        "no packet is lost: a repeated one comes later than any bound".into(),
+        "no channel sends more messages, or larger ones, than stated here".into(),
+        "the sender's threads post the next chunk before the window is empty".into(),
+        "no packet is lost; a repeated packet can exceed every bound".into(),
         match port.way_ns {
-            0 => "the way behind the port takes no time (--way)".into(),
+            0 => "the way from the port to the receiver takes no time (--way)".into(),
             way => format!(
-                "the way behind the port takes {} at most",
+                "the way from the port to the receiver takes at most {}",
                 duration(way as f64)
             ),
         },
     ]
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let described = args.description()?;
     if described.channels.is_empty() {
         return Err(CliError::Usage(
-            "no channel: give --channel, or a file with some".into(),
+            "no channel is given. Use --channel, or a file with channels.".into(),
         ));
     }
     if let Some(why) = described.incast() {
@@ -473,12 +474,12 @@ fn print(
         }
     }
     if let Some(rates) = rates {
-        for line in rates.said(port.bits_per_second) {
+        for line in rates.explain(port.bits_per_second) {
             say(&line)?;
         }
     }
     say(&format!(
-        "Chunks of {} bytes ({} more on the wire), a window of {}.",
+        "Chunks of {} bytes (plus {} on the wire), a window of {} bytes.",
         port.chunk_bytes, port.overhead_bytes, port.window_bytes
     ))?;
     for line in assumptions(port, rates) {

@@ -1,5 +1,5 @@
-//! `onbeat-link`: the program behind `onbeat link`: keys, bounds, benches and status of links between
-//! processes and machines.
+//! The program `onbeat-link` behind `onbeat link`: keys, bounds, benches and status of links
+//! between processes and machines.
 
 mod bench;
 mod bound;
@@ -9,7 +9,7 @@ mod status;
 use onbeat_rights::Capability;
 use std::process::ExitCode;
 
-/// Links between processes and machines: make a key, compute bounds, measure, look on.
+/// Links between processes and machines: make keys, compute bounds, measure, show status.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -17,7 +17,7 @@ Examples:
   onbeat link bench --listen 0.0.0.0:7400 --key link.key    on one machine
   onbeat link bench --connect 10.0.0.2:7400 --key link.key  on the other
   onbeat link bound --rate 1G --channel stop=9,1K,10ms --channel scans=1,4M,100ms
-  onbeat link status                                        what links on this machine do
+  onbeat link status                                        the links of this machine
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 5 a channel has no bound, or misses its
 deadline.")]
@@ -40,7 +40,8 @@ enum Words {
     Link(Args),
 }
 
-/// What `status` and `bound` read is found through descriptors of processes that may have more rights.
+/// Gives up all rights that the command does not need. `status` and `bound` keep the right to read
+/// the descriptors of processes that may have more rights.
 fn confine() -> std::io::Result<()> {
     let word = std::env::args_os().nth(1).unwrap_or_default();
     match ["status", "bound"].iter().any(|what| word == *what) {

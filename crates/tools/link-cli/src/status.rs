@@ -1,4 +1,4 @@
-//! `onbeat link status`: what the links of this machine are doing.
+//! The command `onbeat link status`: shows the state of this machine's links.
 
 use onbeat_document::text::duration;
 use onbeat_link::status::{survey, Found, Passed, PortStatus, Survey};
@@ -13,15 +13,15 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onbeat link status            each end of a link in a process that you may look into
-  sudo onbeat link status       of all users
-  onbeat link status --watch    anew every second, until Ctrl-C
-  onbeat link status --json     for programs; with --watch one line a second
+  onbeat link status            every end of a link in processes that you may read
+  sudo onbeat link status       the links of all users
+  onbeat link status --watch    again every second until Ctrl-C
+  onbeat link status --json     JSON for programs; with --watch one line per second
 
-LINK is the name in shared memory, or the address that one end listens at. USED is how many of the
-credits are in use: messages that the peer has not consumed; - where the backend does not tell.
-LAST is how long ago the last message passed, in either direction. Numbers count from the beginning
-of the end. Ends of processes that have ended are not there: their pages end with them.
+LINK is the name in shared memory, or the address at which one end listens. USED is the number of
+credits in use: messages that the peer has not consumed. It is - if the backend does not report it.
+LAST is the time since the last message, in either direction. Counts begin when the end was made.
+Processes that have ended are not shown.
 
 Exit codes: 0 done, also without any link; 1 failed; 2 wrong command line.")]
 pub struct Args {
@@ -33,7 +33,6 @@ pub struct Args {
     pub watch: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     loop {
         let found = survey();
@@ -58,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// How long ago, in ns. A page can name any time.
+/// Returns the time since `then_ns`, ns. A page can name any time, so a later one counts as 0.
 fn age(now_ns: u64, then_ns: u64) -> u64 {
     now_ns.saturating_sub(then_ns)
 }
@@ -139,7 +138,7 @@ fn row(found: &Found, now_ns: u64) -> Vec<String> {
     ]
 }
 
-/// What the table has no column for, where there is something to say.
+/// Returns the facts about a link that the table has no column for.
 fn notes(found: &Found) -> Vec<String> {
     let status = &found.status;
     let [resumed, refused] = status.resumed_refused;
@@ -161,22 +160,21 @@ fn notes(found: &Found) -> Vec<String> {
     said.chain(status.port.as_ref().and_then(port)).collect()
 }
 
-/// What is in force on a port that is slower than it was given.
+/// Describes a port that is slower than it was given.
 fn port(port: &PortStatus) -> Option<String> {
     let megabits = |bits: u64| format!("{:.0} Mbit/s", bits as f64 / 1e6);
     let measured = port.measured_bits_per_second?;
     let (given, measured) = (megabits(port.given_bits_per_second), megabits(measured));
     let chunk = port.chunk_bytes;
     Some(format!(
-        "port at {measured} measured ({given} given), chunks of {chunk} bytes"
+        "port measured at {measured} ({given} given), chunks of {chunk} bytes"
     ))
 }
 
 fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     if found.links.is_empty() {
-        writeln!(out, "No links in the processes that can be looked into.")
-            .map_err(CliError::Stdout)?;
+        writeln!(out, "No links in the processes that you may read.").map_err(CliError::Stdout)?;
     } else {
         let mut table = Table::new()
             .column("PID", Align::Right)
@@ -208,10 +206,10 @@ fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliErro
     };
     say(
         found.hidden,
-        "processes may not be looked into: run as root to see their links",
+        "processes cannot be read. Run as root to see their links.",
     )?;
     say(
         found.foreign,
-        "pages are of another version of onbeat, or none: not shown",
+        "pages are damaged or come from another version of onbeat, and are not shown.",
     )
 }

@@ -1,4 +1,4 @@
-//! `onbeat link`: keys, bounds and benches as a person uses them, with real processes.
+//! Tests `onbeat link` as a user runs it: keys, bounds and benches, with real processes.
 
 use onbeat_link::interface::{Backend, Memory, Sizes};
 use onbeat_link::port::{Port, Settings};
@@ -32,7 +32,7 @@ fn run(dir: &Path, words: &[&str], code: i32) -> (String, String) {
     (out, err)
 }
 
-/// Fails with one line that has these words.
+/// Checks that the command fails with one line that has these words.
 fn refused(dir: &Path, words: &[&str], code: i32, says: &[&str]) {
     let (_, err) = run(dir, words, code);
     assert!(code == 2 || err.lines().count() == 1, "{err}");
@@ -42,7 +42,7 @@ fn refused(dir: &Path, words: &[&str], code: i32, says: &[&str]) {
 }
 
 #[test]
-fn every_command_explains_itself_within_a_hundred_columns() {
+fn every_help_text_fits_into_a_hundred_columns() {
     let dir = TempDir::new().expect("a directory");
     for words in [
         &["--help"][..],
@@ -61,7 +61,7 @@ fn every_command_explains_itself_within_a_hundred_columns() {
 }
 
 #[test]
-fn a_key_is_made_once_and_for_its_owner_alone() {
+fn a_key_file_is_private_and_never_overwritten() {
     let dir = TempDir::new().expect("a directory");
     run(dir.path(), &["key", "one.key"], 0);
     let path = dir.path().join("one.key");
@@ -79,9 +79,10 @@ fn a_key_is_made_once_and_for_its_owner_alone() {
     assert_ne!(fs::read(dir.path().join("two.key")).expect("a file"), first);
 }
 
-/// By hand: 1500 bytes in clear are one chunk of 1500 + 24 bytes, in 2 + 1 segments of 110 more.
+/// The expected value was computed by hand: 1500 bytes in clear are one chunk of 1500 + 24 bytes,
+/// in 2 + 1 segments of 110 more.
 #[test]
-fn a_bound_is_what_a_hand_computes() {
+fn a_bound_equals_the_value_computed_by_hand() {
     let dir = TempDir::new().expect("a directory");
     let port = [
         "bound",
@@ -101,28 +102,29 @@ fn a_bound_is_what_a_hand_computes() {
     let (text, _) = run(dir.path(), &alone, 0);
     assert_eq!(bound(&text, 0), Some(wire * 8_000));
 
-    // A less urgent one of ten chunks delays it by the window: two chunks.
+    // A less urgent channel of ten chunks delays the urgent one by the window: two chunks.
     let two = [&alone[..], &["--channel", "b=0,15K,1s", "--way", "1ms"]].concat();
     let (text, _) = run(dir.path(), &two, 0);
     assert_eq!(bound(&text, 0), Some(3 * wire * 8_000 + 1_000_000));
     assert!(text.contains("assumptions"), "{text}");
 }
 
-/// A wire of 100 Mbit/s for this thread and those that it starts; `false` if there can be none.
+/// Gives this thread, and the threads that it starts, a wire of 100 Mbit/s. Returns `false` if that
+/// is impossible.
 fn on_a_slow_wire() -> bool {
     let run = |command: &str| {
         let words: Vec<&str> = command.split(' ').collect();
         let done = Command::new(words[0]).args(&words[1..]).output();
         done.is_ok_and(|output| output.status.success())
     };
-    // SAFETY: changes this thread's network namespace, nothing else.
+    // SAFETY: changes only this thread's network namespace.
     let is_alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
     is_alone
         && run("ip link set lo mtu 1500 up")
         && run("tc qdisc add dev lo root tbf rate 100mbit burst 16kb latency 500ms")
 }
 
-/// Sends over the port until it has measured a rate that holds, and then `seen`.
+/// Sends over the port until it has measured a stable rate, then calls `seen`.
 fn measured(port: &Port, seen: impl FnOnce()) {
     let key = || Key::from_bytes([5; 32]);
     let deadline = Some(onbeat_link::status::now_ns() + 120_000_000_000);
@@ -133,7 +135,8 @@ fn measured(port: &Port, seen: impl FnOnce()) {
     };
     let listening =
         Tcp::listen("127.0.0.1:0".parse().expect("an address"), key()).expect("listens");
-    // In clear: a test's encryption is slower than the wire, and nobody would wait for the port.
+    // The link is not encrypted, since a debug build encrypts more slowly than the wire carries. No
+    // transfer would wait for the port then.
     let sender = Tcp::connect(listening.address(), key()).in_clear();
     let sender = sender.on_port(port, 1);
     let listening = listening.chunk_bytes(port.settings().chunk()).in_clear();
@@ -154,7 +157,7 @@ fn measured(port: &Port, seen: impl FnOnce()) {
 }
 
 #[test]
-fn a_bound_rests_on_the_rate_that_a_port_has_measured() {
+fn a_bound_uses_the_rate_that_a_port_has_measured() {
     let dir = TempDir::new().expect("a directory");
     let name = format!("bound-{}", std::process::id());
     let bound = ["bound", "--port", &name, "--channel", "a=1,100K,1s"];
@@ -184,7 +187,8 @@ fn a_bound_rests_on_the_rate_that_a_port_has_measured() {
             "{text}"
         );
         assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
-        // Ten times as long on a tenth of the rate, and an eighth for what is not noticed.
+        // A tenth of the rate takes ten times as long, plus an eighth that the port does not
+        // notice.
         let (measured, given) = (longest(&bound), longest(&given));
         assert!(
             measured > 10 * given && measured < 16 * given,
@@ -194,7 +198,7 @@ fn a_bound_rests_on_the_rate_that_a_port_has_measured() {
 }
 
 #[test]
-fn a_missed_deadline_an_overload_and_incast_are_told() {
+fn a_missed_deadline_an_overload_and_incast_are_reported() {
     let dir = TempDir::new().expect("a directory");
     let slow = ["bound", "--rate", "1M"];
     let missed = [&slow[..], &["--channel", "a=1,1500,1s,0ms,1ms"]].concat();
@@ -227,7 +231,7 @@ fn a_missed_deadline_an_overload_and_incast_are_told() {
         1,
         &["'a' and 'b'", "'c' (incast)"],
     );
-    // Two hosts that send to two have two ports, each as if it were alone.
+    // Two hosts that send to two other hosts have two ports, each as if it were alone.
     file(&[channel("a", "c"), channel("b", "d")]);
     let (both, _) = run(dir.path(), &["bound", "c.json", "--json"], 0);
     file(&[channel("a", "c")]);
@@ -241,7 +245,7 @@ fn a_missed_deadline_an_overload_and_incast_are_told() {
 }
 
 #[test]
-fn what_no_bound_can_be_made_of_is_refused_in_one_line() {
+fn impossible_channels_are_refused_in_one_line() {
     let dir = TempDir::new().expect("a directory");
     for text in [
         "",
@@ -267,7 +271,7 @@ fn what_no_bound_can_be_made_of_is_refused_in_one_line() {
             &[],
         );
     }
-    // A period of 0 has no bound, and is told with its channel.
+    // A period of 0 has no bound, and the error names its channel.
     let (text, _) = run(
         dir.path(),
         &["bound", "--rate", "1G", "--channel", "a=1,1K,0s"],
@@ -276,7 +280,6 @@ fn what_no_bound_can_be_made_of_is_refused_in_one_line() {
     assert!(text.contains("more than 0"), "{text}");
 }
 
-/// A process that ends with the test, however that ends.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -286,7 +289,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts the listening end; waits until it says where it listens.
+/// Starts the listening end, and waits until it prints its address.
 fn listening(dir: &Path, words: &[&str]) -> Ended {
     let mut command = command(dir, words);
     let mut child = Ended(command.stdout(Stdio::piped()).spawn().expect("it runs"));
@@ -295,13 +298,13 @@ fn listening(dir: &Path, words: &[&str]) -> Ended {
     let mut out = BufReader::new(out);
     out.read_line(&mut line).expect("a line");
     assert!(line.starts_with("Listening at"), "{line}");
-    // What it says later must not end it.
+    // The process must be able to print more.
     std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     child
 }
 
-/// An address that stays free until it is used: no port that the kernel gives to others (these begin
-/// at 32768), and other runs of these tests begin elsewhere.
+/// Returns an address that stays free until it is used. It lies below 32768, where the kernel's own
+/// choices begin, and other runs of these tests begin elsewhere.
 fn free_address() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -367,7 +370,7 @@ fn a_bench_runs_between_two_processes_sealed_in_clear_and_in_shared_memory() {
 }
 
 #[test]
-fn another_key_is_refused_with_the_reason() {
+fn a_wrong_key_is_refused_with_the_reason() {
     let dir = TempDir::new().expect("a directory");
     for name in ["a.key", "b.key"] {
         run(dir.path(), &["key", name], 0);

@@ -92,7 +92,7 @@ pub struct Patience {
 
 impl Patience {
     /// Begins with a want that was published after `granted` chunks had been granted on the port.
-    pub fn since(granted: u64) -> Patience {
+    pub fn since_grant(granted: u64) -> Patience {
         let counted = Some((granted, 0));
         Patience {
             counted,
@@ -100,7 +100,7 @@ impl Patience {
         }
     }
 
-    pub fn others(&self) -> u64 {
+    pub fn granted_to_others(&self) -> u64 {
         self.counted
             .map_or(0, |(first, own)| own.wrapping_sub(first))
     }
@@ -138,7 +138,7 @@ impl<'p> Arbiter<'p> {
 
     /// Returns how long a share is still lent, ns, or the share's word if it is free. Clears a word
     /// that no transfer can have written, so that it does not become a lease later.
-    fn lent(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
+    fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match left_ns(seen, now_ns) {
             0 => Err(seen),
@@ -160,7 +160,7 @@ impl<'p> Arbiter<'p> {
     fn free(&self, now_ns: u64) -> (usize, u64) {
         let (mut free, mut next_ns) = (0, u64::MAX);
         for share in &self.page.shares[..self.rules.shares] {
-            match self.lent(share, now_ns) {
+            match self.lease_left_ns(share, now_ns) {
                 Err(_) => free += 1,
                 Ok(left) => next_ns = next_ns.min(now_ns + left),
             }
@@ -178,7 +178,7 @@ impl<'p> Arbiter<'p> {
             if taken == need {
                 break;
             }
-            let free = self.lent(share, now_ns).err();
+            let free = self.lease_left_ns(share, now_ns).err();
             let takes = |seen| share.compare_exchange(seen, mine, SeqCst, SeqCst).is_ok();
             if free.is_some_and(takes) {
                 lent.shares[at / 64] |= 1 << (at % 64);
@@ -237,7 +237,7 @@ impl<'p> Arbiter<'p> {
         let now_granted = self.publish(seat, Some((urgency, need)));
         let first_granted = patience.counted.get_or_insert((now_granted, 0)).0;
         if !self.is_first(seat, urgency.0, patience.passed) {
-            return self.behind(seat, urgency.0, patience, now_ns);
+            return self.answer_behind(seat, urgency.0, patience, now_ns);
         }
         patience.since_ns = None;
         let (free, next_ns) = self.free(now_ns);
@@ -250,7 +250,7 @@ impl<'p> Arbiter<'p> {
         if !self.is_first(seat, urgency.0, patience.passed) {
             self.give_back(seat, &lent);
             self.wake_first();
-            return self.behind(seat, urgency.0, patience, now_ns);
+            return self.answer_behind(seat, urgency.0, patience, now_ns);
         }
         self.seat(seat).counts.granted.fetch_add(1, SeqCst);
         let granted = self.page.granted.fetch_add(1, SeqCst);
@@ -260,7 +260,13 @@ impl<'p> Arbiter<'p> {
 
     /// Answers a transfer while a more urgent one waits. Passes over the more urgent one if it
     /// could go and does not.
-    fn behind(&self, seat: usize, want: u64, patience: &mut Patience, now_ns: u64) -> Answer {
+    fn answer_behind(
+        &self,
+        seat: usize,
+        want: u64,
+        patience: &mut Patience,
+        now_ns: u64,
+    ) -> Answer {
         let granted = self.page.granted.load(SeqCst);
         let first = self.first(patience.passed, Some(seat));
         let needs = first.map_or(0, |(_, at)| self.seat(at).need.load(Relaxed) as usize);
@@ -406,11 +412,11 @@ mod tests {
     thread_local! {
         static CLOCK: Cell<u64> = const { Cell::new(NOW) };
         /// The want that appears in a page when the clock is read next.
-        static COMES: Cell<Option<(&'static Page, usize, Urgency)>> = const { Cell::new(None) };
+        static NEXT_WANT: Cell<Option<(&'static Page, usize, Urgency)>> = const { Cell::new(None) };
     }
 
     fn clock() -> u64 {
-        if let Some((page, seat, urgency)) = COMES.take() {
+        if let Some((page, seat, urgency)) = NEXT_WANT.take() {
             page.seats[seat].need.store(1, SeqCst);
             page.seats[seat].want.store(urgency.0, SeqCst);
         }
@@ -449,7 +455,7 @@ mod tests {
 
     /// Decides for all seats at once: the most urgent one goes if the window has room, and
     /// otherwise none.
-    fn reference(waiting: &mut [Option<Message>; 8], free: &mut usize) -> Vec<(usize, usize)> {
+    fn decide_for_all(waiting: &mut [Option<Message>; 8], free: &mut usize) -> Vec<(usize, usize)> {
         let mut went = Vec::new();
         loop {
             let waits = (0..8).filter_map(|seat| waiting[seat].map(|m| (m, seat)));
@@ -465,7 +471,7 @@ mod tests {
     }
 
     /// Lets the seats ask one by one from `start` on, until none of them goes.
-    fn asked(
+    fn decide_by_asking(
         page: &Page,
         waiting: &mut [Option<Message>; 8],
         start: usize,
@@ -499,7 +505,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_is_the_references(steps in prop::collection::vec((step(), 0..8_usize), 1..60)) {
+        fn chunks_go_in_the_order_of_an_all_seeing_scheduler(steps in prop::collection::vec((step(), 0..8_usize), 1..60)) {
             let page = page();
             let (mut waiting, mut expected) = ([None; 8], [None; 8]);
             let (mut posted, mut free) = (Vec::new(), RULES.shares);
@@ -519,15 +525,15 @@ mod tests {
                     }
                     _ => {}
                 }
-                let went = asked(&page, &mut waiting, start, &mut posted);
-                prop_assert_eq!(went, reference(&mut expected, &mut free));
+                let went = decide_by_asking(&page, &mut waiting, start, &mut posted);
+                prop_assert_eq!(went, decide_for_all(&mut expected, &mut free));
                 let used: usize = posted.iter().map(|(_, need, _)| need).sum();
                 prop_assert_eq!(used + free, RULES.shares);
             }
         }
 
         #[test]
-        fn nobody_waits_for_what_is_not_so(
+        fn a_corrupt_page_delays_a_transfer_by_a_lease_and_a_patience_at_most(
             wants in prop::collection::vec((0..SEATS, any::<u64>(), any::<u32>()), 0..70),
             shares in prop::collection::vec((0..SHARES, prop_oneof![any::<u64>(), NOW..NOW + 2000]), 0..300),
             granted: u64,
@@ -555,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_keep_within_the_window() {
+    fn concurrent_threads_stay_within_the_window_and_all_finish() {
         let (page, used) = (page(), AtomicUsize::new(0));
         // No lease ends here, and nobody is passed over: a thread that misses its wake-up would
         // sleep for good.
@@ -599,11 +605,11 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_shares_are_taken_goes_first() {
+    fn a_more_urgent_transfer_that_comes_while_shares_are_taken_goes_first() {
         let page: &'static Page = Box::leak(page());
         // An impossible word, which makes the arbiter read the clock once more.
         page.shares[0].store(NOW + 10 * RULES.lease_ns, SeqCst);
-        COMES.set(Some((page, 5, Urgency::new(9, NOW))));
+        NEXT_WANT.set(Some((page, 5, Urgency::new(9, NOW))));
         let mut patience = Patience::default();
         let low = Urgency::new(1, NOW);
         let answer = arbiter(page).ask(0, low, RULES.shares, &mut patience, NOW);
@@ -614,7 +620,7 @@ mod tests {
 
     /// The thread lost the processor after it had read the clock.
     #[test]
-    fn what_was_lent_meanwhile_is_not_free() {
+    fn a_late_thread_does_not_take_shares_that_were_lent_meanwhile() {
         let page = page();
         let late = NOW + 50;
         CLOCK.set(late);
@@ -629,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends() {
+    fn shares_are_free_again_when_their_lease_ends() {
         let page = page();
         let mut patience = Patience::default();
         let mut ask = |seat, now| {
@@ -650,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_its_place_until_its_last_chunk_is_posted() {
+    fn a_message_keeps_its_place_until_its_last_chunk_is_posted() {
         let page = page();
         let (first, second) = (Urgency::new(1, NOW), Urgency::new(1, NOW + 1));
         arbiter(&page).publish(0, Some((first, 4)));
@@ -671,7 +677,7 @@ mod tests {
 
     /// The transfer that was passed over is first again when it comes back.
     #[test]
-    fn who_does_not_go_is_passed_over() {
+    fn a_transfer_that_leaves_free_shares_unused_is_passed_over() {
         let page = page();
         let (mut own, mut its) = (Patience::default(), Patience::default());
         let (high, low) = (Urgency::new(9, NOW), Urgency::new(1, NOW));

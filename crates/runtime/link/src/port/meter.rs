@@ -34,7 +34,7 @@ pub struct Meter {
     waited: AtomicU64,
     begun_waited: AtomicU64,
     /// The rate that the interval before has shown, bit/s; 0 if none.
-    before: AtomicU64,
+    rate_before: AtomicU64,
     /// The rate in force, bit/s; 0 means the given rate.
     rate: AtomicU64,
 }
@@ -55,7 +55,7 @@ pub struct Sample {
     /// How long the window in force takes at that rate, ns.
     pub window_ns: u64,
     /// The shortest round trip, ns.
-    pub way_ns: u64,
+    pub round_trip_ns: u64,
 }
 
 impl Sample {
@@ -66,9 +66,9 @@ impl Sample {
 }
 
 /// Returns the sample's rate if it calls for a change of the rate in force.
-fn asks(in_force: u64, sample: &Sample) -> Option<u64> {
+fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
-    let is_queue = sample.window_ns >= 2 * sample.way_ns;
+    let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;
     let up = rate > in_force + in_force / 8;
     let down = rate < in_force - in_force / 8 && is_queue;
     (up || down).then_some(rate)
@@ -131,8 +131,10 @@ impl Meter {
     /// Changes the rate in force if this sample and the one before call for it.
     pub fn judge(&self, given: u64, sample: &Sample) {
         let in_force = self.rate(given);
-        let before = self.before.swap(sample.bits_per_second.max(1), Relaxed);
-        let Some(rate) = asks(in_force, sample).filter(|_| before != 0) else {
+        let before = self
+            .rate_before
+            .swap(sample.bits_per_second.max(1), Relaxed);
+        let Some(rate) = wanted_rate(in_force, sample).filter(|_| before != 0) else {
             return;
         };
         // Of the two samples, the one that changes the rate less.
@@ -156,7 +158,7 @@ mod tests {
     const WINDOW: u64 = GIVEN / 8 / 1000;
 
     /// Simulates a link on which transfers always wait. Returns the rates in force, by interval.
-    fn on_a_link(meter: &Meter, rate: u64, way_ns: u64, intervals: usize) -> Vec<u64> {
+    fn on_a_link(meter: &Meter, rate: u64, round_trip_ns: u64, intervals: usize) -> Vec<u64> {
         let mut now_ns = 1 + meter.begun_ns.load(Relaxed);
         let mut rates = Vec::new();
         while rates.len() < intervals {
@@ -166,7 +168,7 @@ mod tests {
             let wire_ns = |bytes: u64| bytes * 8 * 1_000_000_000 / rate;
             // Half a window comes back after half of a round trip with its own time on the wire, or
             // when the wire is free.
-            now_ns += wire_ns(half).max((way_ns + wire_ns(half)) / 2);
+            now_ns += wire_ns(half).max((round_trip_ns + wire_ns(half)) / 2);
             let over = meter.acknowledged(half, Load::Waited, window, now_ns);
             if let Some((bytes, took_ns)) = over {
                 let bits_per_second = bytes * 8 * 1_000_000_000 / took_ns;
@@ -174,7 +176,7 @@ mod tests {
                 let sample = Sample {
                     bits_per_second,
                     window_ns,
-                    way_ns,
+                    round_trip_ns,
                 };
                 meter.judge(GIVEN, &sample);
                 rates.push(meter.rate(GIVEN));
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_a_slower_link_is_found_and_stays() {
+    fn the_rate_of_a_slower_link_is_measured_and_stays() {
         for truth in [100_000_000, 300_000_000, 700_000_000] {
             let meter = Meter::default();
             let rates = on_a_link(&meter, truth, 100_000, 12);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_is_no_slow_link_and_a_rate_has_its_limits() {
+    fn a_long_round_trip_does_not_lower_the_rate_and_the_rate_has_limits() {
         let rates = on_a_link(&Meter::default(), GIVEN, 20_000_000, 12);
         assert_eq!(rates, [GIVEN; 12]);
         let rates = on_a_link(&Meter::default(), GIVEN / 100, 100_000, 12);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waited_for_and_what_one_interval_shows_change_nothing() {
+    fn unsaturated_intervals_and_single_intervals_do_not_change_the_rate() {
         let meter = Meter::default();
         for ms in 1..1000 {
             let load = [Load::Waited, Load::Idle, Load::Busy][ms as usize / 3 % 3];
@@ -222,7 +224,7 @@ mod tests {
         let sample = |bits_per_second| Sample {
             bits_per_second,
             window_ns: 10_000_000,
-            way_ns: 0,
+            round_trip_ns: 0,
         };
         for rate in [GIVEN, GIVEN / 10, GIVEN, GIVEN / 10, GIVEN] {
             meter.judge(GIVEN, &sample(rate));

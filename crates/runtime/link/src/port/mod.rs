@@ -85,7 +85,7 @@ pub enum PortError {
     #[error("port: {0}")]
     Memory(#[from] LinkError),
     /// Other processes use the port with other settings.
-    #[error("port '{name}' has {theirs}; this process wants {ours}: give all the same")]
+    #[error("port '{name}' has {theirs}, but this process wants {ours}. Give all processes the same settings.")]
     Differs {
         /// The port's name.
         name: String,
@@ -95,14 +95,14 @@ pub enum PortError {
         theirs: Box<Settings>,
     },
     /// No process has a port of this name.
-    #[error("there is no port '{name}' of this user: is a process that uses it running?")]
+    #[error("this user has no port '{name}'. Start a process that uses it.")]
     NotThere {
         /// The port's name.
         name: String,
     },
     /// The port has as many transfers as it can hold.
     #[error(
-        "the port has {} transfers already: more are not possible",
+        "the port already has {} transfers, the most that it can hold. Close one of its links.",
         page::SEATS
     )]
     Full,

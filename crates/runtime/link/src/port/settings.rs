@@ -39,7 +39,7 @@ pub(super) struct InForce {
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// A number is out of its range.
-    #[error("{what} is {value}: give {least} to {most}")]
+    #[error("{what} is {value}. Give {least} to {most}.")]
     Number {
         /// The number's name.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum SettingsError {
         most: u64,
     },
     /// The interface does not report its rate.
-    #[error("interface '{}' does not tell its rate: give it (Settings::of_rate)", name.escape_debug())]
+    #[error("interface '{}' does not report its rate. Give the rate (Settings::of_rate).", name.escape_debug())]
     NoRate {
         /// The interface's name; untrusted.
         name: String,
@@ -342,7 +342,7 @@ impl std::fmt::Display for Settings {
             self.bits_per_second, self.chunk_bytes, self.window_chunks
         )?;
         f.write_str(if self.is_measured {
-            ", or smaller by measurement"
+            ", smaller if a lower rate is measured"
         } else {
             ""
         })

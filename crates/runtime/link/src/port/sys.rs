@@ -57,7 +57,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
 }
 
 /// Returns the shortest round trip to the peer that the kernel has seen, ns, or `None`.
-pub fn shortest_way_ns(socket: BorrowedFd<'_>) -> Option<u64> {
+pub fn shortest_round_trip_ns(socket: BorrowedFd<'_>) -> Option<u64> {
     /// The words of `tcp_info` up to `tcpi_min_rtt` (us), which is the last one here; Linux 4.6 or
     /// later.
     const WORDS: usize = 38;
@@ -152,7 +152,7 @@ pub fn take_reports(socket: BorrowedFd<'_>) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum SocketEvent {
     Nothing,
     /// A report, or an error.
     Report,
@@ -162,7 +162,7 @@ pub enum Told {
 
 /// Sleeps until the socket has a report, `other` was written, or `until_ns` (CLOCK_MONOTONIC) has
 /// come.
-pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> Told {
+pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> SocketEvent {
     let mut watched = [
         // The kernel reports errors and error-queue events without a request.
         PollFd::new(socket, PollFlags::empty()),
@@ -176,10 +176,10 @@ pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -
         let _ = other.read();
     }
     if socket.contains(PollFlags::POLLHUP) {
-        Told::Ended
+        SocketEvent::Ended
     } else if socket.is_empty() {
-        Told::Nothing
+        SocketEvent::Nothing
     } else {
-        Told::Report
+        SocketEvent::Report
     }
 }

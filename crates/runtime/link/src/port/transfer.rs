@@ -5,7 +5,7 @@ use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
 use super::meter::Sample;
 use super::page::{Counts, Mapped, Seat, SHARES};
 use super::settings::{wire_ns, InForce, Settings};
-use super::sys::{self, Told};
+use super::sys::{self, SocketEvent};
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -31,19 +31,19 @@ struct Posted {
 
 /// The thread that hears of acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hears {
+enum Listener {
     /// The port's thread.
     Port,
     /// The posting thread, which waits for nothing else.
     Poster,
 }
 
-struct Way {
+struct Connection {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
     /// The acknowledged bytes of the connection that the meter has counted.
     counted: u64,
-    hears: Hears,
+    listener: Listener,
 }
 
 /// The sending side of a connection on a port. One thread posts; other threads may ring its bell.
@@ -53,7 +53,7 @@ pub struct Transfer {
     settings: Settings,
     seat: usize,
     priority: u8,
-    way: Lock<Way>,
+    connection: Lock<Connection>,
     written: AtomicU64,
     /// The chunks that the port had granted when the present want was published.
     published: AtomicU64,
@@ -93,12 +93,12 @@ impl Transfer {
         seat: usize,
         priority: u8,
     ) -> std::io::Result<Transfer> {
-        let way = Way {
+        let connection = Connection {
             stream: None,
             // Each chunk has at least one share, so the queue never grows.
             posted: VecDeque::with_capacity(SHARES + 1),
             counted: 0,
-            hears: Hears::Port,
+            listener: Listener::Port,
         };
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Transfer {
@@ -108,7 +108,7 @@ impl Transfer {
             settings,
             seat,
             priority,
-            way: Lock::new(way),
+            connection: Lock::new(connection),
             written: AtomicU64::new(0),
             published: AtomicU64::new(0),
             urgent: AtomicU64::new(0),
@@ -154,7 +154,7 @@ impl Transfer {
         let Some((sent, took_ns)) = over else {
             return;
         };
-        let Some(way_ns) = sys::shortest_way_ns(stream.as_fd()) else {
+        let Some(round_trip_ns) = sys::shortest_round_trip_ns(stream.as_fd()) else {
             return;
         };
         let bits_per_second = Sample::rate(sent, took_ns);
@@ -162,17 +162,17 @@ impl Transfer {
         let sample = Sample {
             bits_per_second,
             window_ns,
-            way_ns,
+            round_trip_ns,
         };
         meter.judge(given, &sample);
     }
 
-    fn own(&self) -> &Seat {
+    fn own_seat(&self) -> &Seat {
         &self.mapped.page().seats[self.seat]
     }
 
-    fn way(&self) -> Guard<'_, Way> {
-        self.way.lock()
+    fn connection(&self) -> Guard<'_, Connection> {
+        self.connection.lock()
     }
 
     pub(super) fn seat(&self) -> usize {
@@ -184,20 +184,20 @@ impl Transfer {
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
-        let mut way = self.way();
-        way.posted.clear();
-        way.counted = 0;
-        way.hears = Hears::Port;
-        way.stream = Some(stream);
+        let mut connection = self.connection();
+        connection.posted.clear();
+        connection.counted = 0;
+        connection.listener = Listener::Port;
+        connection.stream = Some(stream);
         self.written.store(0, Relaxed);
     }
 
     /// Ends the present connection and returns it.
     pub(super) fn end(&self) -> Option<TcpStream> {
         self.arbiter().withdraw(self.seat);
-        let mut way = self.way();
-        way.posted.clear();
-        way.stream.take()
+        let mut connection = self.connection();
+        connection.posted.clear();
+        connection.stream.take()
     }
 
     /// Returns how many shares a chunk with that many bytes of content needs.
@@ -230,8 +230,9 @@ impl Transfer {
         if !std::mem::take(&mut turn.is_settled) {
             self.settle(false);
         }
-        let mut way = self.way();
-        if let Some(until_ns) = self.own_window(&way, need, message_ns, turn, now) {
+        let mut connection = self.connection();
+        if let Some(until_ns) = self.blocked_by_own_chunks(&connection, need, message_ns, turn, now)
+        {
             return match turn.has_ended {
                 false => Go::Full(until_ns),
                 true => Go::Later(until_ns),
@@ -240,23 +241,26 @@ impl Transfer {
         let urgency = Urgency::new(self.priority, message_ns);
         let patience = turn
             .patience
-            .get_or_insert_with(|| Patience::since(self.published.load(Relaxed)));
+            .get_or_insert_with(|| Patience::since_grant(self.published.load(Relaxed)));
         let answer = self.arbiter().ask(self.seat, urgency, need, patience, now);
         let lent = match answer {
             Answer::Granted(lent) => lent,
             Answer::Wait { until_ns } => return Go::Later(until_ns),
         };
-        let before = patience.others();
+        let before = patience.granted_to_others();
         let end = None;
-        way.posted.push_back(Posted { lent, need, end });
-        drop(way);
+        connection.posted.push_back(Posted { lent, need, end });
+        drop(connection);
         let now = now_ns();
         if lent.until_ns.saturating_sub(now) < self.rules.lease_ns / LEAST_LEFT {
             self.take_back();
             return Go::Later(now);
         }
         self.count_wait(now - first_ns.min(now));
-        self.own().counts.most_before.fetch_max(before, Relaxed);
+        self.own_seat()
+            .counts
+            .most_before
+            .fetch_max(before, Relaxed);
         // From now on the next chunk waits.
         let granted = self.mapped.page().granted.load(Relaxed);
         self.published.store(granted, Relaxed);
@@ -268,20 +272,23 @@ impl Transfer {
     /// Returns until when a chunk must wait because the connection's own chunks fill the window.
     /// The chunk keeps its place as long as their leases last. After that, a peer that does not
     /// acknowledge delays only its own transfer.
-    fn own_window(
+    fn blocked_by_own_chunks(
         &self,
-        way: &Way,
+        connection: &Connection,
         need: usize,
         message_ns: u64,
         turn: &mut Turn,
         now: u64,
     ) -> Option<u64> {
-        let own: usize = way.posted.iter().map(|p| p.need).sum();
+        let own: usize = connection.posted.iter().map(|p| p.need).sum();
         let shares = self.in_force().shares;
         if own + need.min(shares) <= shares {
             return None;
         }
-        let lent_until = way.posted.front().map_or(0, |first| first.lent.until_ns);
+        let lent_until = connection
+            .posted
+            .front()
+            .map_or(0, |first| first.lent.until_ns);
         if now < lent_until {
             let urgency = Urgency::new(self.priority, message_ns);
             self.arbiter().publish(self.seat, Some((urgency, need)));
@@ -294,35 +301,35 @@ impl Transfer {
 
     /// Gives back the shares of the last chunk, which was not written.
     fn take_back(&self) {
-        let last = self.way().posted.pop_back();
+        let last = self.connection().posted.pop_back();
         if let Some(posted) = last {
             let lost = self.arbiter().give_back(self.seat, &posted.lent);
-            Counts::add(&self.own().counts.expired, lost);
+            Counts::add(&self.own_seat().counts.expired, lost);
             self.arbiter().wake_first();
         }
     }
 
     fn count_wait(&self, wait_ns: u64) {
-        let counts = &self.own().counts;
+        let counts = &self.own_seat().counts;
         Counts::add(&counts.wait_ns, wait_ns);
         counts.longest_wait_ns.fetch_max(wait_ns, Relaxed);
     }
 
     /// Counts a written chunk of a message. `offset` is the chunk's place in the message.
     pub fn wrote(&self, bytes: usize, offset: usize, is_last: bool, turn: &Turn) {
-        let counts = &self.own().counts;
+        let counts = &self.own_seat().counts;
         Counts::add(&counts.bytes, bytes as u64);
         Counts::add(&counts.chunks, 1);
         Counts::add(&counts.messages, u64::from(is_last));
         Counts::add(&counts.preemptions, u64::from(offset > 0 && turn.preempted));
-        let mut way = self.way();
+        let mut connection = self.connection();
         let written = self.written.load(Relaxed);
-        if let Some(posted) = way.posted.back_mut() {
+        if let Some(posted) = connection.posted.back_mut() {
             posted.end.get_or_insert(written);
         }
-        let hears = way.hears;
-        drop(way);
-        if hears == Hears::Port {
+        let listener = connection.listener;
+        drop(connection);
+        if listener == Listener::Port {
             // The peer may have acknowledged the chunk already, and the port's thread may have
             // heard of it.
             self.settle(false);
@@ -331,38 +338,38 @@ impl Transfer {
 
     /// Handles a socket event in the port's thread: gives back the shares of acknowledged chunks.
     /// Returns whether the port's thread has to hear of the next event too.
-    pub(super) fn heard(&self) -> bool {
+    pub(super) fn on_socket_event(&self) -> bool {
         if self.settle(true) {
             self.ring();
         }
-        let way = self.way();
-        way.hears == Hears::Port && !way.posted.is_empty()
+        let connection = self.connection();
+        connection.listener == Listener::Port && !connection.posted.is_empty()
     }
 
     /// Lets the port's thread hear of acknowledgements from now on. Returns whether any are still
     /// expected.
     pub(super) fn hand_over(&self) -> bool {
-        let mut way = self.way();
-        way.hears = Hears::Port;
-        way.stream.is_some() && !way.posted.is_empty()
+        let mut connection = self.connection();
+        connection.listener = Listener::Port;
+        connection.stream.is_some() && !connection.posted.is_empty()
     }
 
     pub(super) fn watch<T>(&self, watch: impl FnOnce(&TcpStream) -> T) -> Option<T> {
-        self.way().stream.as_ref().map(watch)
+        self.connection().stream.as_ref().map(watch)
     }
 
     /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether there
     /// were any. `reported`: an event of the socket led here.
     fn settle(&self, reported: bool) -> bool {
-        let mut way = self.way();
-        let way = &mut *way;
-        let Some(stream) = &way.stream else {
+        let mut connection = self.connection();
+        let connection = &mut *connection;
+        let Some(stream) = &connection.stream else {
             return false;
         };
         if reported {
             sys::take_reports(stream.as_fd());
         }
-        if way.posted.is_empty() {
+        if connection.posted.is_empty() {
             return false;
         }
         // `written` is read before the count, so that no byte counts as acknowledged too early.
@@ -371,11 +378,11 @@ impl Transfer {
             return false;
         };
         let acknowledged = written.saturating_sub(left);
-        let before = way.counted;
-        if !self.free(way, acknowledged) {
+        let before = connection.counted;
+        if !self.free(connection, acknowledged) {
             return false;
         }
-        if let Some(stream) = &way.stream {
+        if let Some(stream) = &connection.stream {
             self.measure(acknowledged.saturating_sub(before), stream);
         }
         true
@@ -383,19 +390,19 @@ impl Transfer {
 
     /// Gives back the shares of the chunks that end within the `acknowledged` bytes. Returns
     /// whether there were any.
-    fn free(&self, way: &mut Way, acknowledged: u64) -> bool {
+    fn free(&self, connection: &mut Connection, acknowledged: u64) -> bool {
         let mut is_freed = false;
-        while let Some(first) = way.posted.front() {
+        while let Some(first) = connection.posted.front() {
             if first.end.is_none_or(|end| end > acknowledged) {
                 break;
             }
             let lost = self.arbiter().give_back(self.seat, &first.lent);
-            Counts::add(&self.own().counts.expired, lost);
-            way.posted.pop_front();
+            Counts::add(&self.own_seat().counts.expired, lost);
+            connection.posted.pop_front();
             is_freed = true;
         }
         if is_freed {
-            way.counted = acknowledged;
+            connection.counted = acknowledged;
             self.arbiter().wake_first();
         }
         is_freed
@@ -412,8 +419,8 @@ impl Transfer {
     /// acknowledged. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
-        let mut way = self.way();
-        self.free(&mut way, chunks);
+        let mut connection = self.connection();
+        self.free(&mut connection, chunks);
     }
 
     /// Sleeps until the bell rings, but not longer than until `until_ns`.
@@ -430,14 +437,14 @@ impl Transfer {
         until_ns: u64,
         turn: &mut Turn,
     ) {
-        self.way().hears = Hears::Poster;
+        self.connection().listener = Listener::Poster;
         let wait = || sys::wait_for_report(stream.as_fd(), &self.wake, until_ns);
         let heard = self.arbiter().sleep_on_connection(self.seat, bell, wait);
-        if heard.is_some_and(|told| told != Told::Nothing) {
+        if heard.is_some_and(|event| event != SocketEvent::Nothing) {
             self.settle(true);
             turn.is_settled = true;
             // Otherwise the thread could not sleep again before the reading thread has found out.
-            turn.has_ended = heard == Some(Told::Ended);
+            turn.has_ended = heard == Some(SocketEvent::Ended);
         }
     }
 
@@ -457,7 +464,7 @@ impl Transfer {
 
     /// Adds to the time that the application has waited for credits.
     pub fn waited_for_credit(&self, ns: u64) {
-        Counts::add(&self.own().counts.credit_wait_ns, ns);
+        Counts::add(&self.own_seat().counts.credit_wait_ns, ns);
     }
 
     /// Writes into the connection and counts the bytes. With `marked`, the port hears when the peer
@@ -530,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_its_own_bytes_hears_of_them_of_the_bell_and_of_the_end() {
+    fn a_writer_that_waits_for_acknowledgements_wakes_on_them_on_the_bell_and_on_the_end() {
         let transfer = transfer();
         let (sender, mut receiver) = connection();
         transfer.begin(sender.try_clone().unwrap());
@@ -559,8 +566,8 @@ mod tests {
         let mut taken = vec![0; transfer.chunk()];
         std::thread::scope(|scope| {
             scope.spawn(|| receiver.read_exact(&mut taken).unwrap());
-            let posted = transfer.way().posted.len();
-            while transfer.way().posted.len() == posted {
+            let posted = transfer.connection().posted.len();
+            while transfer.connection().posted.len() == posted {
                 let bell = transfer.bell();
                 wait(bell, &mut turn);
             }

@@ -47,7 +47,7 @@ impl Watched {
                 let transfer = self.transfers()[seat].upgrade();
                 // A connection that has ended reports nothing else.
                 let goes_on = !event.events().contains(EpollFlags::EPOLLHUP);
-                if let Some(transfer) = transfer.filter(|t| t.heard() && goes_on) {
+                if let Some(transfer) = transfer.filter(|t| t.on_socket_event() && goes_on) {
                     self.hear(&transfer);
                 }
             }

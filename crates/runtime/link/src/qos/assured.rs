@@ -59,7 +59,7 @@ impl Drop for Thread {
         state.asks = true;
         drop(state);
         shared.bell.ring();
-        shared.tell();
+        shared.send_status();
         if let Some(running) = self.running.take() {
             let _ = running.join();
         }
@@ -84,7 +84,7 @@ pub struct AssuredIncoming {
 
 impl AssuredOutgoing {
     /// Returns an error if a call has no reason to wait for the peer any longer.
-    fn over(&self, state: &State) -> Result<(), SendError> {
+    fn check_not_over(&self, state: &State) -> Result<(), SendError> {
         if let Some(end) = state.end_of_sending() {
             return Err(end.into());
         }
@@ -100,7 +100,7 @@ impl AssuredOutgoing {
         let shared = &*self.shared;
         let mut state = shared.lock();
         loop {
-            self.over(&state)?;
+            self.check_not_over(&state)?;
             if let Some(number) = state.news.unacknowledged.take() {
                 if self.fails_unacknowledged {
                     return Err(Breach::Unacknowledged { number }.into());
@@ -146,7 +146,7 @@ impl AssuredOutgoing {
                 }
                 Err(other) => return Err(other),
             }
-            self.over(&shared.lock())?;
+            self.check_not_over(&shared.lock())?;
         }
     }
 }
@@ -198,7 +198,7 @@ impl Sends for AssuredOutgoing {
 impl Drop for AssuredOutgoing {
     fn drop(&mut self) {
         self.shared.lock().ends.ours.0 = true;
-        self.shared.tell();
+        self.shared.send_status();
     }
 }
 
@@ -255,7 +255,7 @@ impl AssuredIncoming {
         state.asks = true;
         drop(state);
         // The peer's answer wakes the thread, which has the receiving half.
-        shared.tell();
+        shared.send_status();
         let mut state = shared.lock();
         while state.hand != Hand::Application {
             let ended = state.ends.end.clone();
@@ -299,7 +299,7 @@ impl Receives for AssuredIncoming {
         state.got[place] = None;
         state.inbox.consume();
         drop(state);
-        shared.tell();
+        shared.send_status();
         Ok(true)
     }
 
@@ -341,6 +341,6 @@ impl Drop for AssuredIncoming {
         state.ends.ours.1 = true;
         state.discard();
         drop(state);
-        self.shared.tell();
+        self.shared.send_status();
     }
 }

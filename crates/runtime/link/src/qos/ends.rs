@@ -18,7 +18,7 @@ pub struct QosOutgoing {
     pub(super) sizes: Sizes,
     pub(super) counters: Arc<Counters>,
     /// The last call has reported that this end is late, so this call goes on.
-    pub(super) is_told: bool,
+    pub(super) reported_late: bool,
 }
 
 /// The receiving half of a link with promises.
@@ -30,7 +30,7 @@ pub struct QosIncoming {
     pub(super) events: EndEvents,
     pub(super) expires_ns: Option<u64>,
     /// The last call has reported that nothing came, so this call takes what has come meanwhile.
-    pub(super) is_told: bool,
+    pub(super) reported_late: bool,
 }
 
 fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -64,9 +64,9 @@ impl QosOutgoing {
         let counters = Arc::clone(&self.counters);
         let pace = &counters.paces[0];
         let fails_late = self.qos.fails(self.qos.send_every);
-        let is_told = std::mem::take(&mut self.is_told);
-        if pace.pass(now_ns()) > 0 && fails_late && !is_told {
-            self.is_told = true;
+        let reported_late = std::mem::take(&mut self.reported_late);
+        if pace.pass(now_ns()) > 0 && fails_late && !reported_late {
+            self.reported_late = true;
             return Err(Breach::SentLate.into());
         }
         if self.counters.is_silent() && self.qos.fails(self.qos.alive_within) {
@@ -77,7 +77,7 @@ impl QosOutgoing {
         request.deadline_ns = earlier(deadline_ns, due_ns);
         let head = match self.way.send(request, fill) {
             Err(SendError::NoCredit { .. }) if pace.pass(now_ns()) > 0 && fails_late => {
-                self.is_told = true;
+                self.reported_late = true;
                 return Err(Breach::SentLate.into());
             }
             other => other?,
@@ -143,10 +143,10 @@ impl QosIncoming {
         self.expires_ns
     }
 
-    fn check_before(&mut self, is_told: bool) -> Result<(), Breach> {
+    fn check_before(&mut self, reported_late: bool) -> Result<(), Breach> {
         let fails_late = self.qos.fails(self.qos.receive_every);
-        if self.counters.paces[1].pass(now_ns()) > 0 && fails_late && !is_told {
-            self.is_told = true;
+        if self.counters.paces[1].pass(now_ns()) > 0 && fails_late && !reported_late {
+            self.reported_late = true;
             return Err(Breach::CameLate);
         }
         Ok(())
@@ -194,9 +194,9 @@ impl Incoming for QosIncoming {
         deadline_ns: Option<u64>,
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End> {
-        let mut is_told = std::mem::take(&mut self.is_told);
+        let mut reported_late = std::mem::take(&mut self.reported_late);
         loop {
-            self.check_before(std::mem::take(&mut is_told))?;
+            self.check_before(std::mem::take(&mut reported_late))?;
             let until_ns = earlier(deadline_ns, self.counters.paces[1].due_ns());
             let counters = Arc::clone(&self.counters);
             let come = &mut |number, content: &[u8]| take(number, content);

@@ -59,7 +59,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn what_the_network_held_is_subtracted_and_the_fastest_way_is_not_known() {
+    fn time_held_by_the_network_beyond_the_fastest_message_is_subtracted() {
         let mut way = Transit::default();
         // The receiver's clock is 7 s behind; a message takes 1 ms at least.
         let arrives = |sent_ms: u64, way_ms: u64| (sent_ms - 7000 + way_ms) * MS;
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_error_is_within_its_bound(
+        fn the_error_of_an_age_is_within_its_bound(
             offset in -1_000_000_000_000_000i128..1_000_000_000_000_000,
             drift_ppm in -1000i128..1000,
             messages in proptest::collection::vec((0u64..10_000_000_000, 0u64..50_000_000), 1..40),

@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_and_one_changed_bit_is_seen(
+        fn parse_reads_what_bytes_wrote_and_detects_one_changed_bit(
             number: u64, sent_ns: u64, remaining_ns: Option<u64>, oldest: u64,
             content in proptest::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index,
         ) {
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn parse_accepts_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some((head, content)) = Head::parse(&bytes) {
                 prop_assert_eq!([&head.bytes()[..], content].concat(), bytes);
             }

@@ -231,7 +231,7 @@ impl<B: Backend> QosLink<B> {
     ) -> Result<(QosOutgoing, QosIncoming), SetupError> {
         let inner = self.inner_sizes(sizes)?;
         let halves = self.backend.initialize(inner, memory, deadline_ns);
-        let mut halves = halves.map_err(|e| self.as_the_user_knows_it(e))?;
+        let mut halves = halves.map_err(|e| self.with_the_users_sizes(e))?;
         let counters = Arc::new(Counters::new(self.qos.periods_ns(), halves.0.page()));
         let terms = Terms {
             acknowledges: self.qos.answers(),
@@ -250,7 +250,7 @@ impl<B: Backend> QosLink<B> {
             qos: self.qos,
             sizes,
             counters: Arc::clone(&counters),
-            is_told: false,
+            reported_late: false,
         };
         let incoming = QosIncoming {
             way: incoming,
@@ -258,7 +258,7 @@ impl<B: Backend> QosLink<B> {
             counters,
             events: receiving,
             expires_ns: None,
-            is_told: false,
+            reported_late: false,
         };
         Ok((outgoing, incoming))
     }
@@ -383,8 +383,8 @@ impl<B: Backend> QosLink<B> {
     }
 
     /// Converts the sizes in a backend's error to those that the user gave.
-    fn as_the_user_knows_it(&self, error: SetupError) -> SetupError {
-        let told = |reason| match reason {
+    fn with_the_users_sizes(&self, error: SetupError) -> SetupError {
+        let converted = |reason| match reason {
             Refusal::Sizes { ours, theirs } => {
                 match (self.outer_sizes(ours), self.outer_sizes(theirs)) {
                     // The sizes differ only by the heads, so the other end has no promises.
@@ -398,11 +398,11 @@ impl<B: Backend> QosLink<B> {
         match error {
             SetupError::Refused { peer, reason } => SetupError::Refused {
                 peer,
-                reason: told(reason),
+                reason: converted(reason),
             },
             SetupError::NoPeer { peer, refused } => SetupError::NoPeer {
                 peer,
-                refused: refused.map(told),
+                refused: refused.map(converted),
             },
             other => other,
         }

@@ -36,7 +36,7 @@ impl Rhythm {
 
 pub fn run(shared: &Shared, rhythm: Rhythm) {
     let mut heard_ns = now_ns();
-    while stand_back(shared) {
+    while lend_receiving_half(shared) {
         let wait = match shared.lock().status_due {
             true => SLICE_NS,
             false => rhythm.wait_ns(),
@@ -44,7 +44,7 @@ pub fn run(shared: &Shared, rhythm: Rhythm) {
         let mut violation = None;
         let until = Some(now_ns() + wait);
         let received = shared.incoming.lock().receive(until, &mut |_, bytes| {
-            violation = frame(shared, bytes).err();
+            violation = handle_frame(shared, bytes).err();
         });
         let now = now_ns();
         match (received, violation) {
@@ -55,26 +55,26 @@ pub fn run(shared: &Shared, rhythm: Rhythm) {
                 shared.counters.set_silent(false);
             }
             // Only after reading everything that came is it certain that nothing else did.
-            (Ok(false), None) => look(shared, rhythm, now.saturating_sub(heard_ns)),
+            (Ok(false), None) => report_silence(shared, rhythm, now.saturating_sub(heard_ns)),
         }
         while let Some(due) = next_due(shared) {
-            again(shared, due);
+            send_again(shared, due);
         }
         let state = shared.lock();
         let beat = rhythm
             .beat_ns
-            .is_some_and(|b| now_ns() >= state.told_ns + b / 2);
+            .is_some_and(|b| now_ns() >= state.status_sent_ns + b / 2);
         let is_due = state.status_due || beat;
         drop(state);
         if is_due {
-            shared.tell();
+            shared.send_status();
         }
     }
 }
 
 /// Lends the receiving half to the application if it wants to read. Returns `false` once this end
 /// stops.
-fn stand_back(shared: &Shared) -> bool {
+fn lend_receiving_half(shared: &Shared) -> bool {
     let mut state = shared.lock();
     while state.hand != Hand::Thread && !state.ends.stopping {
         if state.hand == Hand::Wanted {
@@ -90,7 +90,7 @@ fn stand_back(shared: &Shared) -> bool {
 }
 
 /// Reports the peer as silent if nothing has come from it for too long.
-fn look(shared: &Shared, rhythm: Rhythm, for_ns: u64) {
+fn report_silence(shared: &Shared, rhythm: Rhythm, for_ns: u64) {
     let is_silent = rhythm.silence_ns.is_some_and(|s| for_ns > s);
     if is_silent && !shared.counters.is_silent() {
         shared.counters.set_silent(true);
@@ -112,7 +112,7 @@ fn next_due(shared: &Shared) -> Option<Due> {
 }
 
 /// Sends a message again. If the backend has no free slot, it leaves after the next time-out.
-fn again(shared: &Shared, due: Due) {
+fn send_again(shared: &Shared, due: Due) {
     let Due::Again(number) = due else {
         return shared.bell.ring();
     };
@@ -143,7 +143,7 @@ fn again(shared: &Shared, due: Due) {
     }
 }
 
-fn text(violation: Violation) -> &'static str {
+fn violation_text(violation: Violation) -> &'static str {
     match violation {
         Violation::Credits => "more messages than it has credits",
         _ => "impossible counts of messages",
@@ -151,7 +151,7 @@ fn text(violation: Violation) -> &'static str {
 }
 
 /// Handles a frame that came from the peer.
-fn frame(shared: &Shared, bytes: &[u8]) -> Result<(), &'static str> {
+fn handle_frame(shared: &Shared, bytes: &[u8]) -> Result<(), &'static str> {
     let Some((head, content)) = Head::parse(bytes) else {
         shared.counters.one(Count::Corrupt);
         shared.lock().news.corrupt = true;
@@ -166,13 +166,13 @@ fn frame(shared: &Shared, bytes: &[u8]) -> Result<(), &'static str> {
     state.inbox.on_oldest(head.oldest);
     drop(state);
     match head.kind {
-        Kind::Message => message(shared, &head, expires_ns, content),
-        Kind::Status => status(shared, content),
+        Kind::Message => handle_message(shared, &head, expires_ns, content),
+        Kind::Status => handle_status(shared, content),
         _ => Ok(()),
     }
 }
 
-fn message(
+fn handle_message(
     shared: &Shared,
     head: &Head,
     expires_ns: Option<u64>,
@@ -181,7 +181,7 @@ fn message(
     let number = head.number;
     let mut state = shared.lock();
     state.status_due = true;
-    let came = state.inbox.judge(number).map_err(text)?;
+    let came = state.inbox.judge(number).map_err(violation_text)?;
     if came == Came::Again {
         shared.counters.one(Count::Doubled);
         return Ok(());
@@ -208,11 +208,11 @@ fn message(
     Ok(())
 }
 
-fn status(shared: &Shared, content: &[u8]) -> Result<(), &'static str> {
-    let status = Status::parse(content).ok_or("no status")?;
+fn handle_status(shared: &Shared, content: &[u8]) -> Result<(), &'static str> {
+    let status = Status::parse(content).ok_or("a malformed status")?;
     let mut state = shared.lock();
-    let told = state.outbox.on_status(status.consumed, status.arrived);
-    told.map_err(text)?;
+    let taken = state.outbox.on_status(status.consumed, status.arrived);
+    taken.map_err(violation_text)?;
     let ends = &mut state.ends;
     ends.last = ends.last.or(status.last);
     ends.peer_receives_no_more |= status.receives_no_more;

@@ -76,7 +76,7 @@ pub struct State {
     pub status_due: bool,
     pub asks: bool,
     /// The time at which the last status left.
-    pub told_ns: u64,
+    pub status_sent_ns: u64,
 }
 
 /// The shared state of an end.
@@ -120,7 +120,7 @@ impl Shared {
             hand: Hand::Thread,
             status_due: true,
             asks: false,
-            told_ns: now_ns(),
+            status_sent_ns: now_ns(),
         };
         Shared {
             sizes,
@@ -144,7 +144,7 @@ impl Shared {
 
     /// Sends the peer a status of this end. If the backend has no free slot, the thread sends it
     /// later.
-    pub fn tell(&self) {
+    pub fn send_status(&self) {
         let mut out = self.out.lock();
         let mut state = self.lock();
         state.status_due = false;
@@ -170,7 +170,7 @@ impl Shared {
         drop(out);
         let mut state = self.lock();
         match sent {
-            Ok(_) => state.told_ns = now_ns(),
+            Ok(_) => state.status_sent_ns = now_ns(),
             Err(SendError::NoCredit { .. }) => {
                 state.status_due = true;
                 state.asks |= status.asks;

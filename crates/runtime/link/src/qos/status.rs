@@ -54,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn parse_reads_what_bytes_wrote(
             consumed: u64, arrived: u64, last in proptest::option::of(0..u64::MAX),
             receives_no_more: bool, asks: bool,
         ) {
@@ -63,7 +63,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn parse_accepts_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             if let Some(status) = Status::parse(&bytes) {
                 prop_assert_eq!(status.bytes().to_vec(), bytes);
             }

@@ -261,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn a_message_is_sent_again_as_often_as_wanted_and_then_given_up() {
+    fn a_message_is_sent_again_up_to_the_limit_and_then_given_up() {
         let mut out = Outbox::new(2, RETRY);
         assert_eq!(
             (out.begin(), out.begin(), out.begin()),
@@ -315,7 +315,7 @@ mod tests {
     proptest! {
         /// The network loses, doubles, delays and reorders frames.
         #[test]
-        fn nothing_is_doubled_and_what_is_lost_was_given_up(
+        fn no_message_is_doubled_and_only_given_up_ones_are_lost(
             credits in 1usize..6,
             times in 0u32..4,
             steps in proptest::collection::vec((0u8..10, any::<prop::sample::Index>()), 0..400),

@@ -1,5 +1,5 @@
-//! What every backend of the interface layer must do. `backends!` makes the tests of one: give it a
-//! function that returns a fresh pair of ends to be initialized.
+//! The tests that every backend of the interface layer must pass. `backends!` makes the tests of
+//! one backend: give it a function that returns a new pair of ends to be initialized.
 
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{
@@ -8,14 +8,13 @@ use onbeat_link::interface::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Both ends of a link, and what a child process needs to take the second one's place.
+/// Both ends of a link, and the words from which a child process makes the second one.
 pub struct Pair {
     pub first: Box<dyn Backend + Send>,
     pub second: Box<dyn Backend + Send>,
     pub for_child: String,
 }
 
-/// Bytes of a chunk in these tests.
 pub const CHUNK: usize = 1024;
 const LARGE: usize = 300_000;
 
@@ -25,7 +24,7 @@ pub const SIZES: Sizes = Sizes {
     value_bytes: 5000,
 };
 
-/// So long that only a fault lasts longer.
+/// Returns a deadline that only a fault exceeds.
 pub fn watchdog() -> Option<u64> {
     Some(now_ns() + 100_000_000_000)
 }
@@ -33,7 +32,7 @@ pub fn watchdog() -> Option<u64> {
 pub fn connect(pair: &Pair, sizes: Sizes) -> (Halves, Halves) {
     thread::scope(|scope| {
         let first = &pair.first;
-        // A backend is used by one thread at a time.
+        // Only one thread at a time uses a backend.
         let first = scope.spawn({
             let first = Moved(&**first);
             move || first.get().initialize(sizes, Memory::Allot, watchdog())
@@ -45,7 +44,7 @@ pub fn connect(pair: &Pair, sizes: Sizes) -> (Halves, Halves) {
 
 /// A reference to a `Send` backend that only one thread uses.
 struct Moved<'a>(&'a (dyn Backend + Send));
-// SAFETY: the other threads do not touch it meanwhile.
+// SAFETY: no other thread uses the backend meanwhile.
 unsafe impl Send for Moved<'_> {}
 impl<'a> Moved<'a> {
     fn get(self) -> &'a (dyn Backend + Send) {
@@ -53,7 +52,8 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// The content of a message: every byte tells its number and place.
+/// Returns one byte of a message's content, which depends on the message's number and the byte's
+/// place.
 pub fn byte(number: u64, at: usize) -> u8 {
     (number as usize)
         .wrapping_mul(31)
@@ -69,7 +69,7 @@ pub fn send(out: &mut dyn Outgoing, number: u64, bytes: usize) -> Result<u64, Se
     })
 }
 
-/// Receives a message and checks its content; its number and length.
+/// Receives a message, checks its content, and returns its number and length.
 pub fn receive(incoming: &mut dyn Incoming) -> Result<(u64, usize), End> {
     let mut got = None;
     let any = incoming.receive(watchdog(), &mut |number, message| {
@@ -214,7 +214,7 @@ pub fn close(pair: Pair) {
     assert_eq!(until_refused(&mut *b), End::Closed);
 }
 
-/// Sends until that fails for good.
+/// Sends until the link has ended.
 fn until_refused(out: &mut dyn Outgoing) -> End {
     let watchdog = watchdog().unwrap();
     loop {
@@ -277,7 +277,7 @@ pub fn latest(pair: Pair) {
         }
         done.store(true, Ordering::Relaxed);
         let newest = publisher.join().unwrap();
-        // Nothing is published any more: what is read now is the newest.
+        // No value is published any more, so this read returns the latest.
         from_a
             .read(watchdog(), &mut |v| {
                 assert_eq!(v[..8], newest.to_le_bytes())
@@ -299,7 +299,7 @@ pub fn refusals(pair: Pair) {
             let other = backend.get().initialize(ours, Memory::Allot, deadline);
             other.err().map(|e| e.to_string())
         });
-        // Where it is refused depends on who comes first.
+        // Which end refuses depends on the order in which they come.
         let second = loop {
             match pair.second.initialize(theirs, Memory::Allot, deadline) {
                 Err(SetupError::Channel(_)) => thread::yield_now(),
@@ -359,7 +359,7 @@ pub fn own_memory(pair: Pair) {
     ));
 }
 
-/// Where a child process ends itself.
+/// The steps at which a child process ends itself.
 const STEPS: [&str; 6] = [
     "connected",
     "filling",
@@ -375,7 +375,7 @@ fn die() -> ! {
     unreachable!()
 }
 
-/// The second end, in a process of its own, which dies at a step.
+/// Runs the second end in its own process, which dies at a step.
 pub fn child(backend: &dyn Backend, step: &str) {
     let (mut b, mut from_a) = backend
         .initialize(SIZES, Memory::Allot, watchdog())
@@ -405,7 +405,7 @@ pub fn death(make: impl Fn() -> Pair, test: &str) {
             .first
             .initialize(SIZES, Memory::Allot, watchdog())
             .unwrap();
-        // What comes is in order and complete, and then it ends.
+        // Messages arrive in order and complete, and then the link ends.
         let receiver = thread::spawn(move || {
             let mut next = 0;
             let end = loop {
@@ -435,7 +435,8 @@ pub fn death(make: impl Fn() -> Pair, test: &str) {
     }
 }
 
-/// The tests of one backend: `$pair` makes a fresh pair, `$mortal` one that gives a peer up soon.
+/// Makes the tests of one backend. `$pair` makes a new pair; `$mortal` makes one that gives a lost
+/// peer up soon.
 macro_rules! backends {
     ($name:ident, $pair:expr, $mortal:expr) => {
         mod $name {
@@ -458,19 +459,19 @@ macro_rules! backends {
                 backends::two_peers($pair, $pair);
             }
             #[test]
-            fn what_was_sent_before_the_end_arrives() {
+            fn messages_sent_before_the_close_arrive() {
                 backends::close($pair);
             }
             #[test]
-            fn a_direction_closes_alone() {
+            fn one_direction_closes_without_the_other() {
                 backends::half_closed($pair);
             }
             #[test]
-            fn the_newest_value_is_never_torn() {
+            fn the_latest_value_is_never_torn() {
                 backends::latest($pair);
             }
             #[test]
-            fn an_end_that_does_not_fit_is_told_why() {
+            fn an_end_that_does_not_fit_learns_the_reason() {
                 backends::refusals($pair);
             }
             #[test]
@@ -479,7 +480,7 @@ macro_rules! backends {
             }
             #[test]
             fn the_death_of_a_peer_ends_the_link_at_every_step() {
-                backends::death(|| $mortal, "a_peer_in_a_process_of_its_own");
+                backends::death(|| $mortal, "program_of_a_peer");
             }
         }
     };

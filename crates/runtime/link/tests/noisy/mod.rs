@@ -1,11 +1,11 @@
-//! A backend that changes, loses or doubles what is sent, as told.
+//! A backend for tests that changes, loses or doubles chosen frames.
 #![allow(dead_code)]
 
 use onbeat_link::interface::{Backend, Halves, Memory, Outgoing, SendError, SetupError, Sizes};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What happens to a frame.
+/// The harm to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// A bit of this byte changes.
@@ -14,36 +14,33 @@ pub enum Harm {
     Double,
 }
 
-/// Kinds of frames, as their first byte says.
+/// Kinds of frames, in their first byte.
 const MESSAGE: u8 = 1;
 const STATUS: u8 = 5;
 
-/// What happens to what is sent.
+/// The plan of harm for a link.
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
-    /// To a message of that number, so many times.
+    /// The message's number, the harm, and how many times it happens.
     messages: Vec<(u64, Harm, usize)>,
-    /// To so many of the first statuses.
+    /// The number of statuses, counted from the first, that are changed.
     statuses: usize,
     values: bool,
-    /// Everything is lost while this is set.
+    /// All frames are lost while this is set.
     pub is_mute: Arc<AtomicBool>,
 }
 
 impl Noise {
-    /// Harms a message, so many times.
     pub fn harm(mut self, number: u64, harm: Harm, times: usize) -> Noise {
         self.messages.push((number, harm, times));
         self
     }
 
-    /// Changes the first statuses.
     pub fn harm_statuses(mut self, count: usize) -> Noise {
         self.statuses = count;
         self
     }
 
-    /// Changes a byte of each value.
     pub fn flip_values(mut self) -> Noise {
         self.values = true;
         self
@@ -63,7 +60,7 @@ impl Noise {
     }
 }
 
-/// The backend below, and what happens on the way.
+/// A backend whose frames are harmed on the way.
 #[derive(Debug)]
 pub struct Noisy<B> {
     inner: B,
@@ -132,7 +129,7 @@ impl Outgoing for NoisyOutgoing {
             }
             None => self.pass(bytes, deadline_ns)?,
         }
-        // Only what has left was harmed.
+        // The plan advances only if the frame has left.
         self.noise = plan;
         self.sent += 1;
         Ok(self.sent - 1)

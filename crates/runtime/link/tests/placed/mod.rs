@@ -4,7 +4,6 @@ use crate::places::Place;
 use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
 use onbeat_link::{Key, Verbs};
 
-/// It, and where it is.
 pub struct Placed {
     pub place: Place,
     pub verbs: Verbs,
@@ -22,7 +21,6 @@ impl Backend for Placed {
     }
 }
 
-/// The key of both ends.
 pub fn key() -> Key {
     Key::from_bytes([7; 32])
 }

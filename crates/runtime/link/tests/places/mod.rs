@@ -1,6 +1,6 @@
-//! Where the ends of tests over RDMA are: two addresses that RDMA devices have, each in a network
-//! namespace or `-`: `ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"`.
-//! `./dev test link-verbs` boots a guest that has them.
+//! The places of the two ends in tests over RDMA: two addresses that RDMA devices have, each in a
+//! network namespace or `-`: `ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"`. `./dev
+//! test link-verbs` boots a guest that has them.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -24,13 +24,13 @@ pub fn places() -> [Place; 2] {
 }
 
 fn enter(namespace: &File) {
-    // SAFETY: a call for this thread alone.
+    // SAFETY: the call affects only this thread.
     let code = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
     assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
 }
 
 impl Place {
-    /// Runs in the namespace. Threads that begin meanwhile stay there.
+    /// Runs a function in the namespace. Threads that it starts stay there.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         if self.namespace == "-" {
             return run();

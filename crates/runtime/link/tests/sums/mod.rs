@@ -1,8 +1,8 @@
-//! What the fusion of the example `hosts` prints.
+//! Checks the output of the fusion in the example `hosts`.
 
 use std::process::Output;
 
-/// All sums, in order.
+/// Checks that all sums are there, in order.
 pub fn check(output: &Output) {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,9 +1,9 @@
-//! Two hosts, and the wire between them: it loses, delays, doubles and reorders packets below TCP,
-//! it can be cut, and it can swallow all or some packets while both hosts believe it stands.
+//! Two hosts, and a wire between them that loses, delays, doubles and reorders packets below TCP.
+//! The wire can be cut, and it can swallow all or some packets while both hosts believe it works.
 //!
 //! A host is a network namespace without a name, with a TUN device in it. This program carries the
-//! packets from one device to the other. So nothing is left behind, however it ends. What happens
-//! to the n-th packet follows from a seed.
+//! packets from one device to the other, so it leaves nothing behind, however it ends. A seed
+//! decides the harm to the n-th packet.
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use onbeat_flow::clock::now_ns;
@@ -29,14 +29,14 @@ fn checked(code: libc::c_int) -> Result<()> {
 }
 
 fn enter(namespace: &File) {
-    // SAFETY: a call for this thread alone.
+    // SAFETY: the call affects only this thread.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).unwrap();
 }
 
 const DEVICE: &str = "wire0";
 
 fn request(name: &str) -> libc::ifreq {
-    // SAFETY: zeros are valid.
+    // SAFETY: all zeros are a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -58,7 +58,7 @@ fn internet(address: Ipv4Addr) -> libc::sockaddr {
     }
 }
 
-/// Any socket, for what is set by the name of a device.
+/// Opens a socket, which settings of a device by its name need.
 fn socket() -> Result<std::net::UdpSocket> {
     std::net::UdpSocket::bind("0.0.0.0:0")
 }
@@ -75,7 +75,7 @@ fn make_device(address: Ipv4Addr) -> Result<File> {
     let mut name = request(DEVICE);
     name.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as _;
     set(&device, libc::TUNSETIFF as _, name)?;
-    // SAFETY: a flag of this descriptor.
+    // SAFETY: sets a flag of this descriptor.
     checked(unsafe { libc::fcntl(device.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
     let socket = socket()?;
     for (what, address) in [
@@ -93,9 +93,9 @@ fn make_device(address: Ipv4Addr) -> Result<File> {
 
 impl Host {
     fn new(address: Ipv4Addr) -> Result<Host> {
-        // This thread's namespace is another from here on: it ends with it.
+        // Only this thread enters the new namespace, and the thread ends here.
         let made = std::thread::spawn(move || {
-            // SAFETY: a call for this thread alone.
+            // SAFETY: the call affects only this thread.
             checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
             Ok(Host {
                 device: make_device(address)?,
@@ -106,7 +106,7 @@ impl Host {
         made.join().unwrap()
     }
 
-    /// Runs on this host. Threads that begin meanwhile stay there.
+    /// Runs a function on this host. Threads that it starts stay there.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         let here = File::open("/proc/thread-self/ns/net").unwrap();
         enter(&self.namespace);
@@ -115,7 +115,6 @@ impl Host {
         done
     }
 
-    /// Plugs the cable in, or out.
     pub fn plug(&self, up: bool) {
         self.within(|| switch(DEVICE, up)).unwrap();
     }
@@ -136,54 +135,53 @@ impl<B: Backend> Backend for On<B> {
     }
 }
 
-/// What a wire does to packets, in thousandths of them.
+/// The harm that a wire does to packets: how many of a thousand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Harm {
     pub lost: u64,
     pub doubled: u64,
-    /// Each packet is late by up to so many ns: one overtakes another.
+    /// Each packet is late by up to this time, so that one overtakes another.
     pub late_ns: u64,
 }
 
-/// What a wire has done, over both directions.
+/// The counts of a wire, over both directions.
 #[derive(Debug, Default)]
 pub struct Done {
     pub carried: AtomicU64,
     pub lost: AtomicU64,
     pub doubled: AtomicU64,
     pub overtaken: AtomicU64,
-    /// Numbers behind a [`MARK`], in the order in which they came onto the wire, if that is wanted.
+    /// The numbers behind a [`MARK`], in the order in which they came onto the wire, if a test
+    /// wants them.
     pub marks: Option<Mutex<Vec<u64>>>,
-    /// Attempts to connect.
     pub dialled: AtomicU64,
 }
 
-/// What a wire swallows while it is told to; no host's device notices.
+/// The packets that a wire swallows while a flag is set. The hosts' devices do not notice it.
 #[derive(Debug, Default)]
 pub struct Swallows {
-    /// Everything from the first host, and from the second.
+    /// Swallows all packets from the first host, and from the second.
     pub all_from: [AtomicBool; 2],
-    /// What carries bytes of a TCP connection from the first host, and from the second: what the
-    /// other host says is acknowledged all the same.
+    /// Swallows packets with TCP content from the first host, and from the second. Acknowledgements
+    /// pass.
     pub content_from: [AtomicBool; 2],
-    /// Every packet by which a TCP connection ends.
+    /// Swallows every packet by which a TCP connection ends.
     pub ends: AtomicBool,
 }
 
-/// Bits of TCP's flags.
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// What a wire looks at in a packet of TCP.
+/// The part of a TCP packet that a wire looks at.
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
     flags: u8,
     has_content: bool,
 }
 
-/// The head of a packet; an empty one if it is none of TCP over IPv4.
+/// Returns the head of a TCP packet over IPv4, and an empty one for other packets.
 fn head(packet: &[u8]) -> Head {
     let is_tcp = packet.len() >= 40 && packet[0] >> 4 == 4 && packet[9] == 6;
     let at = 4 * usize::from(packet[0] & 15);
@@ -196,7 +194,7 @@ fn head(packet: &[u8]) -> Head {
     }
 }
 
-/// Before a number that is to be seen on the wire.
+/// Stands before a number that a test finds on the wire.
 pub const MARK: [u8; 8] = *b"on wire:";
 
 impl Done {
@@ -216,7 +214,7 @@ fn count(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -232,10 +230,9 @@ impl Dice {
     }
 }
 
-/// A packet on its way: when it is due, its number, its bytes. The heap gives the earliest first.
+/// A packet on its way: when it is due, its number, its bytes. The heap returns the earliest first.
 type OnTheWay = std::cmp::Reverse<(u64, u64, Vec<u8>)>;
 
-/// One direction of a wire.
 struct Direction {
     from: usize,
     hosts: [Arc<Host>; 2],
@@ -248,11 +245,11 @@ struct Direction {
 
 impl Direction {
     fn is_swallowed(&self, head: Head) -> bool {
-        let is_told = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         let swallows = &*self.swallows;
-        is_told(&swallows.all_from[self.from])
-            || head.has_content && is_told(&swallows.content_from[self.from])
-            || head.flags & (FIN | RST) != 0 && is_told(&swallows.ends)
+        is_set(&swallows.all_from[self.from])
+            || head.has_content && is_set(&swallows.content_from[self.from])
+            || head.flags & (FIN | RST) != 0 && is_set(&swallows.ends)
     }
 
     fn take(&mut self, number: u64, packet: &[u8], way: &mut BinaryHeap<OnTheWay>) {
@@ -288,7 +285,7 @@ impl Direction {
             }
             while way.peek().is_some_and(|next| next.0 .0 <= now_ns()) {
                 let std::cmp::Reverse((_, number, packet)) = way.pop().unwrap();
-                // Fails while the cable is out there: lost.
+                // The write fails while the cable is out at that host; the packet is lost.
                 if (&self.hosts[1].device).write(&packet).is_ok() {
                     count(&self.done.carried);
                 }
@@ -307,7 +304,7 @@ impl Direction {
     }
 }
 
-/// The wire between two hosts, while it lives.
+/// The wire between two hosts, while this value lives.
 pub struct Wire {
     pub hosts: [Arc<Host>; 2],
     pub done: Arc<Done>,
@@ -317,12 +314,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Two hosts and a wire; `None` and a printed reason where there can be none.
+    /// Makes two hosts and a wire. Prints the reason and returns `None` if that is impossible.
     pub fn new(harm: Harm, seed: u64) -> Option<Wire> {
         Wire::with(harm, seed, Done::default())
     }
 
-    /// The same without harm, and what is marked is seen.
+    /// Makes a wire without harm that records marked numbers.
     pub fn seen() -> Option<Wire> {
         let marks = Some(Mutex::default());
         let done = Done {

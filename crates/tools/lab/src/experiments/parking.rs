@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Table 3.3: callback, node, part of its topic, and mBCET, mACET and mWCET in ms.
+/// The rows of Table 3.3: callback, node, part of its topic, and mBCET, mACET and mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
         "cb1",
@@ -38,13 +38,12 @@ const CB2_LOAD: f64 = 27.0;
 /// Factors of SYN's execution times, one per run. They give loads from a tenth to two thirds of a
 /// core.
 const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
-/// SYN begins when the demo's nodes have started, so its load does not change their start.
-const START_S: u64 = 3;
-/// SYN has its own domain: it uses the processors but takes no part in the demo's discovery.
-const DOMAIN: &str = "78";
-
-/// The time limit of one step of a run.
-const LIMIT: Duration = Duration::from_secs(240);
+/// The seconds until SYN begins. The demo's nodes have started by then, so SYN does not change
+/// their start.
+const SYN_START_S: u64 = 3;
+/// The ROS domain of SYN, which keeps SYN out of the demo's discovery.
+const SYN_DOMAIN: &str = "78";
+const STEP_LIMIT: Duration = Duration::from_secs(240);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -143,12 +142,15 @@ impl Part {
                 .first()
                 .map(|s| s.why.clone())
                 .unwrap_or_default();
-            return Err(LabError::unexpected("every run of the parking demo", why));
+            return Err(LabError::unexpected(
+                "every run of the parking demo failed",
+                why,
+            ));
         }
         let merged = context.dir().join(format!("{}.json", self.id()));
         let mut merge = Command::new(context.onbeat());
         merge.arg("merge").args(&models).arg("-o").arg(&merged);
-        context.succeed(quiet(&mut merge), "onbeat merge", LIMIT)?;
+        context.succeed(quiet(&mut merge), "onbeat merge", STEP_LIMIT)?;
         let model: Model = files::json(&merged)?;
         files::remove_dir(&work)?;
         report.figure(
@@ -169,13 +171,13 @@ fn start_syn(
     duration_s: u64,
 ) -> Result<Guarded> {
     let mut command = Command::new("sh");
-    let words = format!("sleep {START_S}; exec \"$@\"");
+    let words = format!("sleep {SYN_START_S}; exec \"$@\"");
     command.args(["-c", &words, "sh"]);
     command.arg(&programs.python).arg(&programs.syn);
     command.args(["--quiet", "--scale", SCALES[run % SCALES.len()]]);
     // SYN must run longer than the demo.
     command.args(["--duration", &(duration_s + 60).to_string()]);
-    command.env("ROS_DOMAIN_ID", DOMAIN);
+    command.env("ROS_DOMAIN_ID", SYN_DOMAIN);
     context.spawn(quiet(&mut command))
 }
 
@@ -201,11 +203,11 @@ fn one_run(
         "--seed",
         &attempt.to_string(),
     ]);
-    context.succeed(quiet(&mut record), "onbeat record", LIMIT)?;
+    context.succeed(quiet(&mut record), "onbeat record", STEP_LIMIT)?;
     let model = work.join(format!("model-{attempt}.json"));
     let mut build = Command::new(context.onbeat());
     build.arg("model").arg(&trace).arg("-o").arg(&model);
-    context.succeed(quiet(&mut build), "onbeat model", LIMIT)?;
+    context.succeed(quiet(&mut build), "onbeat model", STEP_LIMIT)?;
     files::remove_dir(&trace)?;
     Ok(model)
 }

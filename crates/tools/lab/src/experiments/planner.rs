@@ -19,22 +19,21 @@ const PSO: &str = include_str!("../../native/pso.py");
 /// The numbers of bands in Figure 4.7.
 const BANDS: std::ops::RangeInclusive<usize> = 1..=8;
 
-/// Slot and buffer. They put a single band where the thesis has it: [86, 87] ms for a worst case of
-/// 84.7 ms.
+/// The slot and buffer. They put a single band where the thesis has it: [86, 87] ms for a worst
+/// case of 84.7 ms.
 const LIMITS: Constraints = Constraints {
     slot_ns: 1_000_000,
     epsilon_ns: 1_300_000,
     liveliness_ns: None,
 };
 
-/// The latencies of one chain.
 struct Case {
     name: &'static str,
     about: &'static str,
     latencies_ns: Vec<u64>,
 }
 
-/// The placements of one number of bands.
+/// The results for one case and number of bands.
 struct Cell {
     case: usize,
     bands: usize,
@@ -42,7 +41,7 @@ struct Cell {
     optimal_s: f64,
     random_ms: f64,
     best_random_ms: f64,
-    /// Average latency in ms and seconds of computing, for every seed of the swarm.
+    /// The average latency in ms and seconds of computing, for every seed of the swarm.
     swarm: Vec<(f64, f64)>,
 }
 
@@ -72,7 +71,7 @@ fn run(context: &mut Context) -> Result<Report> {
         for bands in BANDS {
             context.step(format!("{}: {bands} bands", of.name), 600);
             let mut cell = place(case, of, bands, context)?;
-            // With one band there is nothing to choose.
+            // One band leaves nothing to choose.
             if let (Ok(program), 2..) = (&swarm, bands) {
                 cell.swarm = run_swarm(context, program, of, bands)?;
             }
@@ -127,7 +126,7 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
             "range and mean of the thesis's chain",
             &mut |u| order(u, 5, 4),
         ),
-        draw("skewed", "mostly short, a long tail", &mut |u| {
+        draw("skewed", "mostly short latencies, a long tail", &mut |u| {
             order(u, 12, 2)
         }),
         draw("bimodal", "two modes of the environment", &mut |u| {
@@ -192,7 +191,6 @@ fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell
     })
 }
 
-/// The Python with PySwarms, and the script.
 struct Swarm {
     python: PathBuf,
     script: PathBuf,
@@ -444,7 +442,7 @@ fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         line("PySwarms, median", 0, &Cell::swarm_ms),
         line("random, mean of 200", 0, &|c| Some(c.random_ms)),
         Line {
-            name: "thesis, its own chain".into(),
+            name: "thesis (its own chain)".into(),
             points: vec![(1.0, 86.6), (3.0, 71.3)],
         },
     ];

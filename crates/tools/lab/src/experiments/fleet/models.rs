@@ -16,8 +16,6 @@ use std::path::{Path, PathBuf};
 const MODES: [&str; 3] = ["urban", "highway", "parking"];
 const WINDOW_NS: u64 = 20_000_000;
 const RUN_INTERVAL_NS: u64 = 3_600_000_000_000;
-
-/// Writes `number` models and returns their paths.
 pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>> {
     context.step(format!("making {number} models"), 3600);
     files::make_dir(dir)?;
@@ -68,7 +66,7 @@ fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
 /// Maps recorded time to a time that passes faster or slower, but never backwards.
 struct Pace {
     begin_ns: u64,
-    /// For each window: its beginning, in ns, and its pace in 1/1024.
+    /// The beginning of each window, in ns, and its pace in 1/1024.
     windows: Vec<(u64, u64)>,
 }
 

@@ -34,16 +34,14 @@ struct MergeResult {
 }
 
 pub struct Merged {
-    /// The engine's index.
     pub engine: usize,
     pub round: usize,
     pub models: usize,
     pub seconds: f64,
-    /// CPU time of all processes of the engine.
+    /// The CPU time of all processes of the engine.
     pub cpu_s: f64,
-    /// Peak of the resident memory of all processes together.
+    /// The peak of the resident memory of all processes together.
     pub peak_mb: f64,
-    /// SHA-256 of the merged model.
     pub sha256: String,
 }
 

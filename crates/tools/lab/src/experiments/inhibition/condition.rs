@@ -14,7 +14,7 @@ pub enum Layout {
 /// The priorities of the main thread and of the middleware's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// Main runs at 98, the others under the time-sharing policy (RR-TS).
+    /// The main thread runs at 98, the others under the time-sharing policy (RR-TS).
     TimeSharing,
     /// All run at 98 (RR-RR).
     RealTime,
@@ -27,11 +27,11 @@ pub enum Threads {
 /// The cores of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// They are on the same core.
+    /// All are on the same core.
     Together,
     /// The kernel chooses their core.
     Anywhere,
-    /// They are on the other core, where `onbeat shape` puts them if it can.
+    /// All are on the other core, where `onbeat shape` puts them if it can.
     Apart,
 }
 
@@ -40,12 +40,12 @@ pub enum Place {
 pub enum Order {
     /// No inhibitor runs.
     None,
-    /// It begins before the benchmark.
+    /// Begins before the benchmark.
     Before,
-    /// It begins 0 to 300 ms after the benchmark's start, while the two sides discover each other
+    /// Begins 0 to 300 ms after the benchmark's start, while the two sides discover each other
     /// or soon after. The paper calls this "immediately".
     AtOnce,
-    /// It begins 50 to 150 ms after the first answer.
+    /// Begins 50 to 150 ms after the first answer.
     Later,
 }
 
@@ -71,7 +71,6 @@ impl Place {
 }
 
 impl Layout {
-    /// Returns the paper's name for the layout.
     pub fn name(self) -> &'static str {
         match self {
             Layout::OneNode => "1e1n",
@@ -113,7 +112,6 @@ impl Condition {
         }
     }
 
-    /// Returns all measured conditions.
     pub fn all() -> Vec<Condition> {
         use Threads::*;
         let layouts = [Layout::OneNode, Layout::TwoNodes, Layout::TwoProcesses];

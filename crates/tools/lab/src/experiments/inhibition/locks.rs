@@ -11,8 +11,8 @@ const FUTEX_WAIT: u64 = 0;
 const FUTEX_COMMAND: u64 = 127;
 /// The value of a glibc mutex that has waiters.
 const LOCKED_WITH_WAITERS: u64 = 2;
-/// Offset of the owner's thread id behind the futex word in a glibc mutex.
-const OWNER: u64 = 8;
+/// The offset of the owner's thread id behind the futex word in a glibc mutex.
+const OWNER_OFFSET: u64 = 8;
 
 /// Returns the address of the mutex for which a system call waits, from a line of
 /// `/proc/PID/task/TID/syscall`. Waits for condition variables and semaphores look different and
@@ -44,7 +44,9 @@ pub fn holder(pid: u32) -> Option<u32> {
     let address = mutex_of(&line)?;
     let mut owner = [0; 4];
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    memory.read_exact_at(&mut owner, address + OWNER).ok()?;
+    memory
+        .read_exact_at(&mut owner, address + OWNER_OFFSET)
+        .ok()?;
     let owner = u32::from_ne_bytes(owner);
     let of_process = std::fs::metadata(format!("/proc/{pid}/task/{owner}")).is_ok();
     (of_process && owner != pid).then_some(owner)

@@ -29,15 +29,17 @@ impl Loop {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measures {
-    /// M1: from the program's start to its end, in s.
+    /// The measure M1: the time from the program's start to its end, in s.
     pub whole_s: f64,
     /// The time from the program's start to the first answer, in s.
     pub start_s: f64,
-    /// M2: from each wake-up to the end of the call that sends the ping, in us.
+    /// The measure M2: the times from each wake-up to the end of the call that sends the ping, in
+    /// us.
     pub send_us: Vec<f64>,
-    /// M3: from the begin of that call to the answer, in us. It is infinite if no answer came.
+    /// The measure M3: the times from the beginning of the sending call to the answer, in us. They
+    /// are infinite if no answer came.
     pub answer_us: Vec<f64>,
-    /// M4: between a wake-up and the one before it, in us.
+    /// The measure M4: the times between successive wake-ups, in us.
     pub gap_us: Vec<f64>,
 }
 
@@ -87,7 +89,6 @@ fn largest(values: &[f64]) -> f64 {
 }
 
 impl Measures {
-    /// Computes the measures from the loops of a run.
     pub fn of(whole_s: f64, start_s: f64, loops: &[Loop]) -> Measures {
         let us = |ns: i64| ns as f64 / 1000.0;
         let answer = |l: &Loop| l.received_ns.map_or(f64::INFINITY, |at| us(at - l.woke_ns));
@@ -122,8 +123,6 @@ impl Measures {
     pub fn gap_max(&self) -> f64 {
         largest(&self.gap_us)
     }
-
-    /// Counts the pings that had no answer.
     pub fn unanswered(&self) -> usize {
         self.answer_us.iter().filter(|v| v.is_infinite()).count()
     }

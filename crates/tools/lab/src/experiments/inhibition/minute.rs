@@ -9,11 +9,9 @@ use crate::frame::{Context, Result};
 
 /// The paper's number of loops, which take a minute.
 const LOOPS: u32 = 6000;
-
-/// Runs the condition once for every middleware.
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
-        "A minute: two processes, RR-TS, inhibitor later, same core",
+        "Runs of a minute: two processes, RR-TS, inhibitor started later on the same core",
         "middleware | M1, s | M2 max, ms | M3 max, ms | M4 max, ms | late answers, %",
     );
     let mut rng = context.rng("minute");

@@ -27,7 +27,7 @@ use std::process::Command;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "inhibition",
-    about: "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)",
+    about: "delays by a real-time program on the core of a middleware's threads: ping-pong, M1 to M4 (001)",
     parts: &["cyclonedds", "fastdds", "ros2", "cause", "minute"],
     takes: &[Extra::Long],
     run,

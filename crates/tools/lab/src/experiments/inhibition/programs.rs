@@ -9,9 +9,7 @@ use std::process::Command;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Middleware {
-    /// Cyclone DDS through its C API.
     Cyclone,
-    /// Fast DDS through its C++ API.
     Fast,
     /// rcl on rmw_fastrtps_cpp.
     Ros2,
@@ -81,11 +79,11 @@ impl Programs {
         self.built.iter().any(|(m, _)| *m == middleware)
     }
 
-    /// Returns the command that starts the ping-pong on a middleware.
-    pub fn command(&self, middleware: Middleware) -> Result<Command> {
+    pub fn ping_pong_command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
-        let (_, path) =
-            found.ok_or_else(|| LabError::unexpected("the program", "it is not built"))?;
+        let (_, path) = found.ok_or_else(|| {
+            LabError::unexpected("the program", "it was not built; the report says why")
+        })?;
         let mut command = Command::new(path);
         command.env("CYCLONEDDS_URI", CYCLONE_URI);
         if let (Middleware::Ros2, Some(env)) = (middleware, &self.ros) {
@@ -96,8 +94,7 @@ impl Programs {
         Ok(command)
     }
 
-    /// Returns the command that starts the inhibitor.
-    pub fn inhibitor(&self) -> Command {
+    pub fn inhibitor_command(&self) -> Command {
         Command::new(&self.inhibitor)
     }
 }

@@ -16,7 +16,6 @@ const RESAMPLES: usize = 2000;
 /// Threads are hidden if they ran and waited for less than this on average.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
-/// A condition and its runs.
 pub struct Arm {
     pub condition: Condition,
     pub runs: Vec<Run>,
@@ -59,7 +58,7 @@ pub fn judge(
     report.tables.push(threads(middleware, arms));
     report.tables.push(holders(middleware, arms));
     figures(context, report, middleware, arms);
-    save(context, middleware, arms)?;
+    write_loops(context, middleware, arms)?;
     plots(context, middleware, arms)
 }
 
@@ -239,8 +238,7 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
     }
 }
 
-/// Writes every loop of every run to a raw file.
-fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
+fn write_loops(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let file = format!("{}.csv", middleware.part());
     let mut raw = context.raw(&file, "condition,run,loop,m2_us,m3_us,m4_us")?;
     for arm in arms {

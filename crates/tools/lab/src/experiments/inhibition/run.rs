@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 /// The core of the benchmark. The lab uses the other one.
 pub const CORE: u32 = 1;
 const OTHER_CORE: u32 = 0;
-/// The paper's period.
-const PERIOD: Duration = Duration::from_millis(10);
+const LOOP_PERIOD: Duration = Duration::from_millis(10);
 const INHIBITOR_PRIORITY: u32 = 90;
 /// The lab runs above the inhibitor, so that it can observe at any time.
 const LAB_PRIORITY: i32 = 99;
@@ -25,9 +24,8 @@ const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Length {
-    /// Iterations of the ping's sender.
     pub loops: u32,
-    /// CPU time of the inhibitor: the time that the loops take.
+    /// The CPU time of the inhibitor: as long as the loops take.
     pub inhibitor: Duration,
 }
 
@@ -35,27 +33,24 @@ impl Length {
     pub fn of_loops(loops: u32) -> Length {
         Length {
             loops,
-            inhibitor: PERIOD * loops,
+            inhibitor: LOOP_PERIOD * loops,
         }
     }
 }
 
-/// The programs and settings of a run.
 pub struct Bench<'a> {
     pub context: &'a Context,
     pub programs: &'a Programs,
     pub middleware: Middleware,
     pub length: Length,
 }
-
-/// The measures and observations of a run.
 pub struct Run {
     pub measures: Measures,
     /// Packets on the loopback interface while the loops ran.
     pub packets: i64,
     /// One entry per thread: its process, its name, and its account while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
-    /// For each process and lock holder: how often the process's main thread was seen waiting for a
+    /// Counts, for each process and lock holder, how often the main thread was seen waiting for a
     /// lock of that holder.
     pub held: BTreeMap<(&'static str, String), u32>,
     pub identity: Identity,
@@ -65,7 +60,6 @@ pub struct Run {
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     pub processes: Vec<(&'static str, u32)>,
-    /// The inhibitor's process id, if the run had an inhibitor.
     pub inhibitor: Option<u32>,
     /// The run's start and end, CLOCK_MONOTONIC, in ns.
     pub span_ns: (u64, u64),
@@ -85,7 +79,6 @@ impl Processes {
 }
 
 impl Bench<'_> {
-    /// Runs the ping-pong once.
     pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run> {
         let samples = self.context.dir().join("loops.new");
         let from_ns = monotonic_ns();
@@ -129,11 +122,11 @@ impl Bench<'_> {
     fn start(&self, condition: Condition, samples: &std::path::Path) -> Result<Processes> {
         let words = |role: &str| -> Result<_> {
             let (main, children) = condition.threads.priorities();
-            let mut command = self.programs.command(self.middleware)?;
+            let mut command = self.programs.ping_pong_command(self.middleware)?;
             command.args([
                 format!("role={role}"),
                 format!("loops={}", self.length.loops),
-                format!("period_us={}", PERIOD.as_micros()),
+                format!("period_us={}", LOOP_PERIOD.as_micros()),
                 format!("file={}", samples.display()),
                 format!("cpu={CORE}"),
                 format!("other={OTHER_CORE}"),
@@ -160,7 +153,7 @@ impl Bench<'_> {
         } else {
             OTHER_CORE
         };
-        let mut command = self.programs.inhibitor();
+        let mut command = self.programs.inhibitor_command();
         command.args([
             format!("cpu={cpu}"),
             format!("priority={INHIBITOR_PRIORITY}"),
@@ -171,8 +164,6 @@ impl Bench<'_> {
         Ok(inhibitor)
     }
 }
-
-/// Observations of the threads, made from outside.
 #[derive(Default)]
 struct Watch {
     first: BTreeMap<(u32, u32), Account>,

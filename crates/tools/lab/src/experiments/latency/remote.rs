@@ -27,8 +27,7 @@ const SIZES: [usize; 7] = [
     256 << 10,
     512 << 10,
 ];
-/// Bytes of a message of the other traffic.
-const OTHER: u64 = 64 << 10;
+const OTHER_TRAFFIC_BYTES: u64 = 64 << 10;
 
 /// The other traffic over the link, from the talker's host to the listener's: its name, its id, and
 /// its rate in bits/s.
@@ -93,7 +92,7 @@ fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
     )
 }
 
-/// Other traffic: a TCP connection that always sends at a given rate.
+/// The other traffic: a TCP connection that always sends at a given rate.
 struct Traffic {
     peers: Vec<Peer>,
     key: std::path::PathBuf,
@@ -107,7 +106,7 @@ impl Traffic {
             return Ok(traffic);
         }
         let program = cache_dir().join("peers/release/peer-link");
-        let period_ns = OTHER * 8 * 1_000_000_000 / bits_per_second;
+        let period_ns = OTHER_TRAFFIC_BYTES * 8 * 1_000_000_000 / bits_per_second;
         for (host, side) in [(Host::Receiver, "receive"), (Host::Sender, "send")] {
             let mut command = Command::new(&program);
             command.args([
@@ -118,7 +117,7 @@ impl Traffic {
                 "rate=0".into(),
                 "port=9000".into(),
                 "streams=0".into(),
-                format!("s0=0,{OTHER},{period_ns},0,0"),
+                format!("s0=0,{OTHER_TRAFFIC_BYTES},{period_ns},0,0"),
             ]);
             hosts.enter(host, &mut command);
             traffic

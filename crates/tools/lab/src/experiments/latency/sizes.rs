@@ -12,8 +12,6 @@ use crate::measure::samples::latencies_us;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
-
-/// A condition of the paper's first experiment.
 #[derive(Debug, Clone, Copy)]
 struct Condition {
     real_time: bool,
@@ -51,8 +49,8 @@ struct Transport {
     name: &'static str,
     id: &'static str,
     transports: &'static str,
-    /// Lost parts of a message are resent at once. The comparison shows the cost of the usual
-    /// delay.
+    /// The setting resends lost parts of a message at once. The comparison shows the cost of the
+    /// usual delay.
     repaired_at_once: bool,
 }
 
@@ -121,8 +119,6 @@ pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) ->
     let title = "Middlewares compared: real-time, idle";
     tables::add(context, report, ("middlewares", title), &arms)
 }
-
-/// Measures ROS 2 nodes by size, priority and load.
 pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut ros = vec![];
     for (real_time, loaded) in [(true, false), (true, true), (false, false), (false, true)] {

@@ -12,9 +12,8 @@ pub struct Series {
     pub name: String,
     /// The part of figure names.
     pub id: String,
-    /// Size in bytes and latencies in us, in the order of measurement.
+    /// The size in bytes and the latencies in us, in the order of measurement.
     pub by_size: Vec<(usize, Vec<f64>)>,
-    /// Messages that did not arrive.
     pub lost: u64,
 }
 

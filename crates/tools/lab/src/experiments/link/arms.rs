@@ -9,35 +9,26 @@ use std::process::Command;
 /// The rate of the limited link, in bits/s.
 pub const RATE: u64 = 1_000_000_000;
 
-/// How long a message can wait behind less urgent bytes of its own host under onbeat's flow
+/// The longest wait of a message behind less urgent bytes of its own host under onbeat's flow
 /// control. It equals the time that one window takes on the limited link.
 pub const WINDOW_NS: u64 = 1_000_000;
-/// Bytes of a segment on the wire, with its headers.
+/// The bytes of a segment on the wire, with its headers.
 pub const SEGMENT: u64 = 1514;
 
-/// The program that runs an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
-    /// `peer-link`.
     Link,
-    /// `zenoh_peer.py`, in an environment with zenoh.
     Zenoh,
-    /// `cyclonedds.cpp`.
     Cyclone,
-    /// `fastdds.cpp`.
     Fast,
-    /// `libfabric.cpp`.
     Fabric,
 }
-
-/// A compared transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
     /// The label in tables and plots.
     pub name: &'static str,
     /// The name in the program's arguments and in names of figures.
     pub id: &'static str,
-    /// The index of the colour in plots.
     pub colour: usize,
     program: Program,
     /// The arm sets `SO_PRIORITY` and needs `tc prio` on the link.
@@ -66,12 +57,11 @@ pub const PRIO: Arm = Arm {
 };
 /// One link for each stream, without flow control between the links.
 pub const INTERFACE: Arm = arm("interface layer", "interface", 2);
-/// Encrypted links, one for each stream, without flow control between the links.
+/// One encrypted link for each stream, without flow control between the links.
 pub const SEALED: Arm = Arm {
     is_plaintext: false,
     ..arm("interface, sealed", "sealed", 3)
 };
-/// zenoh with priorities.
 pub const ZENOH: Arm = Arm {
     program: Program::Zenoh,
     ..arm("zenoh", "zenoh", 4)
@@ -162,9 +152,7 @@ impl Arms {
         }
         Ok(arms)
     }
-
-    /// Returns those of the arms that can be measured.
-    pub fn of(&self, wanted: &[Arm]) -> Vec<Arm> {
+    pub fn available_among(&self, wanted: &[Arm]) -> Vec<Arm> {
         let mut wanted = wanted.to_vec();
         wanted.retain(|arm| self.available.contains(arm));
         wanted
@@ -172,13 +160,11 @@ impl Arms {
 
     /// Returns the arms whose messages a capture can recognise.
     pub fn plaintext(&self) -> Vec<Arm> {
-        let mut all = self.of(&ALL);
+        let mut all = self.available_among(&ALL);
         all.retain(|arm| arm.is_plaintext);
         all
     }
-
-    /// Returns the command of a program that loads the memory from a core.
-    pub fn hog(&self, cpu: usize) -> Command {
+    pub fn memory_hog_command(&self, cpu: usize) -> Command {
         let mut command = Command::new(&self.link);
         command.args(["side=hog".to_string(), format!("cpu={cpu}")]);
         command
@@ -239,8 +225,6 @@ impl Arm {
     pub fn is_ours(&self) -> bool {
         *self == OURS
     }
-
-    /// Returns the limit that the link needs for this arm.
     pub fn limit(&self, limited: bool) -> Limit {
         match (limited, self.needs_tc_prio) {
             (false, _) => Limit::None,
@@ -279,7 +263,6 @@ fn built(folder: &str) -> Result<(), String> {
     }
 }
 
-/// Writes a random key for this run.
 fn write_key(path: &Path) -> Result<()> {
     use std::io::{Read, Write};
     use std::os::unix::fs::OpenOptionsExt;

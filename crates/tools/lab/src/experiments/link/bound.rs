@@ -8,14 +8,14 @@ use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
 
-/// Priority, bytes and period in ns of each stream. The periods have no common phase, so messages
-/// meet in many ways.
+/// The priority, bytes and period in ns of each stream. The periods have no common phase, so
+/// messages meet in many ways.
 const STREAMS: [(u8, usize, u64); 3] = [
     (2, 1 << 10, 5_030_000),
     (1, 1 << 20, 21_170_000),
     (0, 1 << 20, 43_310_000),
 ];
-/// Bytes of a packet on the link, without the Ethernet header.
+/// The bytes of a packet on the link, without the Ethernet header.
 const MTU: usize = 1500;
 
 /// The latencies of a stream and their bound, in us.

@@ -25,9 +25,8 @@ const TRIES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// From 0, the least urgent, to 2.
+    /// The urgency, from 0 (least) to 2.
     pub priority: u8,
-    /// Bytes of a message.
     pub bytes: usize,
     /// The time between two messages. At 0, each message follows as soon as the receiver has taken
     /// the one before.
@@ -37,8 +36,6 @@ pub struct Stream {
     /// The first message's time after the beginning.
     pub offset_ns: u64,
 }
-
-/// The settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub streams: Vec<Stream>,
@@ -106,22 +103,19 @@ impl Sample {
 pub struct Outcome {
     /// The messages in the order of stream and number.
     pub samples: Vec<Sample>,
-    /// Use of all CPUs during the run by all programs, in %.
+    /// The use of all CPUs during the run by all programs, in %.
     pub cpu: f64,
-    /// Bytes that left the sender, with all headers.
+    /// The bytes that left the sender, with all headers.
     pub sent_bytes: u64,
-    /// Captured packets that left the sender; empty without a capture.
+    /// The captured packets that left the sender; empty without a capture.
     pub packets: Vec<Packet>,
 }
 
 impl Outcome {
-    /// Returns the messages of a stream.
     pub fn of(&self, stream: u32) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(move |s| s.stream == stream)
     }
 }
-
-/// The two hosts and the available arms.
 pub struct Testbed {
     pub hosts: Hosts,
     pub arms: Arms,

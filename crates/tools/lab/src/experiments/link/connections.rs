@@ -9,18 +9,14 @@ use super::priority::urgent_plan;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
+const ORDER_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Bytes of the messages whose order is checked.
-const ORDERED: usize = 64 << 10;
-
-/// The figures of one arm.
 #[derive(Default)]
 struct Measured {
-    /// Latencies of urgent messages, in us.
-    latency: Vec<f64>,
-    /// Use of all CPUs in each round, in %.
+    latencies_us: Vec<f64>,
+    /// The use of all CPUs in each round, in %.
     cpu: Vec<f64>,
-    /// Bytes on the wire, and bytes of the messages that arrived.
+    /// The bytes on the wire, and those of the messages that arrived.
     bytes: (u64, u64),
     /// The share of messages in their place on the wire, in %.
     in_place: f64,
@@ -28,7 +24,8 @@ struct Measured {
 
 impl Measured {
     fn add(&mut self, plan: &Plan, outcome: &Outcome) {
-        self.latency.extend(outcome.of(0).map(|s| s.latency_us()));
+        self.latencies_us
+            .extend(outcome.of(0).map(|s| s.latency_us()));
         self.cpu.push(outcome.cpu);
         let arrived = outcome.samples.iter();
         self.bytes.0 += outcome.sent_bytes;
@@ -56,7 +53,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     }
     for (arm, of) in &mut measured {
         context.step(format!("connections: order, {}", arm.name), 100);
-        let orders = orders_of(context, testbed, arm, ORDERED, experiments)?;
+        let orders = orders_of(context, testbed, arm, ORDER_MESSAGE_BYTES, experiments)?;
         of.in_place = orders.map_or(0.0, |o| in_place(&o, 100, None));
     }
     add_results(report, &measured);
@@ -70,14 +67,14 @@ fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
         "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages in place, %";
     let mut table = Table::new(title, head);
     for (arm, of) in measured {
-        let latency = Sorted::new(of.latency.iter().copied());
+        let latency = Sorted::new(of.latencies_us.iter().copied());
         let cpu = Sorted::new(of.cpu.iter().copied()).quantile(0.5);
         let wire = of.bytes.0 as f64 / of.bytes.1.max(1) as f64;
         let mut row = vec![arm.name.to_string()];
         row.extend([0.5, 0.99, 0.999, 1.0].map(|q| number(latency.quantile(q))));
         row.extend([number(cpu), format!("{wire:.4}"), number(of.in_place)]);
         table.row(row);
-        let samples = of.latency.len() as u64;
+        let samples = of.latencies_us.len() as u64;
         for (name, value, unit) in [
             ("p50", latency.quantile(0.5), "us"),
             ("p99_9", latency.quantile(0.999), "us"),

@@ -6,13 +6,12 @@ use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 
-/// Consumers on the receiving host.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick(1000, 200);
-    let title = format!("Bytes that left the sender for {count} messages of a channel ({} messages at 1 MB), by the number of consumers on the other host", of_size(count, 1 << 20));
+    let title = format!("Bytes that left the sender for {count} messages of a channel ({} messages at 1 MB), by the number of consumers on the other host", count_for_size(count, 1 << 20));
     let mut table = Table::over(title, "", CONSUMERS.map(|n| n.to_string()));
     for bytes in SIZES {
         let mut row = vec![name_of(bytes)];
@@ -20,7 +19,12 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
         for consumers in CONSUMERS {
             let what = format!("{} to {consumers} consumers", name_of(bytes));
             context.step(&what, 60);
-            let sent = sent_bytes(context, testbed, (bytes, of_size(count, bytes)), consumers)?;
+            let sent = sent_bytes(
+                context,
+                testbed,
+                (bytes, count_for_size(count, bytes)),
+                consumers,
+            )?;
             row.push(number(sent));
             if consumers == 1 {
                 one = sent;
@@ -30,7 +34,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
                 "consumers.{}.{consumers}_over_1",
                 name_of(bytes).replace(' ', "")
             );
-            let figure = Figure::new(name, sent / one, "1").samples(of_size(count, bytes));
+            let figure = Figure::new(name, sent / one, "1").samples(count_for_size(count, bytes));
             report.figure(figure.at_most(1.02));
         }
         table.row(row);
@@ -40,7 +44,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
 }
 
 /// Returns `count` for small messages, and a fifth of it for large ones.
-fn of_size(count: u64, bytes: usize) -> u64 {
+fn count_for_size(count: u64, bytes: usize) -> u64 {
     if bytes < 1 << 20 {
         count
     } else {

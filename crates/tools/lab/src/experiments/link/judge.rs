@@ -22,7 +22,6 @@ pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessa
     orders.into_values().collect()
 }
 
-/// A message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireMessage {
     /// The place in the order of sending; 0 is the experiment's first message.

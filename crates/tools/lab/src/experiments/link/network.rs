@@ -10,7 +10,7 @@ use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::bars;
 
-/// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
+/// The bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
 const BYTES: usize = 76 * 76 * 256 * 4;
 /// The time between two inputs. The input before is finished by then.
 const PERIOD_NS: u64 = 250_000_000;
@@ -30,7 +30,7 @@ const ARMS: [Arm; 5] = [
     arms::OURS,
 ];
 
-/// Times of the inputs of a run, in ms.
+/// The times of a run's inputs, in ms.
 struct Times {
     computing: Sorted,
     communication: Sorted,
@@ -84,7 +84,7 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
         ]
     };
     let mut raw = context.raw("network.csv", "arm,whole_ms")?;
-    for arm in testbed.arms.of(&ARMS) {
+    for arm in testbed.arms.available_among(&ARMS) {
         context.step(format!("split network: {}", arm.name), 120);
         let times = times(context, testbed, &arm, true)?;
         let middle = |of: &Sorted| of.quantile(0.5);
@@ -130,7 +130,9 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
         "Computing + communication of the split network beside programs that load the memory, ms (section 5.1.1)";
     let mut table = Table::over(title, "", heads.clone());
     let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
-    let arms = testbed.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
+    let arms = testbed
+        .arms
+        .available_among(&[arms::TCP, arms::INTERFACE, arms::OURS]);
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
@@ -171,6 +173,6 @@ fn add_contention_figures(report: &mut Report, arm: &Arm, computing: f64, commun
 
 /// Starts `count` programs that load the memory, each on its own core.
 fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {
-    let start = |cpu: usize| context.spawn(&mut testbed.arms.hog(cpu));
+    let start = |cpu: usize| context.spawn(&mut testbed.arms.memory_hog_command(cpu));
     (0..count).map(start).collect()
 }

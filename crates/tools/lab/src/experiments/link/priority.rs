@@ -8,17 +8,15 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
-
-/// Bytes of the urgent message.
-const URGENT: usize = 1 << 10;
-/// The time between two urgent messages.
-const PERIOD_NS: u64 = 5_000_000;
-/// Bytes of the least urgent messages, which are sent without pause.
-const LARGE: usize = 4 << 20;
-/// Bytes and period in ns of the messages of medium urgency. They use less than half of the link.
+const URGENT_BYTES: usize = 1 << 10;
+const URGENT_PERIOD_NS: u64 = 5_000_000;
+/// The size of the least urgent messages, which are sent without pause.
+const LARGE_BYTES: usize = 4 << 20;
+/// The bytes and period in ns of the messages of medium urgency. They use less than half of the
+/// link.
 const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
-/// Least and greatest latency of 1 MB beside other transfers with standard Soft-RoCE in the thesis,
-/// in ms.
+/// The least and greatest latency of 1 MB beside other transfers with standard Soft-RoCE in the
+/// thesis, in ms.
 const THESIS_1MB: (f64, f64) = (8.9, 20.6);
 
 fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
@@ -35,14 +33,14 @@ fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
 pub fn urgent_plan(count: u64, loaded: bool) -> Plan {
     let mut streams = vec![Stream {
         priority: 2,
-        bytes: URGENT,
-        period_ns: PERIOD_NS,
+        bytes: URGENT_BYTES,
+        period_ns: URGENT_PERIOD_NS,
         count,
         // The load is fully running when the first urgent message comes.
         offset_ns: 200_000_000,
     }];
     if loaded {
-        streams.push(flood(0, LARGE, 0));
+        streams.push(flood(0, LARGE_BYTES, 0));
         streams.push(flood(1, MEDIUM.0, MEDIUM.1));
     }
     Plan {
@@ -59,7 +57,7 @@ fn latencies(outcome: &Outcome) -> Sorted {
 
 pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick_of_three(10_000, 1_500, 100);
-    let arms = testbed.arms.of(&arms::ALL);
+    let arms = testbed.arms.available_among(&arms::ALL);
     let mut measured = vec![];
     for arm in &arms {
         let mut of = vec![];
@@ -100,9 +98,9 @@ pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
 fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let title = format!(
         "Urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} by other processes",
-        name_of(URGENT),
-        PERIOD_NS / 1_000_000,
-        name_of(LARGE),
+        name_of(URGENT_BYTES),
+        URGENT_PERIOD_NS / 1_000_000,
+        name_of(LARGE_BYTES),
         name_of(MEDIUM.0)
     );
     let head = "| alone p50 | p99 | p99.9 | loaded p50 | p99 | p99.9 | max";
@@ -154,7 +152,7 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
 /// Measures large urgent messages beside two other streams of the same size (Figure 5.14).
 pub fn large(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
-    let arms = testbed.arms.of(&arms::ALL);
+    let arms = testbed.arms.available_among(&arms::ALL);
     let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
     for bytes in sizes.into_iter().map(|mb: usize| mb << 20) {
         let mut of = vec![];

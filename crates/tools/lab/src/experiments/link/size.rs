@@ -7,9 +7,7 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
-
-/// Transfers of each size in the thesis.
-const THESIS_RUNS: u64 = 150;
+const THESIS_TRANSFERS_PER_SIZE: u64 = 150;
 /// The latency of 4 MB with TCP in the thesis, in us.
 const THESIS_LATENCY: f64 = 58_000.0;
 /// The highest CPU use of a sender of 4 MB with TCP in the thesis, in %.
@@ -43,8 +41,6 @@ struct SizeSamples {
     /// The latency that qperf reports, in us.
     qperf: Option<f64>,
 }
-
-/// The link and the arms of one part of the experiment.
 struct Part<'a> {
     testbed: &'a Testbed,
     arms: Vec<Arm>,
@@ -70,7 +66,7 @@ fn measure(
 ) -> Result<()> {
     let part = Part {
         testbed,
-        arms: testbed.arms.of(&arms::ALL),
+        arms: testbed.arms.available_among(&arms::ALL),
         limited,
         link: if limited { "1gbit" } else { "unlimited" },
     };
@@ -111,9 +107,9 @@ fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     let usual = match bytes {
         b if b > 8 << 20 => 3,
         b if b > 1 << 20 => 10,
-        _ => THESIS_RUNS / 3,
+        _ => THESIS_TRANSFERS_PER_SIZE / 3,
     };
-    let count = context.pick_of_three(THESIS_RUNS / 3, usual, 5);
+    let count = context.pick_of_three(THESIS_TRANSFERS_PER_SIZE / 3, usual, 5);
     (context.pick(3, 2), count)
 }
 

@@ -7,26 +7,23 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
-
-/// Bytes of the urgent message.
-const URGENT: usize = 1 << 10;
-/// The time between two urgent messages.
-const PERIOD_NS: u64 = 1_500_000;
-/// Bytes of the messages that another process sends without pause.
-const LARGE: usize = 4 << 20;
+const URGENT_BYTES: usize = 1 << 10;
+const URGENT_PERIOD_NS: u64 = 1_500_000;
+/// The size of the messages that another process sends without pause.
+const LARGE_BYTES: usize = 4 << 20;
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let count = context.pick(10_000, 500);
     let urgent = Stream {
         priority: 2,
-        bytes: URGENT,
-        period_ns: PERIOD_NS,
+        bytes: URGENT_BYTES,
+        period_ns: URGENT_PERIOD_NS,
         count,
         offset_ns: 200_000_000,
     };
     let load = Stream {
         priority: 0,
-        bytes: LARGE,
+        bytes: LARGE_BYTES,
         period_ns: 0,
         count: 0,
         offset_ns: 0,

@@ -40,8 +40,6 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
     let each = last.bytes as f64 / last.events as f64;
     report.value("trace.bytes_per_event", each, "bytes");
 }
-
-/// Plots CPU time and memory over the size of the trace.
 pub fn plot(context: &mut Context, sizes: &[Size]) -> Result<()> {
     let line = |name: &str, of: fn(&Size) -> f64| Line {
         name: name.into(),

@@ -72,14 +72,14 @@ fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs> {
 fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
     match arm {
         0 => Ok(model(context, context.onbeat(), &inputs.trace)?.1),
-        1 => read_peer(
+        1 => run_on_one_core(
             context,
             Command::new("babeltrace2")
                 .arg(&inputs.ctf)
                 .args(["--component", "sink.utils.dummy"]),
         ),
         // Debian's binding needs Debian's own Python.
-        _ => read_peer(
+        _ => run_on_one_core(
             context,
             Command::new("/usr/bin/python3")
                 .arg(&inputs.script)
@@ -124,8 +124,7 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
     );
 }
 
-/// Runs a peer on one core.
-fn read_peer(context: &Context, command: &mut Command) -> Result<Ended> {
+fn run_on_one_core(context: &Context, command: &mut Command) -> Result<Ended> {
     let program = command.get_program().to_string_lossy().into_owned();
     children::pin(command, 0);
     context.succeed(quiet(command), &program, HOUR)

@@ -13,25 +13,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A program that runs longer than this hangs.
+/// The time after which a program counts as hanging.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// The runs on one size of trace.
 pub struct Size {
     pub events: u64,
     pub bytes: u64,
-    /// Wall-clock time in seconds and resource use, by round.
+    /// The wall-clock time in seconds and the resource use, by round.
     pub runs: Vec<(f64, Ended)>,
     /// The runs of the earlier build, if one is compared.
     pub before: Vec<(f64, Ended)>,
 }
 
-/// Returns the CPU time of each run, in s.
 fn cpu_s(runs: &[(f64, Ended)]) -> Vec<f64> {
     runs.iter().map(|(_, e)| e.cpu_s()).collect()
 }
 
-/// Returns the largest resident set of all runs, in MB.
 fn peak_mb(runs: &[(f64, Ended)]) -> f64 {
     let peaks = runs.iter().map(|(_, e)| e.max_rss_kb as f64 / 1024.0);
     peaks.fold(0.0, f64::max)
@@ -47,17 +45,14 @@ impl Size {
         }
     }
 
-    /// Returns the CPU time of each run, in s.
     pub fn cpu_s(&self) -> Vec<f64> {
         cpu_s(&self.runs)
     }
 
-    /// Returns the CPU time of each run of the earlier build, in s.
     pub fn before_cpu_s(&self) -> Vec<f64> {
         cpu_s(&self.before)
     }
 
-    /// Returns the median of the wall-clock times, in s.
     pub fn wall_s(&self) -> f64 {
         median(&self.runs.iter().map(|r| r.0).collect::<Vec<_>>())
     }
@@ -67,7 +62,6 @@ impl Size {
         peak_mb(&self.runs)
     }
 
-    /// Returns the largest resident set of the earlier build, in MB.
     pub fn before_peak_mb(&self) -> f64 {
         peak_mb(&self.before)
     }

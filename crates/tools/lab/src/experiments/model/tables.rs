@@ -4,7 +4,6 @@ use super::run::Size;
 use crate::frame::report::{number, Table};
 use crate::measure::stats::median;
 
-/// Makes a table of time and memory by size of the trace.
 pub fn modelling(sizes: &[Size]) -> Table {
     let mut table = Table::new(
         "Modelling on one core (medians)",

@@ -12,23 +12,21 @@ use std::time::Duration;
 /// The greatest number of messages that wait between a producer and its consumer, in every arm.
 pub const DEPTH: usize = 10;
 
-/// A measured program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// onbeat: `peers/rust/src/bin/queues`.
+    /// The program on onbeat: `peers/rust/src/bin/queues`.
     Onbeat,
-    /// ROS 1 nodes: `peers/queues-ros1`.
+    /// The ROS 1 nodes: `peers/queues-ros1`.
     Nodes,
-    /// ROS 1 nodelets in their manager.
+    /// The ROS 1 nodelets in their manager.
     Nodelets,
-    /// ROS 2 on rcl: `peers/queues-ros2`.
+    /// The ROS 2 program on rcl: `peers/queues-ros2`.
     Ros2,
 }
 
 /// A way of passing messages from producers to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
-    /// The name in results.
     pub name: &'static str,
     /// The label in tables and plots.
     pub title: &'static str,
@@ -129,7 +127,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodes",
-        "ROS 1 nodes (concept 1 as it was)",
+        "ROS 1 nodes (original of concept 1)",
         Program::Nodes,
         "topic",
     ),
@@ -141,19 +139,19 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodelets",
-        "ROS 1 nodelets (concept 2 as it was)",
+        "ROS 1 nodelets (original of concept 2)",
         Program::Nodelets,
         "topic",
     ),
     peer(
         "ros1-token",
-        "ROS 1 nodelets with tokens (concept 3 as it was)",
+        "ROS 1 nodelets with tokens (original of concept 3)",
         Program::Nodelets,
         "token",
     ),
     peer(
         "ros1-service",
-        "ROS 1 nodelets with a service (concept 4 as it was)",
+        "ROS 1 nodelets with a service (original of concept 4)",
         Program::Nodelets,
         "service",
     ),

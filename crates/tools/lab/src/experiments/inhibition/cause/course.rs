@@ -8,11 +8,11 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Runs,
-    /// It could run, but has no CPU.
+    /// Has no CPU although it could run.
     Ready,
-    /// It sleeps for a lock. The thread with this id holds the lock.
+    /// Sleeps for a lock that the thread with this id holds.
     Lock(u32),
-    /// It sleeps for anything but a lock.
+    /// Sleeps for anything but a lock.
     Sleeps,
 }
 
@@ -25,7 +25,6 @@ pub struct Stretch {
 
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
-    /// The latest name in the events.
     pub name: String,
     /// The thread's states in order and without gaps.
     pub stretches: Vec<Stretch>,
@@ -38,12 +37,11 @@ pub struct Thread {
 pub struct Course {
     /// The threads by process id and thread id.
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// Times, in ns, at which the core's thread changed, with the id of the next thread.
+    /// The times, in ns, at which the core's thread changed, with the id of the next thread.
     on_core: Vec<(u64, u32)>,
 }
 
-/// Returns the length of the overlap, in ns.
-pub fn overlap(a: &Range<u64>, b: &Range<u64>) -> u64 {
+pub fn overlap_ns(a: &Range<u64>, b: &Range<u64>) -> u64 {
     a.end.min(b.end).saturating_sub(a.start.max(b.start))
 }
 
@@ -83,7 +81,7 @@ impl Thread {
     /// Returns how long, within a time, the thread was in states that satisfy `is`, in ns.
     pub fn time_in(&self, within: &Range<u64>, is: impl Fn(State) -> bool) -> u64 {
         let in_state = self.stretches.iter().filter(|s| is(s.state));
-        in_state.map(|s| overlap(&s.span, within)).sum()
+        in_state.map(|s| overlap_ns(&s.span, within)).sum()
     }
 }
 
@@ -180,8 +178,8 @@ mod tests {
         EventKind::SwitchOut { next_tid, state }
     }
 
-    /// Main thread 10 sleeps for a lock that thread 11 holds. Thread 9, of another process, has the
-    /// core meanwhile.
+    /// Makes a run in which main thread 10 sleeps for a lock of thread 11 while thread 9 of another
+    /// process has the core.
     fn inversion() -> Course {
         let (main, child) = ((10, 10), (10, 11));
         let wait = EventKind::LockWait {

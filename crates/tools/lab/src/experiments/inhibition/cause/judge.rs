@@ -1,7 +1,7 @@
 //! Makes tables and pictures of recorded runs: threads that were ready without a CPU, and locks
 //! that they held.
 
-use super::course::{overlap, State, Stretch, Thread};
+use super::course::{overlap_ns, State, Stretch, Thread};
 use super::Recorded;
 use crate::experiments::inhibition::measures::Pattern;
 use crate::experiments::inhibition::programs::Middleware;
@@ -12,17 +12,15 @@ use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Shorter waits for a lock are normal and not counted: the holder was about to release it.
+/// The shortest counted wait for a lock. In shorter ones, the holder was about to release the lock.
 const LOCK_MIN_NS: u64 = 1_000_000;
-/// Rows of the table of locks, per middleware.
-const LOCKS_SHOWN: usize = 6;
-/// Time that a picture shows before and after a wait.
+const LOCKS_SHOWN_PER_MIDDLEWARE: usize = 6;
+/// The time that a picture shows before and after a wait.
 const MARGIN_NS: u64 = 15_000_000;
 /// Threads that a picture shows beside the main ones.
 const THREADS_SHOWN: usize = 5;
 
-/// The legend of a picture's bars.
-const STATES: [&str; 4] = [
+const LEGEND: [&str; 4] = [
     "runs",
     "ready, no CPU",
     "ready, no CPU, and holds the lock",
@@ -33,12 +31,10 @@ struct LockWait<'a> {
     recorded: &'a Recorded,
     process: &'static str,
     span: Range<u64>,
-    /// Process id and thread id. The other process can be the owner, because the lock may be in
+    /// The process id and thread id. The other process can be the owner, because the lock may be in
     /// shared memory.
     owner: Option<(u32, u32)>,
 }
-
-/// The tables of all recorded runs.
 #[derive(Default)]
 pub struct Judged {
     ready: Option<Table>,
@@ -196,7 +192,7 @@ impl Judged {
 holder ready without a CPU, ms | inhibitor on the core, % | M4 max, ms";
         let title = "The longest sleeps of main threads for a lock (1 ms or longer)";
         let table = self.locks.get_or_insert_with(|| Table::new(title, head));
-        for wait in waits.iter().take(LOCKS_SHOWN) {
+        for wait in waits.iter().take(LOCKS_SHOWN_PER_MIDDLEWARE) {
             table.row(wait.row(middleware));
         }
         picture(context, middleware, recorded, waits.first())
@@ -292,7 +288,9 @@ fn picture(
             let bars = thread.stretches.iter().filter_map(|s| {
                 let state = match s.state {
                     State::Runs => 0,
-                    State::Ready if owner == Some((pid, tid)) && overlap(&s.span, &span) > 0 => 2,
+                    State::Ready if owner == Some((pid, tid)) && overlap_ns(&s.span, &span) > 0 => {
+                        2
+                    }
                     State::Ready => 1,
                     State::Lock(_) => 3,
                     State::Sleeps => return None,
@@ -307,7 +305,7 @@ fn picture(
     let bars = bars.map(|s| (to_ms(s.start), to_ms(s.end), 0)).collect();
     rows.push(("inhibitor".into(), bars));
     let range = (to_ms(shown.start), to_ms(shown.end));
-    let svg = timeline(&title, "ms", &STATES, &rows, range)?;
+    let svg = timeline(&title, "ms", &LEGEND, &rows, range)?;
     context.plot(&format!("{}-cause.svg", middleware.part()), &svg)
 }
 

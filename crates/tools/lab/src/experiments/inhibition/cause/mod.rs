@@ -16,7 +16,8 @@ use judge::Judged;
 use onbeat_trace::Event;
 use std::path::Path;
 
-/// Room for all events of a run, because the recorder shares its CPU with the measured threads.
+/// The buffer of the recorder. It has room for all events of a run, because the recorder shares its
+/// CPU with the measured threads.
 const BUFFER: &str = "64M";
 
 pub struct Recorded {

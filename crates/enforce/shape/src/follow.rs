@@ -12,12 +12,11 @@ use onbeat_plan::Plan;
 use onbeat_time::Cycle;
 use std::sync::Arc;
 
-/// New slots apply from the first cycle that begins at least this long after they are written. The
-/// shaper therefore sees them before the first execution that has them is released.
+/// The time between writing new slots and the first cycle in which they apply. The shaper therefore
+/// sees them before the first execution that has them is released.
 const AHEAD_NS: u64 = 10_000_000;
 
-/// Maximum number of changes kept for the summary. The first ones are kept.
-const MOST: usize = 10_000;
+const MAX_BANDS_KEPT: usize = 10_000;
 
 /// Options for bands that follow the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,12 +78,10 @@ impl Following {
         })
     }
 
-    /// Returns the plan, with its slots, that applied to an execution that began at `start_ns`.
     pub(crate) fn plan_of(&self, start_ns: u64) -> &Plan {
-        self.plans.of(start_ns)
+        self.plans.plan_at(start_ns)
     }
 
-    /// Returns the plan of the executions that are released next.
     pub(crate) fn plan(&self) -> &Plan {
         self.adapt.plan()
     }
@@ -144,7 +141,7 @@ impl Following {
 
     fn note(&mut self, from_ns: u64, reason: &'static str, sentence: String, slots: Vec<Slot>) {
         self.adapted.moves += 1;
-        if self.adapted.bands.len() < MOST {
+        if self.adapted.bands.len() < MAX_BANDS_KEPT {
             self.adapted.bands.push(BandsSet {
                 from_ns,
                 reason,

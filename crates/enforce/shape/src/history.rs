@@ -14,8 +14,8 @@ pub(crate) struct Swap<'f> {
     pub(crate) before: &'f Plan,
 }
 
-/// Number of plans that are kept. Executions are complete a few cycles after they end.
-const KEPT: usize = 64;
+/// The number of plans that are kept. Executions are complete a few cycles after they end.
+const MAX_PLANS: usize = 64;
 
 #[derive(Debug)]
 struct Since {
@@ -25,7 +25,6 @@ struct Since {
 
 #[derive(Debug)]
 pub(crate) struct PlanHistory {
-    /// Holds at least one plan.
     plans: VecDeque<Since>,
 }
 
@@ -36,15 +35,13 @@ impl PlanHistory {
         }
     }
 
-    /// Returns the plan that applied to an execution that began at `start_ns`.
-    pub(crate) fn of(&self, start_ns: u64) -> &Plan {
+    pub(crate) fn plan_at(&self, start_ns: u64) -> &Plan {
         // The release decides, and the first callback starts near its release.
         let at_ns = start_ns.saturating_add(self.newest().cycle_ms.0 / 2);
         let of_then = self.plans.iter().rev().find(|s| s.from_ns <= at_ns);
         &of_then.unwrap_or(&self.plans[0]).plan
     }
 
-    /// Returns the plan of the executions that are released next.
     pub(crate) fn newest(&self) -> &Arc<Plan> {
         &self.plans[self.plans.len() - 1].plan
     }
@@ -56,7 +53,7 @@ impl PlanHistory {
         while self.plans.len() > 1 && self.plans.back().is_some_and(|s| s.from_ns > now_ns) {
             self.plans.pop_back();
         }
-        if self.plans.len() == KEPT {
+        if self.plans.len() == MAX_PLANS {
             self.plans.pop_front();
         }
         self.plans.push_back(Since { from_ns, plan });

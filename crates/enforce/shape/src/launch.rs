@@ -139,7 +139,6 @@ fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize
         .next()
 }
 
-/// Finds a file by its name in a directory, at most `depth` levels below it.
 fn find(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
     let mut below = Vec::new();
     for entry in std::fs::read_dir(dir).ok()?.flatten() {

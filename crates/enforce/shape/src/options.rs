@@ -84,7 +84,6 @@ impl ShapeOptions {
         Ok(())
     }
 
-    /// Returns the settings of the plan's reservation. `waits` reports which threads wait for work.
     pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
         let cpu = self
             .enforcement

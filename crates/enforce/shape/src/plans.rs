@@ -8,11 +8,8 @@ use std::sync::Arc;
 
 pub(crate) struct Plans {
     given: PlanHistory,
-    /// Is `None` if the bands do not follow the load.
     pub(crate) following: Option<Following>,
-    /// Number of the plan in force. The first plan has number 1.
     pub(crate) number: u64,
-    /// Number of new plans that were rejected.
     pub(crate) refused: u64,
 }
 
@@ -26,7 +23,6 @@ impl Plans {
         }
     }
 
-    /// Returns the plan in force, as the user gave it.
     pub(crate) fn given(&self) -> &Arc<Plan> {
         self.given.newest()
     }
@@ -39,11 +35,10 @@ impl Plans {
         }
     }
 
-    /// Returns the plan, with its slots, that applied to an execution that began at `start_ns`.
-    pub(crate) fn of(&self, start_ns: u64) -> &Plan {
+    pub(crate) fn plan_at(&self, start_ns: u64) -> &Plan {
         match &self.following {
             Some(following) => following.plan_of(start_ns),
-            None => self.given.of(start_ns),
+            None => self.given.plan_at(start_ns),
         }
     }
 

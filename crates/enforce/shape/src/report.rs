@@ -126,23 +126,18 @@ impl Summary {
     }
 }
 
-/// The notes for the user, a sentence each.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// The notes since the last report.
     new: Vec<String>,
-    /// The latest notes, oldest first.
     all: VecDeque<String>,
-    /// Number of notes that were removed from `all` because of its limit.
     forgotten: u64,
 }
 
-/// Maximum number of notes kept for the summary.
-const MOST: usize = 1000;
+const MAX_NOTES: usize = 1000;
 
 impl Notes {
     pub(crate) fn add(&mut self, note: String) {
-        if self.all.len() == MOST {
+        if self.all.len() == MAX_NOTES {
             self.all.pop_front();
             self.forgotten += 1;
         }
@@ -150,7 +145,6 @@ impl Notes {
         self.new.push(note);
     }
 
-    /// Adds a note unless the kept notes contain it already.
     pub(crate) fn add_once(&mut self, note: String) {
         if !self.all.contains(&note) {
             self.add(note);
@@ -175,14 +169,17 @@ mod tests {
     #[test]
     fn the_latest_notes_are_kept_and_older_ones_are_counted() {
         let mut notes = Notes::default();
-        for n in 0..3 * MOST {
+        for n in 0..3 * MAX_NOTES {
             notes.add(format!("note {n}"));
             notes.add_once(format!("note {n}"));
             assert_eq!(notes.take_new().len(), 1, "{n}");
         }
         let all = notes.into_all();
-        assert_eq!(all.len(), MOST + 1);
-        assert_eq!(all[0], format!("{} earlier notes were removed.", 2 * MOST));
-        assert_eq!(all[MOST], format!("note {}", 3 * MOST - 1));
+        assert_eq!(all.len(), MAX_NOTES + 1);
+        assert_eq!(
+            all[0],
+            format!("{} earlier notes were removed.", 2 * MAX_NOTES)
+        );
+        assert_eq!(all[MAX_NOTES], format!("note {}", 3 * MAX_NOTES - 1));
     }
 }

@@ -9,21 +9,16 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Maximum number of processes whose user is remembered.
 const KNOWN_MAX: usize = 1 << 16;
-/// Maximum number of users named in notes.
 const NAMED_MAX: usize = 8;
 
-/// Separates the application's processes from those of other users.
 pub(crate) struct Trust {
     /// Users whose processes can be the application. `None` trusts all, because the user chose the
     /// processes.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
-    /// Maps a process id to whether the process can be the application.
     known: FxHashMap<u32, bool>,
     left_alone: BTreeSet<u32>,
-    /// Number of processes outside of the limits when they were last reported.
     reported_outside: u64,
 }
 
@@ -104,7 +99,6 @@ impl Trust {
         trusted
     }
 
-    /// Notes once per user that onbeat does not touch the user's processes.
     fn leave_alone(&mut self, pid: u32, notes: &mut Notes) {
         let Some(user) = (self.user_of)(pid) else {
             return;

@@ -8,8 +8,7 @@ use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
 
-/// Number of runs that each callback needs before shaping begins.
-const ENOUGH: u64 = 3;
+const RUNS_NEEDED: u64 = 3;
 
 pub(crate) struct Application<'a> {
     plan: &'a Plan,
@@ -22,7 +21,6 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// Begins without observations. `is_running` reports whether a process runs.
     pub(crate) fn new(plan: &'a Plan, is_running: fn(u32) -> bool) -> Application<'a> {
         let watcher = Watcher::new(plan);
         let callbacks = watcher.callbacks();
@@ -45,7 +43,6 @@ impl<'a> Application<'a> {
         found
     }
 
-    /// Returns the id of a callback.
     pub(crate) fn name(&self, callback: usize) -> &str {
         let names = self.watcher.callbacks();
         names.get(callback).map_or("?", String::as_str)
@@ -55,7 +52,7 @@ impl<'a> Application<'a> {
     pub(crate) fn missing(&self) -> Vec<String> {
         let names = self.watcher.callbacks().iter().enumerate();
         names
-            .filter(|&(c, name)| self.roles.seen(c) < ENOUGH && self.plan.requires(name))
+            .filter(|&(c, name)| self.roles.seen(c) < RUNS_NEEDED && self.plan.requires(name))
             .map(|(_, name)| name.clone())
             .collect()
     }
@@ -74,7 +71,6 @@ impl<'a> Application<'a> {
         unplanned
     }
 
-    /// Returns the indices of the callbacks that publish an output.
     pub(crate) fn publishers(&self, output: &Output) -> Vec<usize> {
         let names = self.watcher.callbacks().iter().enumerate();
         names

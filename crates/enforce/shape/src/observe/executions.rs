@@ -11,8 +11,7 @@ use onbeat_plan::schema::{ChainRef, Hold, Output};
 use onbeat_plan::Plan;
 use std::collections::{HashMap, VecDeque};
 
-/// Maximum number of messages per output that wait to be joined.
-const MOST: usize = 4096;
+const MAX_WAITING_ITEMS: usize = 4096;
 
 /// A message that a shaper has published or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,39 +101,29 @@ impl Execution {
     }
 }
 
-/// A message on its way through a shaper.
 #[derive(Debug, Clone, Copy)]
-struct OutputItem {
+struct ShaperItem {
     source_ns: i64,
-    /// Is `None` until the callback that published the message is known.
     origin: Option<Origin>,
-    /// Is `None` until the shaper has reported the message.
     release: Option<Release>,
 }
 
-/// The execution that published a message.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
-    /// Start of the chain's first callback.
+    /// The start of the chain's first callback.
     start_ns: u64,
-    /// The time at which the callback published the message.
     left_ns: u64,
-    /// The callback that published the message.
     callback: usize,
 }
 
 /// Joins observations of callbacks and releases of shapers into executions.
 pub struct Executions {
     cycle_ns: u64,
-    /// Maps the topic on which the callback publishes to the output.
-    held_topics: HashMap<String, usize>,
-    /// Maps the topic on which the shaper publishes to the output.
-    topics: HashMap<String, usize>,
-    ends: Vec<End>,
-    /// Topics of throttled inputs.
+    output_by_held_topic: HashMap<String, usize>,
+    output_by_topic: HashMap<String, usize>,
+    ends: Vec<ChainEnds>,
     inputs: Vec<String>,
-    /// The messages of each output.
-    items: Vec<VecDeque<OutputItem>>,
+    items: Vec<VecDeque<ShaperItem>>,
     /// Pairs of the start of a callback that took a shaper's message, and the start of that
     /// message's chain.
     bridges: VecDeque<(u64, u64)>,
@@ -143,34 +132,29 @@ pub struct Executions {
     last: VecDeque<Execution>,
 }
 
-/// Number of executions kept to detect duplicates.
-const LAST: usize = 64;
+const DUPLICATE_WINDOW: usize = 64;
 
-/// Both ends of a chain: its first and last callback and its output.
-struct End {
+struct ChainEnds {
     first: usize,
     last: usize,
-    /// The topic on which the last callback publishes the output.
     topic: Option<String>,
     /// The index of the output in the plan, if a shaper holds it back.
     output: Option<usize>,
 }
 
-/// Returns the outputs that a shaper holds back, with their indices.
 fn republished(plan: &Plan) -> impl Iterator<Item = (usize, &Output)> {
     let outputs = plan.outputs.iter().enumerate();
     outputs.filter(|(_, o)| o.hold == Hold::Republish)
 }
 
-/// Returns both ends of a chain, or `None` if none of its callbacks is watched.
-fn end(plan: &Plan, chain: &ChainRef, callbacks: &[String]) -> Option<End> {
+fn end(plan: &Plan, chain: &ChainRef, callbacks: &[String]) -> Option<ChainEnds> {
     let index = |id: &String| callbacks.iter().position(|c| c == id);
     let mut known = chain.callbacks.iter().filter_map(index);
     let first = known.next()?;
     let last = known.next_back().unwrap_or(first);
     let held = republished(plan).find(|(_, o)| Some(&o.topic) == chain.output.as_ref());
     let held_topic = held.and_then(|(_, o)| o.held_topic.clone());
-    Some(End {
+    Some(ChainEnds {
         first,
         last,
         topic: held_topic.or_else(|| chain.output.clone()),
@@ -182,18 +166,18 @@ impl Executions {
     /// Begins without executions. `callbacks` are those of [`crate::observe::Watcher::callbacks`].
     pub fn new(plan: &Plan, callbacks: &[String]) -> Executions {
         // If several callbacks publish on one topic, the topic's first output stands for all.
-        let (mut held_topics, mut topics) = (HashMap::new(), HashMap::new());
+        let (mut output_by_held_topic, mut output_by_topic) = (HashMap::new(), HashMap::new());
         for (i, o) in republished(plan) {
             if let Some(held) = &o.held_topic {
-                held_topics.entry(held.clone()).or_insert(i);
+                output_by_held_topic.entry(held.clone()).or_insert(i);
             }
-            topics.entry(o.topic.clone()).or_insert(i);
+            output_by_topic.entry(o.topic.clone()).or_insert(i);
         }
         let ends = plan.chains.iter().filter_map(|c| end(plan, c, callbacks));
         Executions {
             cycle_ns: plan.cycle_ms.0,
-            held_topics,
-            topics,
+            output_by_held_topic,
+            output_by_topic,
             ends: ends.collect(),
             inputs: plan.inputs.iter().map(|i| i.topic.clone()).collect(),
             items: vec![VecDeque::new(); plan.outputs.len()],
@@ -234,9 +218,9 @@ impl Executions {
 
     /// Remembers where the chain of a callback began whose message a shaper or throttler published.
     fn taken(&mut self, topic: &str, published_ns: u64, start_ns: u64) {
-        let began_ns = match self.topics.get(topic) {
+        let began_ns = match self.output_by_topic.get(topic) {
             Some(&output) => {
-                let covers = |i: &&OutputItem| {
+                let covers = |i: &&ShaperItem| {
                     i.release
                         .is_some_and(|r| (r.published_ns..=r.done_ns).contains(&published_ns))
                 };
@@ -251,7 +235,7 @@ impl Executions {
         };
         if let Some(began_ns) = began_ns {
             self.bridges.push_back((start_ns, began_ns));
-            if self.bridges.len() > MOST {
+            if self.bridges.len() > MAX_WAITING_ITEMS {
                 self.bridges.pop_front();
             }
         }
@@ -278,7 +262,9 @@ impl Executions {
         origin: Origin,
         found: &mut Vec<Execution>,
     ) {
-        let output = topic.and_then(|t| self.held_topics.get(t)).copied();
+        let output = topic
+            .and_then(|t| self.output_by_held_topic.get(t))
+            .copied();
         if let (Some(output), Some(source_ns)) = (output, source_ns) {
             // If several paths lead here from one start, any of them will do.
             self.join(output, source_ns, |i| {
@@ -299,7 +285,7 @@ impl Executions {
                     late: false,
                     attribution: Attribution::NotHeld,
                 };
-                once(&mut self.last, execution, found);
+                push_unless_found(&mut self.last, execution, found);
             }
         }
     }
@@ -315,20 +301,20 @@ impl Executions {
         }
     }
 
-    fn join(&mut self, output: usize, source_ns: i64, with: impl FnOnce(&mut OutputItem)) {
+    fn join(&mut self, output: usize, source_ns: i64, with: impl FnOnce(&mut ShaperItem)) {
         let list = &mut self.items[output];
         if let Some(item) = list.iter_mut().rev().find(|i| i.source_ns == source_ns) {
             with(item);
             return;
         }
-        let mut item = OutputItem {
+        let mut item = ShaperItem {
             source_ns,
             origin: None,
             release: None,
         };
         with(&mut item);
         list.push_back(item);
-        if list.len() > MOST {
+        if list.len() > MAX_WAITING_ITEMS {
             list.pop_front();
         }
     }
@@ -340,7 +326,7 @@ impl Executions {
             return;
         };
         let (start_ns, left_ns) = (origin.start_ns, origin.left_ns);
-        let ends_here = |end: &&End| end.output == Some(output);
+        let ends_here = |end: &&ChainEnds| end.output == Some(output);
         let several = self.ends.iter().filter(ends_here).count() > 1;
         for (chain, end) in self.ends.iter().enumerate() {
             if ends_here(&end) && (!several || end.last == origin.callback) {
@@ -360,7 +346,7 @@ impl Executions {
                     late: release.late,
                     attribution: attribution(release, start_ns, self.cycle_ns),
                 };
-                once(&mut self.last, execution, found);
+                push_unless_found(&mut self.last, execution, found);
             }
         }
     }
@@ -375,12 +361,15 @@ fn attribution(release: Release, start_ns: u64, cycle_ns: u64) -> Attribution {
     }
 }
 
-/// Appends an execution unless it was found before.
-fn once(last: &mut VecDeque<Execution>, execution: Execution, found: &mut Vec<Execution>) {
+fn push_unless_found(
+    last: &mut VecDeque<Execution>,
+    execution: Execution,
+    found: &mut Vec<Execution>,
+) {
     if last.contains(&execution) {
         return;
     }
-    if last.len() == LAST {
+    if last.len() == DUPLICATE_WINDOW {
         last.pop_front();
     }
     last.push_back(execution);

@@ -21,14 +21,12 @@ use super::phase::{behind_last, Phase};
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
-/// Number of arrivals that determine a line.
+/// The number of arrivals that determine a line.
 const WINDOW: usize = 64;
 
-/// Minimum number of arrivals that determine a line.
-const LEAST: usize = 12;
+const MIN_ARRIVALS: usize = 12;
 
-/// Number of arrivals after which the line is fitted again.
-const AGAIN: usize = 8;
+const REFIT_AFTER: usize = 8;
 
 /// Arrivals that spread over more than this part of a cycle are not on a line.
 const SPREAD_PART: i64 = 8;
@@ -55,21 +53,20 @@ const MOST_SLOPE: f64 = 1e-3;
 /// The weight of a new slope is one in this many.
 const SLOPE_PART: f64 = 8.0;
 
-/// An arrival, and its deviation from the grid.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at_ns: u64,
-    /// Unwrapped: it includes the movement of all earlier arrivals and can exceed a cycle.
+    /// The unwrapped deviation: it includes the movement of all earlier arrivals and can exceed a
+    /// cycle.
     off_ns: i64,
 }
 
-/// A line through arrivals.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     at_ns: u64,
-    /// Deviation of late arrivals (90th percentile) at `at_ns`.
+    /// The deviation of late arrivals (90th percentile) at `at_ns`.
     late_ns: f64,
-    /// Median deviation of the arrivals at `at_ns`.
+    /// The median deviation of the arrivals at `at_ns`.
     usual_ns: f64,
     slope: f64,
 }
@@ -85,13 +82,11 @@ struct Input {
     window: VecDeque<Arrival>,
     /// The latest consecutive arrivals that were far from the line.
     elsewhere: VecDeque<Arrival>,
-    /// Is `None` if the arrivals are not on a line.
     line: Option<Line>,
     /// The smoothed slope of the lines so far.
     slope: Option<f64>,
     /// The input was silent for long, and its next line shows where it is.
     was_silent: bool,
-    /// Number of arrivals since the line was fitted.
     since: usize,
     /// The latest arrival, and the number of its cycle.
     last: Option<(u64, i64)>,
@@ -110,14 +105,10 @@ pub enum Moved {
 /// Moves the origin of the cycles with the inputs of a throttled plan.
 #[derive(Debug, Clone)]
 pub struct InputClock {
-    /// The grid from which deviations are measured.
     grid: Cycle,
     inputs: Vec<Input>,
-    /// The time of the origin's latest movement.
     moved_ns: Option<u64>,
-    /// An input was found at another phase.
     is_lost: bool,
-    /// The origin is moving to its goal.
     is_moving: bool,
 }
 
@@ -224,7 +215,7 @@ impl Input {
         }
         self.window.push_back(arrival);
         self.since += 1;
-        if self.since >= AGAIN && self.window.len() >= LEAST {
+        if self.since >= REFIT_AFTER && self.window.len() >= MIN_ARRIVALS {
             self.since = 0;
             return self.lay(period_ns);
         }
@@ -245,7 +236,7 @@ impl Input {
             arrival.off_ns -= (step + period_ns / 2).div_euclid(period_ns) * period_ns;
         }
         self.elsewhere.push_back(arrival);
-        if self.elsewhere.len() < LEAST {
+        if self.elsewhere.len() < MIN_ARRIVALS {
             return false;
         }
         // The input's clock is still the same one, or nearly.
@@ -278,7 +269,7 @@ fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Opt
         let time = b.at_ns.saturating_sub(a.at_ns).max(1) as f64;
         (b.off_ns - a.off_ns) as f64 / time
     };
-    let seen = middle(pairs.map(between).collect(), 0.5);
+    let seen = quantile(pairs.map(between).collect(), 0.5);
     let slope = match slope {
         Some(before) => before + (seen - before) / SLOPE_PART,
         // Too few arrivals give no reliable slope.
@@ -292,17 +283,19 @@ fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Opt
         (a.off_ns - first.off_ns) as f64 + since * slope
     };
     let heights: Vec<f64> = arrivals.iter().map(height).collect();
-    let (early, late) = (middle(heights.clone(), 0.1), middle(heights.clone(), 0.9));
+    let (early, late) = (
+        quantile(heights.clone(), 0.1),
+        quantile(heights.clone(), 0.9),
+    );
     (late - early <= (period_ns / SPREAD_PART) as f64).then(|| Line {
         at_ns: last.at_ns,
         late_ns: first.off_ns as f64 + late,
-        usual_ns: first.off_ns as f64 + middle(heights, 0.5),
+        usual_ns: first.off_ns as f64 + quantile(heights, 0.5),
         slope,
     })
 }
 
-/// Returns the quantile `share` of `values`, or 0 if there are none.
-fn middle(mut values: Vec<f64>, share: f64) -> f64 {
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * share) as usize;
     values.get(at).copied().unwrap_or(0.0)

@@ -8,16 +8,13 @@ use std::collections::BTreeMap;
 /// The relation of a process to a callback that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The process has the callback.
     Holds,
     /// The process has the callback from now on, because its previous holder has ended.
     Anew {
-        /// The process that had the callback before.
         was: u32,
     },
     /// The process is a second instance: another running process has the callback.
     Second {
-        /// The process that has the callback.
         of: u32,
     },
 }
@@ -28,7 +25,6 @@ struct Holder {
     has_ended: bool,
 }
 
-/// Assigns each callback of the plan to one process.
 pub(crate) struct Instances {
     holders: Vec<Option<Holder>>,
     /// Maps each second instance to the process that has its callbacks.
@@ -47,7 +43,6 @@ impl Instances {
         }
     }
 
-    /// Records that a process ran a callback.
     pub(crate) fn ran(&mut self, callback: usize, pid: u32) -> Standing {
         let Some(holder) = self.holders.get_mut(callback) else {
             return Standing::Holds;
@@ -72,7 +67,6 @@ impl Instances {
         }
     }
 
-    /// Reports whether another running process has the callback.
     pub(crate) fn is_second(&self, callback: usize, pid: u32) -> bool {
         let holder = self.holders.get(callback).copied().flatten();
         holder.is_some_and(|had| had.pid != pid && !had.has_ended && (self.is_running)(had.pid))
@@ -88,7 +82,6 @@ impl Instances {
             .retain(|&second, of| second != pid && *of != pid);
     }
 
-    /// Finds processes whose end has left no event.
     pub(crate) fn refresh(&mut self) {
         let ended = self.left_alone.values().copied();
         let ended: Vec<u32> = ended.filter(|&of| !(self.is_running)(of)).collect();
@@ -121,7 +114,7 @@ impl Instances {
 mod tests {
     use super::*;
 
-    /// Process 9 has ended, and all others run for ever.
+    /// Returns instances in a system where process 9 has ended and all others run for ever.
     fn instances() -> Instances {
         Instances::new(2, |pid| pid != 9)
     }

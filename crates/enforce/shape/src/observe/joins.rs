@@ -11,41 +11,33 @@ use onbeat_record::Join;
 use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeSet;
 
-/// Maximum number of known publishers of a topic. Those of ended processes are forgotten.
-const PUBLISHERS: usize = 64;
+const MAX_PUBLISHERS: usize = 64;
 
-/// A change of the join in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JoinChange {
     pub(crate) pid: u32,
-    /// The join before the change.
     pub(crate) was: Option<Join>,
     /// The join from now on. `None` if the process has ended.
     pub(crate) now: Option<Join>,
 }
 
-/// The joins of a plan's chains.
 #[derive(Debug)]
 pub(crate) struct Joins(Vec<ChainJoin>);
 
-/// A join and the parts of it that were found so far.
 #[derive(Debug)]
 struct ChainJoin {
     /// The id of the callback that takes the chain's input.
     callback: String,
     /// The topic of the join's output, and the topic from which a shaper takes it.
     topics: Vec<String>,
-    /// Finds the root of the callback.
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
     /// The process and handle of each publisher of the topics.
     publishers: BTreeSet<(u32, u64)>,
-    /// The join in force, with its process.
     reported: Option<(u32, Join)>,
 }
 
 impl Joins {
-    /// Begins with the joins in a plan's chains, none of which is recognised yet.
     pub(crate) fn new(plan: &Plan) -> Joins {
         let mut joins: Vec<ChainJoin> = Vec::new();
         for chain in &plan.chains {
@@ -123,7 +115,7 @@ impl ChainJoin {
             _ => return None,
         };
         if self.topics.iter().any(|of| **of == **topic) {
-            if self.publishers.len() < PUBLISHERS {
+            if self.publishers.len() < MAX_PUBLISHERS {
                 self.publishers.insert((event.pid, rmw));
             }
         } else {
@@ -154,7 +146,6 @@ impl ChainJoin {
     }
 }
 
-/// Returns the topic that a synchroniser publishes, from its id.
 fn topic(id: &str) -> Option<&str> {
     let (_, rest) = id.split_once(":sync(").filter(|_| is_synchroniser(id))?;
     Some(&rest[..rest.rfind(')')?])
@@ -186,7 +177,6 @@ mod tests {
         ))
     }
 
-    /// Returns the change that the first four runs of the chain's input lead to.
     fn change_after_runs(joins: &mut Joins, pid: u32, from_ms: u64) -> Option<JoinChange> {
         (from_ms..from_ms + 4).find_map(|at| {
             let text = format!(

@@ -7,7 +7,6 @@ use onbeat_plan::Plan;
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     runs: u64,
-    /// Sum of the times from start to end.
     busy_ns: u64,
     longest_ns: u64,
     /// The first start and the last end.
@@ -48,7 +47,6 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Begins without runs. `callbacks` are those of [`super::Watcher::callbacks`].
     pub(crate) fn new(plan: &Plan, callbacks: &[String]) -> Others {
         let in_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
         let is_other = |id: &String| !plan.requires(id) && !in_chain(id) && !is_synchroniser(id);
@@ -68,7 +66,6 @@ impl Others {
         }
     }
 
-    /// Returns the figures as a sentence, or `None` if no such callback ran during shaping.
     pub(crate) fn sentence(&self) -> Option<String> {
         let shaped = self.shaped.figures()?;
         let count = self.is_other.iter().filter(|&&is| is).count();

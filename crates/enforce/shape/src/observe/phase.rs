@@ -8,11 +8,9 @@ use super::releases::{Grid, Releases};
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
-/// Number of starts that are evaluated together.
-const RECENT: usize = 32;
+const STARTS_PER_WINDOW: usize = 32;
 
-/// Number of starts that are evaluated together after the first callback's process was restarted.
-const ANEW: usize = 12;
+const STARTS_AFTER_RESTART: usize = 12;
 
 /// Starts that spread over more than this part of a cycle are not on one grid.
 const JUMP_PART: i64 = 8;
@@ -21,7 +19,7 @@ const JUMP_PART: i64 = 8;
 /// still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
-/// Number of arrivals that determine the position of an input.
+/// The number of arrivals that determine the position of an input.
 const ARRIVALS: usize = 20;
 
 /// Number of arrivals kept per input while an application starts.
@@ -35,18 +33,18 @@ const STEADY_PART: u64 = 16;
 /// cycle.
 const STAY_PART: u64 = 8;
 
-/// Number of origins that are kept. Executions are complete a quarter of a second after they end.
-const ORIGINS: usize = 64;
+/// The number of origins that are kept. Executions are complete a quarter of a second after they
+/// end.
+const MAX_ORIGINS: usize = 64;
 
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
 pub struct Phase {
     cycle: Cycle,
     /// Deviations of the recent starts from the nearest start of a cycle, ns.
-    recent: [i64; RECENT],
+    recent: [i64; STARTS_PER_WINDOW],
     count: usize,
-    /// Number of starts in the next evaluation.
-    wanted: usize,
+    window_size: usize,
     grid: Grid,
 }
 
@@ -56,14 +54,13 @@ impl Phase {
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
             cycle: cycle(period_ns, origin_ns),
-            recent: [0; RECENT],
+            recent: [0; STARTS_PER_WINDOW],
             count: 0,
-            wanted: RECENT,
+            window_size: STARTS_PER_WINDOW,
             grid: Grid::new(Releases::Other),
         }
     }
 
-    /// Returns this phase for a first callback with this kind of release.
     fn released_by(mut self, releases: Releases) -> Phase {
         self.grid = Grid::new(releases);
         self
@@ -95,7 +92,7 @@ impl Phase {
         let periods = (deviation_ns - first + period_ns / 2).div_euclid(period_ns);
         self.recent[self.count] = deviation_ns - periods * period_ns;
         self.count += 1;
-        if self.count < self.wanted {
+        if self.count < self.window_size {
             return false;
         }
         let most_ns = self.most_spread_ns();
@@ -106,8 +103,8 @@ impl Phase {
         if window.early == 0 || window.late - window.early > most_ns {
             return false;
         }
-        let step = match std::mem::replace(&mut self.wanted, RECENT) {
-            ANEW => window.early,
+        let step = match std::mem::replace(&mut self.window_size, STARTS_PER_WINDOW) {
+            STARTS_AFTER_RESTART => window.early,
             _ => self.grid.step(window),
         };
         self.shift(step);
@@ -115,16 +112,16 @@ impl Phase {
     }
 
     /// Starts the search for the phase again, because another process has the first callback. The
-    /// next [`ANEW`] starts determine the phase.
+    /// next [`STARTS_AFTER_RESTART`] starts determine the phase.
     pub fn anew(&mut self) {
         self.count = 0;
-        self.wanted = ANEW;
+        self.window_size = STARTS_AFTER_RESTART;
         self.grid = self.grid.anew();
     }
 
     /// Reports whether the phase is still being searched for after [`Phase::anew`].
     pub fn is_sought(&self) -> bool {
-        self.wanted == ANEW
+        self.window_size == STARTS_AFTER_RESTART
     }
 
     /// Returns cycles that begin when all of several inputs have arrived: after the last input
@@ -210,7 +207,6 @@ impl Phase {
     }
 }
 
-/// Returns the latest arrivals of an input.
 fn last(input: &VecDeque<u64>) -> Vec<u64> {
     let skipped = input.len().saturating_sub(ARRIVALS);
     input.iter().skip(skipped).copied().collect()
@@ -287,7 +283,7 @@ impl PhaseHistory {
             self.origins.pop_back();
         }
         self.origins.push_back((from_ns, origin_ns));
-        if self.origins.len() > ORIGINS {
+        if self.origins.len() > MAX_ORIGINS {
             self.origins.pop_front();
         }
     }
@@ -307,7 +303,6 @@ mod tests {
 
     const PERIOD: u64 = 100_000_000;
 
-    /// Returns starts on a grid from `origin`, with delays.
     fn starts(origin: u64, from: u64, delays: &[u64]) -> Vec<u64> {
         (from..)
             .zip(delays)
@@ -353,7 +348,7 @@ mod tests {
                 phase.anew();
             }
             // Without a call of `anew`, up to two windows of starts are needed.
-            let needed = if calls_anew { 12 } else { 2 * RECENT };
+            let needed = if calls_anew { 12 } else { 2 * STARTS_PER_WINDOW };
             for start in starts(origin + off, 0, &delays[..needed]) {
                 phase.started(start);
             }
@@ -362,7 +357,6 @@ mod tests {
             prop_assert!(off <= 700_000, "off by {off} ns");
         }
 
-        /// Other callbacks run on the thread, so that only one start in ten is in time.
         #[test]
         fn starts_delayed_by_other_callbacks_do_not_move_the_origin_of_a_timer(
             origin in 10 * PERIOD..20 * PERIOD,
@@ -467,6 +461,6 @@ mod tests {
             }
         }
         assert_eq!(history.origin_at(0), history.phase().origin_ns());
-        assert_eq!(history.origins.len(), ORIGINS);
+        assert_eq!(history.origins.len(), MAX_ORIGINS);
     }
 }

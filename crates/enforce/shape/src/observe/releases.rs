@@ -8,7 +8,7 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// Number of windows whose earliest start gives the grid of a timer.
+/// The number of windows whose earliest start gives the grid of a timer.
 const WINDOWS: u32 = 8;
 
 /// Differences up to this limit are mostly delays of the early starts. They move the origin by one
@@ -56,7 +56,6 @@ pub(super) struct Grid {
     widest_ns: i64,
     /// The earliest start of the latest windows, ns after the grid.
     least_ns: i64,
-    /// Number of windows in `least_ns`.
     windows: u32,
 }
 
@@ -70,7 +69,6 @@ impl Grid {
         }
     }
 
-    /// Returns a grid for the same kind of release, without its history.
     pub(super) fn anew(&self) -> Grid {
         Grid::new(self.releases)
     }

@@ -3,8 +3,7 @@
 use onbeat_plan::Plan;
 use std::collections::BTreeMap;
 
-/// Maximum number of threads. Over days threads come and go, and the event of an end may be lost.
-const THREADS: usize = 4096;
+const MAX_THREADS: usize = 4096;
 
 /// A thread that runs callbacks of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +31,6 @@ pub struct Conflict {
 /// The threads of the plan's callbacks.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
-    /// The index of each callback's server.
     server_of: Vec<Option<usize>>,
     by_thread: BTreeMap<u32, Role>,
     seen: Vec<u64>,
@@ -107,9 +105,8 @@ impl Roles {
         }
     }
 
-    /// Forgets the thread that ran a callback least recently, if there are too many.
     fn make_room(&mut self, tid: u32) {
-        if self.by_thread.len() >= THREADS && !self.by_thread.contains_key(&tid) {
+        if self.by_thread.len() >= MAX_THREADS && !self.by_thread.contains_key(&tid) {
             let oldest = self.by_thread.iter().min_by_key(|(_, role)| role.seen_ns);
             let oldest = oldest.map(|(&tid, _)| tid);
             oldest.and_then(|tid| self.by_thread.remove(&tid));

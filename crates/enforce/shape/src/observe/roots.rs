@@ -8,30 +8,22 @@ use onbeat_record::Root;
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Number of times in a row that the same root must be found.
-const AGREE: u32 = 3;
-/// Number of events kept per thread: those of a few executions.
-const EVENTS: usize = 32;
-/// Number of threads whose events are kept. Over days threads come and go, and the event of an end
-/// may be lost.
-const THREADS: usize = 1024;
+const REQUIRED_REPEATS: u32 = 3;
+const EVENTS_PER_THREAD: usize = 32;
+const MAX_THREADS: usize = 1024;
 
-/// A change of the root of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RootChange {
     pub(crate) pid: u32,
-    /// The root of the executions before the change.
     pub(crate) was: Option<Root>,
     /// The root of the executions from now on. `None` if the process has ended.
     pub(crate) now: Option<Root>,
 }
 
-/// The kind of event that begins the first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Timer,
     Subscription,
-    /// Another kind, such as a service: no root is found.
     Unknown,
 }
 
@@ -43,12 +35,10 @@ pub(crate) struct Roots {
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
     /// The process and root of the latest executions, and how often in a row they were found.
     seen: Option<(u32, Root, u32)>,
-    /// The root in force, with its process.
     root: Option<(u32, Root)>,
 }
 
 impl Roots {
-    /// Begins without a root. `first` is the id of the chain's first callback.
     pub(crate) fn new(first: &str) -> Roots {
         let kind = first.split_once(':').map_or("", |(_, kind)| kind);
         Roots {
@@ -89,7 +79,7 @@ impl Roots {
     }
 
     fn keep(&mut self, event: &Event, root: Root) {
-        if !self.recent.contains_key(&event.tid) && self.recent.len() >= THREADS {
+        if !self.recent.contains_key(&event.tid) && self.recent.len() >= MAX_THREADS {
             let time =
                 |(_, recent): (&u32, &VecDeque<(u32, u64, Root)>)| recent.back().map(|e| e.1);
             let oldest = self.recent.iter().min_by_key(|&entry| time(entry));
@@ -97,7 +87,7 @@ impl Roots {
             oldest.and_then(|tid| self.recent.remove(&tid));
         }
         let recent = self.recent.entry(event.tid).or_default();
-        if recent.len() == EVENTS {
+        if recent.len() == EVENTS_PER_THREAD {
             recent.pop_front();
         }
         recent.push_back((event.pid, event.time_ns, root));
@@ -121,7 +111,7 @@ impl Roots {
             _ => 1,
         };
         self.seen = Some((pid, root, times));
-        if times < AGREE || self.root == Some((pid, root)) {
+        if times < REQUIRED_REPEATS || self.root == Some((pid, root)) {
             return None;
         }
         let before = self.root.replace((pid, root));
@@ -158,7 +148,6 @@ mod tests {
         onbeat_trace::text::parse(text).expect("events")
     }
 
-    /// Returns the roots found after executions that start at these times.
     fn found(first: &str, text: &str, starts_ms: &[u64]) -> Vec<Option<Root>> {
         let mut roots = Roots::new(first);
         assert_eq!(roots.push(&events(text)), None);
@@ -242,14 +231,14 @@ mod tests {
     #[test]
     fn memory_for_threads_that_come_and_go_is_bounded() {
         let mut roots = Roots::new("/a:timer(1ms)");
-        for tid in 0..10 * THREADS as u64 {
-            for n in 0..2 * EVENTS as u64 {
+        for tid in 0..10 * MAX_THREADS as u64 {
+            for n in 0..2 * EVENTS_PER_THREAD as u64 {
                 let at = tid * 100 + n;
                 let text = format!("{at}ms cpu0 1/{} timer_call timer=0x10\n", tid + 2);
                 roots.push(&events(&text));
             }
         }
-        assert_eq!(roots.recent.len(), THREADS);
-        assert!(roots.recent.values().all(|r| r.len() <= EVENTS));
+        assert_eq!(roots.recent.len(), MAX_THREADS);
+        assert!(roots.recent.values().all(|r| r.len() <= EVENTS_PER_THREAD));
     }
 }

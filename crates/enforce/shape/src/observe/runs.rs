@@ -1,7 +1,6 @@
 //! Keeps the latest runs of callbacks and how long they usually take. Pure.
 
-/// Number of runs from which the usual duration of a callback is derived.
-const RECENT: usize = 64;
+const RUNS_KEPT: usize = 64;
 
 /// Keeps the latest runs of each callback.
 #[derive(Debug, Clone)]
@@ -40,7 +39,7 @@ impl Runs {
     /// Records that a callback ran on a thread.
     pub fn ran(&mut self, callback: usize, tid: u32, start_ns: u64, end_ns: u64) {
         if let Some(runs) = self.recent.get_mut(callback) {
-            if runs.len() == RECENT {
+            if runs.len() == RUNS_KEPT {
                 runs.remove(0);
             }
             runs.push(Run {

@@ -63,7 +63,6 @@ pub struct Unplanned {
     pub runs: u64,
 }
 
-/// Maximum number of pairs of a thread and a callback that is in no plan.
 const UNPLANNED_MAX: usize = 4096;
 
 /// Follows a plan's callbacks through a stream of events.
@@ -81,17 +80,15 @@ pub struct Watcher {
     foreign: FxHashSet<u32>,
     /// Maps a path to its first and last callback, or `None` if the path is not part of a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
-    /// Run counts of callbacks in no plan, by number, process and thread. `None` once they were
+    /// The run counts of callbacks in no plan, by number, process and thread. `None` once they were
     /// taken.
     unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
-    /// `numbers` may be out of date.
-    stale: bool,
+    numbers_are_stale: bool,
 }
 
 /// The role of a callback of the application in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
-    /// The callback of the plan with this index.
     Of(usize),
     /// A second instance of the callback with this index: the ids differ only in the part that
     /// distinguishes nodes of the same name.
@@ -168,7 +165,7 @@ impl Watcher {
             foreign: FxHashSet::default(),
             paths: FxHashMap::default(),
             unplanned: Some(FxHashMap::default()),
-            stale: true,
+            numbers_are_stale: true,
         }
     }
 
@@ -191,10 +188,10 @@ impl Watcher {
                 .get(n as usize)
                 .is_none_or(|n| *n == Number::Other)
         };
-        self.stale |= seen
+        self.numbers_are_stale |= seen
             .iter()
             .any(|s| matches!(s, Observation::Execution { callback, .. } if unknown(*callback)));
-        if self.stale {
+        if self.numbers_are_stale {
             self.rename();
         }
         for seen in seen {
@@ -223,7 +220,7 @@ impl Watcher {
             self.numbers = numbers;
             self.paths.clear();
         }
-        self.stale = false;
+        self.numbers_are_stale = false;
     }
 
     /// Returns the role of a callback by its present id. When a node of the same name appears, the
@@ -291,7 +288,6 @@ impl Watcher {
         }
     }
 
-    /// Returns the first and last callback of a path if it is part of a chain.
     fn part(&mut self, path: u32) -> Option<(usize, usize)> {
         if let Some(&known) = self.paths.get(&path) {
             return known;

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of bytes read from one file.
-const MOST: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The kernel's preemption model: when it takes the CPU from a thread that is in a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub struct Facts {
     pub timer_resolution_ns: Option<u64>,
     /// The mounted freezers: version 1, version 2.
     pub freezers: (bool, bool),
-    /// The share of each CPU that real-time threads may use. `None` if there is no limit.
+    /// The share of each CPU that real-time threads may use. `None` if it is unlimited.
     pub real_time_share: Option<f64>,
     /// Every cgroup has real-time time (RT_GROUP_SCHED). `None` if the kernel does not divide it
     /// among cgroups, or if this is unknown.
@@ -94,7 +93,7 @@ fn text(path: &Path) -> String {
     use std::io::Read;
     let mut bytes = Vec::new();
     if let Ok(file) = fs::File::open(path) {
-        let _ = file.take(MOST as u64).read_to_end(&mut bytes);
+        let _ = file.take(MAX_FILE_BYTES as u64).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -127,7 +126,6 @@ fn config(root: &Path, name: &str) -> Option<String> {
     places.into_iter().find_map(of)
 }
 
-/// Returns the preemption model, and whether it can be chosen at the kernel's start.
 fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     let version = text(&root.join("proc/version"));
     let words: Vec<&str> = version.split_whitespace().collect();

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 /// CPUs that need longer than this to wake up from idling make slots late, us.
 const SLOW_WAKE_US: u64 = 50;
 
-/// Returns the lines about all settings, in a fixed order.
 pub(super) fn judge(facts: &Facts, plan: &Plan, dispatcher_cpu: u16) -> Vec<Line> {
     let servers: BTreeSet<u16> = plan.servers.iter().map(|s| s.cpu).collect();
     let all: BTreeSet<u16> = servers.iter().copied().chain([dispatcher_cpu]).collect();
@@ -37,7 +36,6 @@ fn line(about: &'static str, grade: Grade, found: String, way_out: Option<&str>)
     }
 }
 
-/// Formats CPUs like the kernel: `0-3,5`.
 pub(super) fn list(cpus: &BTreeSet<u16>) -> String {
     let mut parts: Vec<(u16, u16)> = Vec::new();
     for &cpu in cpus {
@@ -89,7 +87,6 @@ fn cpus(facts: &Facts, servers: &BTreeSet<u16>, dispatcher: u16, middleware: u16
     line(about, Grade::Ok, found, None)
 }
 
-/// Returns the line about the kernel's preemption model.
 pub(super) fn preemption(facts: &Facts) -> Line {
     let about = "preemption model";
     let full = match facts.preemption_is_dynamic {

@@ -8,14 +8,11 @@ use crate::stages::{ShaperView, Shaping, Stage};
 use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
-/// The note for soft gates on a kernel that does not show which threads wait.
 const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are.";
 
-/// Maximum number of callbacks named in one note.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 impl Session<'_> {
-    /// Begins to shape if everything is found.
     pub(super) fn find(&mut self) -> Result<(), ShapeError> {
         let Stage::Finding(finding) = &self.stage else {
             return Ok(());
@@ -94,11 +91,10 @@ impl Session<'_> {
     }
 }
 
-/// Returns the note about callbacks that are in no plan but share gated threads.
 fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
     let name = |u: &Unplanned| format!("{} (thread {}, {} runs)", u.id, u.tid, u.runs);
-    let named: Vec<String> = sharing.iter().take(NAMED).map(name).collect();
-    let more = match sharing.len().saturating_sub(NAMED) {
+    let named: Vec<String> = sharing.iter().take(MAX_NAMED).map(name).collect();
+    let more = match sharing.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -37,7 +37,6 @@ impl Session<'_> {
         quiet_ns.unwrap_or_else(monotonic_ns)
     }
 
-    /// Moves the origin with the clock of throttled inputs that have arrived.
     pub(super) fn follow_inputs(&mut self, arrivals: &[(usize, u64)]) {
         // This is called often, and nothing moves without an arrival.
         if arrivals.is_empty() {

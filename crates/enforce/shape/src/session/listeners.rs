@@ -19,21 +19,15 @@ use std::time::Duration;
 /// The longest time that shaping waits for diagnostics, from the start of the session.
 const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Maximum number of notes in a status.
-const NOTES: usize = 20;
+const MAX_NOTES: usize = 20;
 
-/// The receivers of a session's state, and the counts that only they need.
 pub(super) struct Listeners<'a> {
     pub(super) report: &'a mut dyn FnMut(&Live),
-    /// The board that status clients read. `None` if there are no clients.
     pub(super) board: Option<Arc<Board>>,
-    /// Figures of the plan in force.
     tally: Tally,
-    /// Number of executions of all plans, by chain.
     executions: Vec<u64>,
     /// The plan in force applies to executions that start from this time on, CLOCK_MONOTONIC.
     from_ns: u64,
-    /// The latest notes.
     notes: VecDeque<String>,
 }
 
@@ -49,7 +43,6 @@ impl<'a> Listeners<'a> {
         }
     }
 
-    /// Starts the figures of another plan.
     pub(super) fn begin_plan(&mut self, from_ns: u64, cycle_ns: u64) {
         self.tally = Tally::default();
         // The release decides, and the first callback starts near its release.
@@ -68,7 +61,7 @@ impl<'a> Listeners<'a> {
         let judgements: Vec<_> = live.judgements.iter().filter(of_plan).copied().collect();
         self.tally.add(&judgements);
         self.notes.extend(live.notes.iter().cloned());
-        let old = self.notes.len().saturating_sub(NOTES);
+        let old = self.notes.len().saturating_sub(MAX_NOTES);
         self.notes.drain(..old);
     }
 }
@@ -98,7 +91,6 @@ impl Session<'_> {
         }
     }
 
-    /// Offers a running process of the application as the source of diagnostics.
     pub(super) fn offer_to_diagnostics(&self, pid: u32, seen_ns: u64) {
         if let Some(board) = &self.listeners.board {
             board.post().offer(pid, seen_ns);
@@ -219,7 +211,6 @@ impl Session<'_> {
         earlier.map(counts).collect()
     }
 
-    /// Returns the plan's servers and the middleware, with their threads.
     fn servers(&self) -> Vec<ServerStatus> {
         let threads = |name: &str| match &self.stage {
             Stage::Shaping(shaping) => shaping.threads_of(name),

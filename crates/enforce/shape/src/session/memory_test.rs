@@ -11,12 +11,11 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed.
-    static LIVE: Cell<i64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
 fn add(bytes: i64) {
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
 }
 
 unsafe impl GlobalAlloc for Counting {
@@ -34,8 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of cycles per start of the application.
-const CYCLES: u64 = 10;
+const CYCLES_PER_START: u64 = 10;
 
 /// Simulates one start of the application. Its callback runs on a new thread in each cycle, and all
 /// threads end.
@@ -46,7 +44,7 @@ fn start(harness: &mut Harness<'_>, number: u32) {
     harness.push(&of(
         &nodes(at - 1).replace(&format!("/{TALKER} "), &format!("/{pid} "))
     ));
-    for cycle in 0..CYCLES as u32 {
+    for cycle in 0..CYCLES_PER_START as u32 {
         let (tid, at) = (pid + 1 + cycle, harness.now_ms);
         harness.push(&of(&run("0x1", tid, at)));
         harness.push(&of(&run("0x2", pid, at + 50)));
@@ -71,7 +69,7 @@ fn memory_does_not_grow_when_the_application_restarts_every_hour_for_a_week() {
     // The limit of kept judgements is not reached here, so their memory is subtracted.
     let held = |harness: &mut Harness<'_>| {
         let judgements = harness.session.live().executions as i64;
-        LIVE.get() - 2 * judgements * size_of::<Judgement>() as i64
+        LIVE_BYTES.get() - 2 * judgements * size_of::<Judgement>() as i64
     };
     for number in 0..84 {
         start(&mut harness, number);
@@ -84,7 +82,7 @@ fn memory_does_not_grow_when_the_application_restarts_every_hour_for_a_week() {
     assert!(matches!(harness.session.stage, Stage::Shaping(_)));
     let all = harness.session.live().executions;
     assert!(
-        all >= executions + 84 * CYCLES / 2,
+        all >= executions + 84 * CYCLES_PER_START / 2,
         "{executions}, then {all}"
     );
     // The model keeps a few records of names per start, and nothing per thread.

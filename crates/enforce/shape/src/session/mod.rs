@@ -33,7 +33,6 @@ use onbeat_trace::Event;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts servers with the given origin of their cycles.
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
 struct Session<'a> {
@@ -52,9 +51,7 @@ struct Session<'a> {
     plans: Plans,
     notes: Notes,
     flight: Flight,
-    /// Number of shaper reports that did not reach this process.
     lost_reports: u64,
-    /// After an error, the session ignores events.
     error: Option<ShapeError>,
 }
 
@@ -155,7 +152,6 @@ impl<'a> Session<'a> {
         Ok(completed)
     }
 
-    /// Starts a shaper if one is needed and none runs.
     fn ensure_shaper(&mut self, record_also: &dyn Fn(u32)) -> Result<(), ShapeError> {
         if self.stage.is_stopped() {
             return Ok(());
@@ -178,7 +174,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Goes to the next stage if it is time.
     fn advance_stage(&mut self) -> Result<(), ShapeError> {
         self.handle_pauses();
         self.handle_reload();
@@ -209,7 +204,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends shaping because of a request.
     fn stop(&mut self) {
         self.stop_by(StoppedBy::Request);
     }
@@ -242,7 +236,6 @@ impl<'a> Session<'a> {
         self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
 
-    /// Reports whether shaping has lasted as long as requested.
     fn is_done(&self) -> bool {
         let elapsed: Option<Duration> = self.stage.course().map(|c| c.elapsed());
         matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)

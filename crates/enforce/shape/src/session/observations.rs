@@ -11,8 +11,7 @@ use crate::threads::Thread;
 use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_trace::{Event, EventKind};
 
-/// Index of the first callback of all chains.
-const FIRST: usize = 0;
+const FIRST_CALLBACK: usize = 0;
 
 impl Session<'_> {
     /// Returns when second instances started callbacks. Their publications are not executions of
@@ -34,7 +33,6 @@ impl Session<'_> {
         found.iter().filter_map(start).collect()
     }
 
-    /// Forgets threads and processes that have ended, because their ids are used again.
     pub(super) fn forget_ended(&mut self, events: &[Event]) {
         for event in events.iter().filter(|e| e.kind == EventKind::Exit) {
             self.application.roles.forget(event.tid);
@@ -55,7 +53,7 @@ impl Session<'_> {
                 self.notes.add(format!(
                     "{name} now runs in process {pid}, because process {was} has ended."
                 ));
-                if let (FIRST, Stage::Shaping(shaping)) = (callback, &mut self.stage) {
+                if let (FIRST_CALLBACK, Stage::Shaping(shaping)) = (callback, &mut self.stage) {
                     shaping.first_restarted(self.plan);
                 }
                 Ok(true)
@@ -111,7 +109,7 @@ impl Session<'_> {
                 let name = self.application.name(callback);
                 let lineage_feed = self.supervisor.lineage_feed_mut();
                 lineage_feed.ran(name, (pid, tid), start_ns);
-                if callback == FIRST {
+                if callback == FIRST_CALLBACK {
                     let lineage_feed = self.supervisor.lineage_feed_mut();
                     lineage_feed.first_ran(pid, tid, start_ns);
                     self.first_started(start_ns);
@@ -173,7 +171,6 @@ impl Session<'_> {
         }
     }
 
-    /// Assigns a thread to the server of a callback that it ran.
     pub(super) fn assign(&mut self, callback: usize, thread: Thread) -> Result<(), ShapeError> {
         let roles = &mut self.application.roles;
         let server = match roles.ran(callback, thread.pid, thread.tid) {
@@ -199,13 +196,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Counts a complete execution and explains it if it is late.
     pub(super) fn count(&mut self, execution: Execution) {
         let Some((course, until_ns)) = self.stage.course_mut() else {
             return;
         };
         // The execution is judged by the slots of its own cycle.
-        let plan = self.plans.of(execution.start_ns);
+        let plan = self.plans.plan_at(execution.start_ns);
         let duration = self.options.duration;
         let Some(cycle) = course.count(plan, execution, until_ns, duration) else {
             return;
@@ -243,7 +239,6 @@ impl Session<'_> {
     }
 }
 
-/// Returns the error of a callback that publishes an output on the output's own topic.
 fn not_held(callback: &str, output: &Output) -> ShapeError {
     let held_topic = output.held_topic.as_deref().unwrap_or_default();
     let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
@@ -254,7 +249,6 @@ fn not_held(callback: &str, output: &Output) -> ShapeError {
     }
 }
 
-/// Returns the name of a thread, or "ended", and its id.
 fn thread_name(tid: u32) -> String {
     if tid == 0 {
         return "the idle CPU".into();

@@ -18,7 +18,6 @@ use std::time::Duration;
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
-    /// Replaces the plan if a client has brought a new one, and reports the outcome.
     pub(super) fn handle_reload(&mut self) {
         let Some(board) = self.listeners.board.clone() else {
             return;

@@ -134,9 +134,7 @@ pub fn shape_on(
     Ok(summary)
 }
 
-/// The directory of a recording.
 pub(crate) enum Trace {
-    /// The user named the directory.
     Wanted(PathBuf),
     /// A directory that only its owner can read. It is removed at the end.
     Temporary(TempDir),

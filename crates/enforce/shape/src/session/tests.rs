@@ -14,14 +14,13 @@ use std::rc::Rc;
 const MS: u64 = 1_000_000;
 const TIMER: &str = "/talker:timer(100ms)";
 const OTHER: &str = "/other:timer(100ms)";
-/// Thread and process ids that do not exist on this machine.
+/// The id of a thread and process that do not exist on this machine. The same holds for the ids
+/// below.
 pub(super) const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
 const REFUSED: u32 = 4_000_011;
-/// Number of slots at which a fake server refuses a plan.
 pub(super) const NO_GATE: usize = 5;
-/// Id of a second process with the same nodes.
 const TWIN: u32 = 4_000_101;
 
 type Log = Rc<RefCell<Vec<String>>>;
@@ -206,11 +205,9 @@ pub(super) fn run(handle: &str, tid: u32, at: u64) -> String {
     )
 }
 
-/// A session with the log of its servers and the time of the application.
 pub(super) struct Harness<'a> {
     pub(super) session: Session<'a>,
     log: Log,
-    /// The pauses that the servers report.
     pauses: Rc<Cell<Pauses>>,
     pub(super) now_ms: u64,
 }
@@ -224,7 +221,6 @@ impl<'a> Harness<'a> {
         Harness::of_user(plan, options, report, |_| None)
     }
 
-    /// Starts a session in which `user_of` returns the user of a process.
     fn of_user(
         plan: &'a Plan,
         options: &'a ShapeOptions,
@@ -558,12 +554,10 @@ fn a_failed_start_of_the_servers_ends_the_session_without_placing_threads() {
     assert!(summary.placed.is_empty());
 }
 
-/// Returns the same events as those of the other process.
 fn of_twin(text: &str) -> String {
     text.replace(&format!("{TALKER}/"), &format!("{TWIN}/"))
 }
 
-/// Checks a shaped application without `--strict` and with it.
 fn without_and_with_strict(check: impl Fn(&mut Harness, bool)) {
     for strict in [false, true] {
         let plan = plan();

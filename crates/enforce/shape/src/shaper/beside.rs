@@ -41,7 +41,6 @@ impl Beside {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
 
-    /// Reports whether the process has ended or ends within this time.
     pub(super) fn has_ended(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut ask = [PollFd::new(&self.process, PollFlags::IN)];

@@ -46,18 +46,15 @@ impl Companion {
         Ok(companion)
     }
 
-    /// Returns the exit status once the process has ended. Does not wait.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.said.drain();
         self.process.try_wait()
     }
 
-    /// Returns the last line that the process wrote to its standard error.
     pub(crate) fn last_line(&mut self) -> String {
         self.process.said.last_line()
     }
 
-    /// Waits until the process has ended by itself, but at most this long.
     pub(crate) fn wait(&mut self, at_most: Duration) {
         let begin = Instant::now();
         while matches!(self.ended(), Ok(None)) && begin.elapsed() < at_most {

@@ -8,18 +8,15 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-/// After this time without a sign of life, the shaper treats its owner as dead, even if the pipe is
-/// still open.
+/// The time without a sign of life after which the shaper treats its owner as dead, even if the
+/// pipe is still open.
 const SILENCE_NS: u64 = 5_000_000_000;
 
 // Ensures that the outputs of every plan fit into a shaper.
 const _: () = assert!(onbeat_plan::schema::MAX_HELD <= onbeat_ros::page::MAX_OUTPUTS);
 
-/// The ROS 2 of the application.
 pub(super) struct Ros {
-    /// The path of librcl.
     pub(super) rcl: PathBuf,
-    /// The directories of the libraries.
     pub(super) folders: Vec<PathBuf>,
 }
 
@@ -32,7 +29,6 @@ fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Outpu
     all.filter(move |(_, o)| seen.insert(&o.held_topic))
 }
 
-/// Returns the throttled inputs, each topic once.
 fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
     let mut seen = BTreeSet::new();
     plan.inputs
@@ -97,7 +93,7 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// Priority of the threads that send: below the dispatcher's, and above the middleware's.
+/// The priority of the threads that send: below the dispatcher's, and above the middleware's.
 const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
@@ -157,7 +153,6 @@ mod tests {
     use onbeat_ros::page::PageWriter;
     use std::os::fd::AsFd;
 
-    /// Inputs are published one after the other, in the order of the plan.
     #[test]
     fn the_first_input_has_the_highest_priority() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");

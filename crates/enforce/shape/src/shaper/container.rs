@@ -38,14 +38,13 @@ const OF_EVERY_SYSTEM: [&str; 8] = [
 /// it executes its program.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
-/// This program and its libraries, as descriptors that a child inherits.
+/// Holds this program and its libraries as descriptors that a child inherits.
 pub(super) struct Program {
     program: File,
     libraries: Vec<File>,
 }
 
 impl Program {
-    /// Opens the program and the libraries of this process, which runs the same program.
     pub(super) fn open(path: &Path) -> io::Result<Program> {
         let is_ours = |path: &&std::path::PathBuf| {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
@@ -64,7 +63,6 @@ impl Program {
         path(&self.program)
     }
 
-    /// Returns the libraries that the dynamic linker loads from the descriptors (LD_PRELOAD).
     pub(super) fn preload(&self) -> String {
         let libraries: Vec<String> = self.libraries.iter().map(path).collect();
         libraries.join(":")
@@ -134,7 +132,6 @@ pub(super) fn spawn(
     Ok((Process::new(pid, stderr)?, stdin))
 }
 
-/// Creates a pipe and returns its read end and its write end.
 fn pipe() -> io::Result<(File, File)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
@@ -180,7 +177,6 @@ fn continue_in_pid_namespace(id_fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// Returns the error of a failed system call.
 pub(super) fn check(result: libc::c_int) -> io::Result<()> {
     match result {
         0.. => Ok(()),

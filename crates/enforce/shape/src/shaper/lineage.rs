@@ -19,21 +19,19 @@ const _: () = {
 /// Passes the roots and joins of the chain's executions on to the BPF programs.
 pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
-    /// Is `None` before the recording begins, and if this kernel does not support lineage.
+    /// The maps of the recording. `None` before it begins, and if this kernel does not support
+    /// lineage.
     lineage: Option<Arc<Lineage>>,
     roots: Roots,
-    /// Changes that wait for the recording.
     waiting: Vec<RootChange>,
     /// The publishers of throttled inputs in the running shaper, with their process.
     inputs: Vec<(u32, Root)>,
     joins: Joins,
 }
 
-/// Maximum number of waiting changes. Each start of the application causes one.
 const MAX_WAITING: usize = 64;
 
 impl<'a> LineageFeed<'a> {
-    /// Begins without roots. `first` is the id of the first callback of the plan's chains.
     pub(super) fn new(plan: &'a Plan, first: &str) -> LineageFeed<'a> {
         LineageFeed {
             plan,
@@ -55,7 +53,6 @@ impl<'a> LineageFeed<'a> {
         }
     }
 
-    /// Returns the table that a shaper maps.
     pub(super) fn table(&self) -> Option<RawFd> {
         self.lineage.as_ref().map(|l| l.table().as_raw_fd())
     }
@@ -107,7 +104,6 @@ impl<'a> LineageFeed<'a> {
         }
     }
 
-    /// Records a run of a callback of the plan.
     pub(crate) fn ran(&mut self, callback: &str, (pid, tid): (u32, u32), start_ns: u64) {
         // A change is returned only once, so nothing is asked for before it can be passed on.
         if self.lineage.is_some() {

@@ -38,7 +38,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The reason why there is no shaper.
+/// The reason why no shaper runs.
 #[derive(Debug, Error)]
 pub enum ShaperError {
     /// The application's ROS 2 could not be determined.
@@ -81,14 +81,13 @@ pub enum ShaperError {
 /// The longest time in which the kernel kills all processes of a container.
 const CONTAINER_ENDS: Duration = Duration::from_secs(1);
 
-/// A running shaper.
 pub(crate) struct Shaper {
     process: Process,
     beside: Beside,
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// Late outputs are carried over, whatever the policy: see [`Shaper::shape`].
+    /// The shaper carries late outputs over, whatever the policy: see [`Shaper::shape`].
     settling: bool,
 }
 
@@ -96,22 +95,16 @@ struct OutputState {
     /// The index of the plan's output (the first one of its topic). `None` for a throttled input.
     output: Option<usize>,
     is_ready: bool,
-    /// The latest arrivals of a throttled input, CLOCK_MONOTONIC.
     arrivals: VecDeque<u64>,
 }
 
-/// The reports of a shaper since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
-    /// Messages that the shaper has published or discarded.
     pub(crate) releases: Vec<Release>,
-    /// Throttled inputs that have arrived: index and time (CLOCK_MONOTONIC).
+    /// The throttled inputs that have arrived: index and time (CLOCK_MONOTONIC).
     pub(crate) arrivals: Vec<(usize, u64)>,
-    /// The shaper has stopped shaping, because an output was late and the policy says so.
     pub(crate) has_stopped: bool,
-    /// The shaper has ended, as it does with the process beside which it runs.
     pub(crate) has_ended: bool,
-    /// Number of reports that did not fit into the pipe.
     pub(crate) lost: u64,
 }
 
@@ -120,7 +113,6 @@ impl Shaper {
         self.process.id()
     }
 
-    /// Reports whether all endpoints of the shaper exist.
     pub(crate) fn is_ready(&self) -> bool {
         self.outputs.iter().all(|o| o.is_ready)
     }
@@ -150,7 +142,6 @@ impl Shaper {
         }
     }
 
-    /// Moves the cycles from `from_ns` on.
     pub(crate) fn move_origin(&self, origin_ns: u64, from_ns: u64) {
         self.page
             .move_origin(origin_ns as i64, from_ns, monotonic_ns());
@@ -172,7 +163,6 @@ impl Shaper {
         self.page.beat(monotonic_ns());
     }
 
-    /// Lets all messages pass at once from now on.
     pub(crate) fn pass_through(&mut self) {
         self.settling = false;
         self.page.set_pass_through(true);
@@ -243,7 +233,6 @@ impl Shaper {
         }
     }
 
-    /// Returns the latest arrivals of each throttled input, CLOCK_MONOTONIC.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = &VecDeque<u64>> {
         let inputs = self.outputs.iter().filter(|o| o.output.is_none());
         inputs.map(|o| &o.arrivals)
@@ -257,10 +246,8 @@ impl Shaper {
     }
 }
 
-/// The reading end of a shaper's reports.
 struct Reports {
     pipe: File,
-    /// The start of an incomplete record.
     partial: Vec<u8>,
 }
 

@@ -11,7 +11,6 @@ use std::process::{ChildStderr, ExitStatus};
 pub(super) struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// The output of the process on its standard error.
     pub(super) said: StderrTail,
 }
 
@@ -39,7 +38,6 @@ impl Process {
         }
     }
 
-    /// Returns the exit status once the process has ended. Does not wait.
     pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;

@@ -2,8 +2,8 @@
 //! release. Pure.
 //!
 //! If the origin moves at that time, each execution has a single origin. The distance between its
-//! input and its output is then as planned. If slots reach into the next cycle (logical execution
-//! time), there is no such time, and a step affects the output that waits.
+//! input and its output is then as planned. A plan whose slots reach into the next cycle (logical
+//! execution time) has no such time, and a step affects the output that waits.
 
 use onbeat_ros::page::OutputTable;
 use onbeat_time::Cycle;

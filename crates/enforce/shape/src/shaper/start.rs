@@ -79,7 +79,6 @@ impl Shaper {
     }
 }
 
-/// Returns the ROS 2 environment of the process.
 pub(super) fn own_environment(beside: &Beside) -> Result<Environment, ShaperError> {
     let mut found = match beside.container.contains(&Namespace::Mount) {
         true => Environment::of_container(beside.pid)?,
@@ -94,7 +93,6 @@ pub(super) fn own_environment(beside: &Beside) -> Result<Environment, ShaperErro
     Ok(found)
 }
 
-/// The role in which this program is started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Word {
     Shaper,
@@ -110,14 +108,12 @@ impl Word {
     }
 }
 
-/// Returns the highest real-time priority of a shaper's threads, or 0 if they have none.
 fn highest_priority(config: &Config) -> u8 {
     let outputs = config.outputs.iter().map(|output| output.place.as_ref());
     let places = outputs.chain([config.middleware.as_ref()]).flatten();
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// The descriptors and priorities that a shaper gets from this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Descriptors that stay open: page, reports, the application's process, and lineage if there
@@ -154,7 +150,6 @@ impl Priority {
     }
 }
 
-/// Reports whether this process may allow another user's process this priority.
 fn may_allow(priority: u8) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio);
     onbeat_rights::has(Capability::CAP_SYS_RESOURCE)

@@ -6,23 +6,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Number of bytes that are kept.
-const KEPT: usize = 4096;
-/// Maximum number of reads per call, so that a process that writes without end does not block its
-/// reader.
-const READS: usize = 64;
+const KEPT_BYTES: usize = 4096;
+/// The maximum number of reads per call, so that a process that writes without end does not block
+/// its reader.
+const MAX_READS: usize = 64;
 
-/// The reading end of a shaper's standard error.
 #[derive(Debug, Default)]
 pub(super) struct StderrTail {
-    /// Is `None` if there is no pipe, or if all writers have closed it.
     pipe: Option<File>,
-    /// The last bytes of the text.
     last: VecDeque<u8>,
 }
 
 impl StderrTail {
-    /// Wraps a pipe and makes it non-blocking.
     pub(super) fn new(pipe: Option<impl Into<OwnedFd>>) -> StderrTail {
         let pipe: Option<OwnedFd> = pipe.map(Into::into);
         if let Some(pipe) = &pipe {
@@ -35,16 +30,15 @@ impl StderrTail {
         }
     }
 
-    /// Reads the text written since the last call. Does not wait.
     pub(super) fn drain(&mut self) {
-        let mut buffer = [0; KEPT];
-        for _ in 0..READS {
+        let mut buffer = [0; KEPT_BYTES];
+        for _ in 0..MAX_READS {
             let Some(pipe) = &mut self.pipe else { return };
             match pipe.read(&mut buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
                     self.last.extend(&buffer[..count]);
-                    let excess = self.last.len().saturating_sub(KEPT);
+                    let excess = self.last.len().saturating_sub(KEPT_BYTES);
                     self.last.drain(..excess);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -96,11 +90,10 @@ mod tests {
         let (mut child, mut said) = shell(much);
         wait(&mut child, || said.drain());
         assert_eq!(said.last_line(), "the end");
-        assert!(said.last.len() <= KEPT);
+        assert!(said.last.len() <= KEPT_BYTES);
         assert_eq!(StderrTail::new(None::<OwnedFd>).last_line(), "no message");
     }
 
-    /// A child of the shell keeps the pipe open until its input ends.
     #[test]
     fn the_last_line_is_returned_while_another_process_has_the_pipe_open() {
         let (mut child, mut said) = shell("exec 3<&0; cat <&3 & echo bye >&2");

@@ -8,8 +8,7 @@ use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Number of processes above which ended ones are forgotten.
-const PUBLISHERS: usize = 64;
+const FORGET_ENDED_ABOVE: usize = 64;
 
 /// Starts the shaper when a process needs it, and again when it has ended.
 ///
@@ -26,7 +25,6 @@ pub(crate) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Begins without a shaper. `program` is started with `shaper` as its first argument.
     pub(crate) fn new(plan: &'a Plan, program: &'a Path) -> Supervisor<'a> {
         Supervisor {
             plan,
@@ -61,7 +59,6 @@ impl<'a> Supervisor<'a> {
         self.shaper.as_ref().map(Shaper::pid)
     }
 
-    /// Reports whether the shaper has its endpoints, or the plan needs no shaper.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.shaper {
             Some(shaper) => shaper.is_ready(),
@@ -69,10 +66,9 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Records a process, seen at `seen_ns`, that publishes messages for the shaper.
     pub(crate) fn add_publisher(&mut self, pid: u32, seen_ns: u64) {
         let is_new = self.publishers.insert(pid, seen_ns).is_none();
-        if is_new && self.publishers.len() > PUBLISHERS {
+        if is_new && self.publishers.len() > FORGET_ENDED_ABOVE {
             self.publishers.retain(|&pid, _| onbeat_proc::is_alive(pid));
         }
     }
@@ -125,7 +121,6 @@ impl<'a> Supervisor<'a> {
         Ok(polled)
     }
 
-    /// Stops supervising the shaper.
     pub(crate) fn end(self) {
         if let Some(shaper) = self.shaper {
             shaper.end();

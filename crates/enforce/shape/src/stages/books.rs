@@ -8,10 +8,8 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Maximum number of plans whose counts are kept. The latest are kept.
-const KEPT: usize = 64;
+const MAX_PLANS: usize = 64;
 
-/// The counts of one plan.
 pub(crate) struct Book {
     plan: Arc<Plan>,
     number: u64,
@@ -38,11 +36,8 @@ impl Book {
     }
 }
 
-/// The counts of a session's plans, in order.
 pub(crate) struct Books {
-    /// Holds at least one book. The last one is of the plan in force.
     books: VecDeque<Book>,
-    /// Number of earlier plans that were removed because of the limit.
     forgotten: usize,
 }
 
@@ -65,7 +60,7 @@ impl Books {
         if let Some(last) = self.books.back_mut() {
             last.followed = followed;
         }
-        if self.books.len() == KEPT {
+        if self.books.len() == MAX_PLANS {
             self.books.pop_front();
             self.forgotten += 1;
         }
@@ -76,7 +71,6 @@ impl Books {
         &self.books[self.books.len() - 1]
     }
 
-    /// Returns the index of the book in which an execution that began at `start_ns` counts.
     fn at(&self, start_ns: u64) -> usize {
         // The release decides, and the first callback starts near its release.
         let at_ns = start_ns.saturating_add(self.last().plan.cycle_ms.0 / 2);
@@ -94,7 +88,6 @@ impl Books {
         book.discarded += u64::from(execution.fate == Fate::Discarded);
     }
 
-    /// Returns the judgements of the plan in force.
     pub(crate) fn of_last(&self, judgements: &[Judgement]) -> Vec<Judgement> {
         self.of(self.books.len() - 1, judgements)
     }

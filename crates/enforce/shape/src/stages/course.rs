@@ -14,13 +14,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of cycles at the beginning that do not count, because their executions began unshaped.
+/// The number of cycles at the beginning that do not count, because their executions began
+/// unshaped.
 const SETTLE_CYCLES: u64 = 5;
 
-/// The counts and the phase since shaping began.
 pub(crate) struct Course {
     began: Instant,
-    /// Equals `began`, but as CLOCK_MONOTONIC.
     began_ns: u64,
     /// The first time that counts. Threads and executions have settled then.
     pub(crate) settled_ns: u64,
@@ -33,8 +32,7 @@ pub(crate) struct Course {
     pub(crate) results: Results,
     pub(crate) deliveries: Deliveries,
     pub(crate) books: Books,
-    /// The latest start of a chain, CLOCK_MONOTONIC.
-    heard_ns: u64,
+    last_start_ns: u64,
 }
 
 impl Course {
@@ -67,7 +65,7 @@ impl Course {
                 (starts, settled_ns),
             ),
             books: Books::new(plan.clone(), number),
-            heard_ns: now_ns,
+            last_start_ns: now_ns,
         }
     }
 
@@ -86,12 +84,10 @@ impl Course {
         start_ns >= self.policy_ns && !self.phase.phase().is_sought()
     }
 
-    /// Returns how long shaping lasted until `until_ns`.
     pub(crate) fn shaped(&self, until_ns: u64) -> Duration {
         Duration::from_nanos(until_ns.saturating_sub(self.began_ns))
     }
 
-    /// Takes the switches among the events, up to `until_ns`.
     pub(crate) fn push_switches(&mut self, events: &[Event], until_ns: u64) {
         let origin_ns = self.phase.phase().origin_ns();
         self.isolation.push(events, until_ns, origin_ns);
@@ -135,20 +131,17 @@ impl Course {
         self.books.begin((plan, number), from_ns, followed);
     }
 
-    /// Returns the cycles of the plan in force, by chain.
     pub(crate) fn deliveries_of_last(&self) -> Vec<Delivery> {
         self.deliveries.by_plan().pop().unwrap_or_default()
     }
 
-    /// Returns the counts of earlier plans, judged if `judgements` are given.
     pub(crate) fn earlier(&self, judgements: Option<&[Judgement]>) -> Vec<EarlierPlan> {
         self.books.earlier(&self.deliveries.by_plan(), judgements)
     }
 
-    /// Records the start of a chain: of its first callback, or of its throttled input.
     pub(crate) fn started(&mut self, start_ns: u64) {
         if start_ns >= self.settled_ns {
-            self.heard_ns = self.heard_ns.max(start_ns);
+            self.last_start_ns = self.last_start_ns.max(start_ns);
             self.deliveries.started(start_ns);
         }
     }
@@ -169,11 +162,11 @@ impl Course {
         duration: Option<Duration>,
     ) {
         let ends_ns = self.ends_ns(duration);
-        let heard_ns = match has_ended && until_ns < ends_ns {
-            true => self.heard_ns.max(until_ns.saturating_sub(SHUTDOWN_NS)),
+        let last_start_ns = match has_ended && until_ns < ends_ns {
+            true => self.last_start_ns.max(until_ns.saturating_sub(SHUTDOWN_NS)),
             false => u64::MAX,
         };
-        let until_ns = until_ns.min(ends_ns).min(heard_ns);
+        let until_ns = until_ns.min(ends_ns).min(last_start_ns);
         let worst_ns = plan.promises.worst_ms.0;
         self.deliveries.finish(until_ns.saturating_sub(worst_ns));
     }
@@ -186,7 +179,6 @@ impl Course {
     }
 }
 
-/// Returns the number of topics that are throttled.
 fn inputs(plan: &Plan) -> usize {
     let topics: BTreeSet<_> = plan.inputs.iter().map(|i| &i.held_topic).collect();
     topics.len()

@@ -9,24 +9,20 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of starts of the first callback that determine the grid.
+/// The number of starts of the first callback that determine the grid.
 const STARTS: usize = 12;
 
-/// Throttled inputs have this part of the time for finding everything to become steady.
+/// The part of the time for finding everything in which throttled inputs can become steady.
 const STEADY_PART: u32 = 4;
 
-/// The stage in which callbacks and period are not all known yet.
 pub(crate) struct Finding {
     began: Instant,
-    /// The latest starts of the first callback, CLOCK_MONOTONIC.
     starts: VecDeque<u64>,
 }
 
-/// The part of the shaper's state that [`Finding`] needs.
 pub(crate) struct ShaperView<'s> {
     /// The shaper has its endpoints, or no shaper is needed.
     pub(crate) is_ready: bool,
-    /// The latest arrivals of each throttled input.
     pub(crate) arrivals: Vec<&'s VecDeque<u64>>,
 }
 
@@ -38,7 +34,6 @@ impl Finding {
         }
     }
 
-    /// Records a start of the first callback.
     pub(crate) fn started(&mut self, start_ns: u64) {
         if self.starts.len() == STARTS {
             self.starts.pop_front();

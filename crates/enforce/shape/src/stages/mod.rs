@@ -33,40 +33,32 @@ pub(crate) enum Stage<'a> {
     Stopped(Stopped),
 }
 
-/// The reason why shaping ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoppedBy {
     /// The duration was over, the application ended, or the user asked.
     Request,
     /// An output was late and the plan's policy ends shaping.
     Overshoot,
-    /// The guard has ended.
     Guard,
-    /// An error occurred, which the session reports.
     Error,
 }
 
-/// The application continues, unshaped.
 pub(crate) struct Stopped {
     pub(crate) by: StoppedBy,
-    /// The time at which shaping ended, CLOCK_MONOTONIC.
     pub(crate) at_ns: u64,
-    /// Is `None` if the application was never shaped.
     pub(crate) shaped: Option<Box<Shaped>>,
 }
 
-/// The results that remain of [`Shaping`].
 pub(crate) struct Shaped {
     pub(crate) course: Course,
     pub(crate) placed: Vec<PlacedThread>,
     pub(crate) stats: Stats,
-    /// CPU time when threads and executions had settled, and when shaping ended. `None` if it ended
-    /// before.
+    /// The CPU time when threads and executions had settled, and when shaping ended. `None` if it
+    /// ended before.
     pub(crate) usage: Option<(CpuUsage, CpuUsage)>,
 }
 
 impl Stage<'_> {
-    /// Returns the course of shaping so far, or `None` if it never began.
     pub(crate) fn course(&self) -> Option<&Course> {
         match self {
             Stage::Finding(_) => None,

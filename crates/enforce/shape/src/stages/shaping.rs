@@ -13,23 +13,15 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The stage in which the application is shaped.
 pub(crate) struct Shaping<'a> {
     pub(crate) course: Course,
     placement: Placement<'a>,
-    /// Is `None` if idle CPUs may sleep deeply.
     _awake: Option<Awake>,
-    /// Number of gate changes already read.
     seen_changes: u64,
-    /// Number of gate moves already read.
     seen_moves: u64,
-    /// The user was told about threads for which it is unknown whether they wait.
     has_named_unknown: bool,
-    /// CPU time when threads and executions had settled.
     settled_usage: Option<CpuUsage>,
-    /// Number of slips at which the next note is due.
     next_slips_note: u64,
-    /// The pauses of the gates that were already reported.
     reported: Pauses,
 }
 
@@ -137,7 +129,6 @@ impl<'a> Shaping<'a> {
         Some(origin_ns)
     }
 
-    /// Records arrivals of throttled inputs from before shaping began.
     pub(crate) fn earlier_inputs_arrived<'t>(
         &mut self,
         arrivals: impl Iterator<Item = &'t VecDeque<u64>>,
@@ -184,13 +175,11 @@ impl<'a> Shaping<'a> {
         Ok(())
     }
 
-    /// Reads the changes of the gates since the last call.
     pub(crate) fn take_changes(&mut self) {
         let changes = self.placement.changes_since(&mut self.seen_changes);
         self.course.isolation.changed(changes);
     }
 
-    /// Returns the moves of the gates since the last call.
     pub(crate) fn moves(&mut self) -> Vec<Move> {
         self.placement.moves_since(&mut self.seen_moves)
     }
@@ -205,7 +194,8 @@ impl<'a> Shaping<'a> {
         self.course.unsettle(plan, monotonic_ns());
     }
 
-    /// Names, once, the threads for which a soft gate cannot see whether they wait.
+    /// Names the threads for which a soft gate cannot see whether they wait. Does so once per
+    /// session.
     pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
         let gates = self.stats().gates;
         let unknown = gates.iter().filter(|g| g.unknown >= ENDS_UNKNOWN);
@@ -242,7 +232,6 @@ impl<'a> Shaping<'a> {
         !pauses.guard_lost
     }
 
-    /// Returns the ids and names of the threads in a server or in the middleware.
     pub(crate) fn threads_of(&self, place: &str) -> Vec<(u32, String)> {
         self.placement.threads_of(place)
     }
@@ -273,20 +262,18 @@ fn slips_note(slips: u64) -> String {
     format!("An input came twice in a cycle, or not in one, although it came at its usual distance ({slips} times so far).")
 }
 
-/// Returns the note about a thread that cannot be shaped.
 pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {error}.")
 }
 
-/// Number of slot ends with an unknown state after which a thread is named. A thread that was just
-/// assigned has not reached its executor yet.
+/// The number of slot ends with an unknown state after which a thread is named. A thread that was
+/// just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
-/// Maximum number of threads named in one note.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 fn unknown_note(server: &str, threads: &[String]) -> String {
-    let more = threads.len().saturating_sub(NAMED);
-    let mut named = threads[..threads.len().min(NAMED)].join(", ");
+    let more = threads.len().saturating_sub(MAX_NAMED);
+    let mut named = threads[..threads.len().min(MAX_NAMED)].join(", ");
     if more > 0 {
         named += &format!(" and {more} more");
     }
@@ -295,8 +282,6 @@ fn unknown_note(server: &str, threads: &[String]) -> String {
     )
 }
 
-/// Returns the threads that belong to a server, each with a callback that it runs and the index of
-/// the server.
 fn assignable(application: &Application) -> Vec<(Thread, usize, usize)> {
     let threads = application.roles.threads().iter();
     threads

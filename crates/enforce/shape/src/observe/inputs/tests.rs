@@ -3,7 +3,6 @@ use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -33,7 +32,6 @@ impl Sensor {
     }
 }
 
-/// A simulated session whose origin follows the arrivals.
 struct Session {
     period_ns: u64,
     phase: Phase,
@@ -88,7 +86,7 @@ impl Session {
 }
 
 /// Uses a fixed seed, because rare delays can exceed any limit.
-fn drawn() -> ProptestConfig {
+fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 12,
         failure_persistence: None,
@@ -98,10 +96,8 @@ fn drawn() -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(drawn())]
+    #![proptest_config(fixed_seed())]
 
-    /// The clock is off by up to 200 ppm. No input slips, the origin never exceeds its speed limit,
-    /// and arrivals stay at their position in the cycle.
     #[test]
     fn the_origin_follows_a_drifting_clock_without_slips(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..3_000_000, phase in 0u64..100_000_000,
@@ -134,8 +130,6 @@ proptest! {
         }
     }
 
-    /// With gaps, restarts at another phase, and outliers, the phase is found again. Slips are
-    /// counted only around them.
     #[test]
     fn the_phase_is_found_again_after_a_gap_and_a_restart(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..2_000_000, jump in 10_000_000u64..90_000_000,
@@ -183,7 +177,6 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
     }
 
-    /// Two inputs have the same clock. The cycle begins after the later one and stays there.
     #[test]
     fn the_cycle_begins_after_the_later_of_two_inputs_with_one_clock(seed: u64, ppm in -200i64..=200, apart in 1u64..40) {
         let period_ns = 100_000_000;
@@ -202,8 +195,6 @@ proptest! {
         prop_assert!(behind > period_ns - 14_000_000, "{behind} ns into its cycle");
     }
 
-    /// Two inputs are half a cycle apart, as two timers may be. Either gap will do, and the origin
-    /// stays in its gap. Without drift, the origin rests.
     #[test]
     fn an_origin_between_two_inputs_half_a_cycle_apart_stays_there(seed: u64, apart in 46u64..=54) {
         let period_ns = 100_000_000;
@@ -224,7 +215,6 @@ proptest! {
     }
 }
 
-/// At 200 ppm the clock drifts by two minutes in a week. A fixed origin slips at least 121 times.
 #[test]
 fn a_clock_that_drifts_for_a_week_causes_no_slip() {
     // A message per second for a week: 604,800.

@@ -62,7 +62,6 @@ const GOOD: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the facts of a good machine with some files changed.
 fn with(changed: &[(&'static str, &'static str)]) -> Facts {
     let kept = GOOD
         .iter()

@@ -11,13 +11,11 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// Gives the session a plan at the time of its events.
 fn bring(harness: &mut Harness<'_>, plan: Result<Plan, String>) -> Reloaded {
     let now_ns = harness.now_ms * MS - 20 * MS;
     harness.session.reload(plan, |_| now_ns)
 }
 
-/// Makes the session count cycles from the harness's time on.
 fn count_from_now(harness: &mut Harness<'_>) {
     let since_ns = harness.now_ms * MS;
     let (course, _) = harness.session.stage.course_mut().expect("it is shaped");
@@ -227,8 +225,6 @@ fn with_adapt_the_bands_continue_from_those_of_the_new_plan() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// For any pair of plans, the whole session has the new plan or the whole session has the old
-    /// one.
     #[test]
     fn a_plan_is_replaced_completely_or_not_at_all(
         begin in 0u64..10, length in 1u64..39, slots in 1usize..7, cycle in prop::sample::select(vec![50u64, 100, 100, 100]),

@@ -21,7 +21,6 @@ fn key() -> Key {
 
 type Setup = Result<Halves, SetupError>;
 
-/// Links the two ends, and sends a message each way if that works.
 fn link(first: &Auto, second: &Auto, memory: Memory) -> [Setup; 2] {
     let [first, second] = thread::scope(|scope| {
         let first = scope.spawn(|| first.initialize(SIZES, memory, watchdog()));

@@ -53,7 +53,6 @@ fn tcp(sealed: bool, resume_within: Duration) -> Pair {
     }
 }
 
-/// Makes two ends, each on its own port.
 fn tcp_on_ports(sealed: bool, resume_within: Duration) -> Pair {
     let port = || {
         let settings = Settings::of_rate(100_000_000_000).chunk_bytes(backends::CHUNK);

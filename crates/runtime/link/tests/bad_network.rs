@@ -25,7 +25,6 @@ const BAD: Harm = Harm {
 };
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Makes two ends over a wire, encrypted or in clear.
 fn pair(wire: &Wire, sealed: bool) -> Pair {
     let key = || Key::from_bytes([9; 32]);
     let options = |tcp: Tcp| {
@@ -50,7 +49,6 @@ fn length(number: u64) -> usize {
     (number as usize * 613) % (3 * backends::CHUNK)
 }
 
-/// Sends messages in both directions at once. Each arrives complete, once and in order.
 fn exchange(pair: &Pair, messages: u64) {
     let ((mut a, mut from_b), (mut b, mut from_a)) = backends::connect(pair, backends::SIZES);
     let sends = |out: &mut dyn Outgoing| {

@@ -25,7 +25,6 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + WATCHDOG.as_nanos() as u64)
 }
 
-/// The transport between the two hosts of a test.
 #[derive(Debug, Clone, Copy)]
 enum Wire {
     Shm,
@@ -65,7 +64,6 @@ fn hosts(wire: Wire) -> (Links, Links) {
     )
 }
 
-/// The addresses of channels, by number.
 #[derive(Default)]
 struct Ports {
     by_number: std::sync::Mutex<std::collections::HashMap<u16, SocketAddr>>,
@@ -88,7 +86,6 @@ impl Ports {
     }
 }
 
-/// Opens a channel at both hosts.
 fn open(
     hosts: &(Links, Links),
     name: &str,
@@ -117,7 +114,6 @@ fn payload(number: u64) -> Vec<u8> {
     vec![number as u8; 1 + (number % 200) as usize]
 }
 
-/// Returns the next item. Fails if none comes before the watchdog.
 fn take(consumer: &Consumer) -> (u64, Vec<u8>) {
     let item = consumer.receive_until(watchdog()).unwrap();
     let item = item.expect("an item before the watchdog");

@@ -6,7 +6,6 @@ mod conformance;
 use onbeat_link::Machine;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Returns a medium with a unique name.
 fn machine() -> Machine {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

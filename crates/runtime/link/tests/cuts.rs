@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 
-/// The messages that each end sends.
 const MESSAGES: u64 = 3;
 const SIZES: Sizes = Sizes {
     credits: 2,
@@ -59,10 +58,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, most: usize) -> usize {
     passed
 }
 
-/// A relay between two ends.
 struct Way {
     address: SocketAddr,
-    /// The number of cuts that were made.
     made: Arc<AtomicUsize>,
 }
 

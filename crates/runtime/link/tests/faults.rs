@@ -56,7 +56,6 @@ fn fresh_name() -> String {
     format!("faults-{}-{number}-", std::process::id())
 }
 
-/// Starts this program again, in a role on a channel.
 fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
@@ -680,7 +679,6 @@ fn a_pool_whose_payloads_are_all_in_use_is_exhausted() {
     producer.send(&[1]).unwrap();
 }
 
-/// Returns options of a channel of four numbers that expects no consumer.
 fn of_four(policy: Policy) -> Options {
     Options {
         expected: 0,

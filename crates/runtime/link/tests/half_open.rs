@@ -38,7 +38,6 @@ fn swallow_all(wire: &Wire, to: bool) {
     wire.swallows.all_from.iter().for_each(|from| set(from, to));
 }
 
-/// Makes an end on each host of a wire; the second one connects.
 fn ends(wire: &Wire, resume_within: Duration) -> [On<Tcp>; 2] {
     let key = || Key::from_bytes([9; 32]);
     let [first, second] = wire.hosts.each_ref().map(Arc::clone);
@@ -67,7 +66,6 @@ fn wait_until(mut is_there: impl FnMut() -> bool) {
     }
 }
 
-/// A stream of messages in one direction, until it is stopped.
 #[derive(Default)]
 struct Stream {
     stop: AtomicBool,

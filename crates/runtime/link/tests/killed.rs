@@ -116,8 +116,7 @@ fn spawn(place: &str) -> Child {
         .unwrap()
 }
 
-/// Counts descriptors and threads of this process.
-fn held() -> (usize, usize) {
+fn descriptors_and_threads() -> (usize, usize) {
     let count = |what: &str| {
         std::fs::read_dir(format!("/proc/self/{what}"))
             .unwrap()
@@ -127,7 +126,7 @@ fn held() -> (usize, usize) {
 }
 
 fn round(kind: &str, number: u64, dice: &mut Dice) -> u64 {
-    let before = held();
+    let before = descriptors_and_threads();
     let (backend, place) = first(kind, number);
     let mut child = spawn(&place);
     let link = backend.initialize(backends::SIZES, Memory::Allot, watchdog());
@@ -152,11 +151,11 @@ fn round(kind: &str, number: u64, dice: &mut Dice) -> u64 {
     assert!(ends.iter().all(is_gone), "{kind}, round {number}: {ends:?}");
     drop((out, incoming, backend));
     let patience = watchdog().unwrap();
-    while held() > before {
+    while descriptors_and_threads() > before {
         assert!(
             now_ns() < patience,
             "{kind}: {:?} of {before:?} stay",
-            held()
+            descriptors_and_threads()
         );
         thread::sleep(Duration::from_millis(1));
     }

@@ -29,7 +29,6 @@ fn messages() -> u64 {
     given.map_or(100_000, |n| n.parse().expect("a number"))
 }
 
-/// Returns the resident memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

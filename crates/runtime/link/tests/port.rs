@@ -40,7 +40,6 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Makes a receiving end without a port, and returns its address.
 fn receiver() -> (Tcp, SocketAddr) {
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = tcp.address();
@@ -73,7 +72,6 @@ fn pair(port: &Port, priority: u8) -> (Halves, Halves) {
     )
 }
 
-/// Waits until the port's counts fulfil a condition, and returns them.
 fn until(what: &str, port: &Port, holds: impl Fn(&PortStats) -> bool) -> PortStats {
     let deadline = watchdog().unwrap();
     loop {
@@ -318,7 +316,6 @@ fn by(stats: &PortStats, priority: u8) -> &TransferStats {
     found.next().expect("the transfer is there")
 }
 
-/// A child process that sends until it is killed.
 struct Other {
     process: Child,
     _says: BufReader<ChildStdout>,

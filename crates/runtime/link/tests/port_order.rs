@@ -23,7 +23,6 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Connects a link of the port over the wire. Returns the sender's end and the receiver's end.
 fn connect(wire: &Wire, port: &Port, number: u16, bytes: usize) -> (Halves, Halves) {
     let [near, far] = wire.hosts.each_ref();
     let key = || Key::from_bytes([9; 32]);

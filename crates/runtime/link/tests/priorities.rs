@@ -82,7 +82,6 @@ fn lane(sending: &Links, receiving: &Links, name: &str) -> Lane {
 }
 
 impl Lane {
-    /// Sends an item, and waits until it is at the other host.
     fn send(&mut self, number: u8) {
         let before = self.come.waiting();
         self.producer.send(&[number]).unwrap();

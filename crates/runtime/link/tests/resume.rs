@@ -50,7 +50,6 @@ enum Action {
     Hear,
     /// The dialling end leaves the old connection for a new one.
     Dial,
-    /// The other end leaves the old connection.
     Take,
 }
 

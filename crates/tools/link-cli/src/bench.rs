@@ -277,7 +277,6 @@ fn as_json(place: &Place, series: Series, measured: &[Measured]) -> Value {
     })
 }
 
-/// Formats a rate of content, in decimal units.
 fn rate(bytes_per_second: f64) -> String {
     let (unit, name) = match bytes_per_second {
         r if r >= 1e9 => (1e9, "GB/s"),

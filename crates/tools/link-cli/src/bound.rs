@@ -78,7 +78,6 @@ struct PortArgs {
     in_clear: bool,
 }
 
-/// A channel of the file, or of the option `--channel`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
@@ -98,7 +97,6 @@ pub struct Channel {
     to: String,
 }
 
-/// The content of the file: a port and its channels.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
@@ -323,7 +321,6 @@ impl Rates {
         }
     }
 
-    /// Explains to the user which rate the bounds use.
     fn explain(&self, used: u64) -> [String; 2] {
         let (name, given) = (term::fit(&self.name, 30), megabits(self.given));
         match self.measured {

@@ -138,7 +138,6 @@ fn row(found: &Found, now_ns: u64) -> Vec<String> {
     ]
 }
 
-/// Returns the facts about a link that the table has no column for.
 fn notes(found: &Found) -> Vec<String> {
     let status = &found.status;
     let [resumed, refused] = status.resumed_refused;

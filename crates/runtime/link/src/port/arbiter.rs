@@ -31,8 +31,7 @@ const AWAKE: u32 = 0;
 const ON_BELL: u32 = 1;
 const ON_CONNECTION: u32 = 2;
 
-/// Returns how long a share is still lent, ns; 0 if the share is free.
-fn left_ns(share: u64, now_ns: u64) -> u64 {
+fn lease_end_left_ns(share: u64, now_ns: u64) -> u64 {
     let left = share.wrapping_sub(now_ns) & INSTANT;
     // The upper half is the past.
     if share == 0 || left > INSTANT / 2 {
@@ -59,28 +58,26 @@ pub struct Lent {
     pub until_ns: u64,
 }
 
-/// The rules that all transfers of a page have agreed on, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     pub shares: usize,
     pub lease_ns: u64,
-    /// How long the most urgent transfer may leave free shares unused, ns.
+    /// The longest time for which the most urgent transfer may leave free shares unused, ns.
     pub patience_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Granted(Lent),
-    /// Not now: ask again at this instant (ns) at the latest.
+    /// The chunk must wait: ask again at this instant (ns) at the latest.
     Wait {
         until_ns: u64,
     },
 }
 
-/// The state that a waiting transfer keeps about the others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// Since when the transfer ahead could have gone, but has not.
+    /// The time since which the transfer ahead could have gone, but has not.
     since_ns: Option<u64>,
     granted: u64,
     /// The seats that this transfer has passed over, by bit.
@@ -118,8 +115,7 @@ impl<'p> Arbiter<'p> {
         &self.page.seats[seat]
     }
 
-    /// Returns the most urgent waiting seat, without the seats of `passed` and without `but`.
-    fn first(&self, passed: u64, but: Option<usize>) -> Option<(u64, usize)> {
+    fn most_urgent_waiting(&self, passed: u64, but: Option<usize>) -> Option<(u64, usize)> {
         let waits = |seat: usize| {
             let want = self.seat(seat).want.load(SeqCst);
             let counts = want != 0 && passed & 1 << seat == 0 && but != Some(seat);
@@ -132,7 +128,7 @@ impl<'p> Arbiter<'p> {
     }
 
     fn is_first(&self, seat: usize, want: u64, passed: u64) -> bool {
-        let ahead = self.first(passed, Some(seat));
+        let ahead = self.most_urgent_waiting(passed, Some(seat));
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
@@ -140,13 +136,13 @@ impl<'p> Arbiter<'p> {
     /// that no transfer can have written, so that it does not become a lease later.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
-        match left_ns(seen, now_ns) {
+        match lease_end_left_ns(seen, now_ns) {
             0 => Err(seen),
             left if left <= self.rules.lease_ns => Ok(left),
             // The share was lent after `now_ns`, or its word is nonsense: reading the clock after
             // the share decides.
             _ => {
-                let left = left_ns(seen, (self.clock)());
+                let left = lease_end_left_ns(seen, (self.clock)());
                 if left > self.rules.lease_ns {
                     let _ = share.compare_exchange(seen, 0, SeqCst, SeqCst);
                     return Err(0);
@@ -157,7 +153,7 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Returns the number of free shares, and when the next lent one becomes free.
-    fn free(&self, now_ns: u64) -> (usize, u64) {
+    fn free_shares(&self, now_ns: u64) -> (usize, u64) {
         let (mut free, mut next_ns) = (0, u64::MAX);
         for share in &self.page.shares[..self.rules.shares] {
             match self.lease_left_ns(share, now_ns) {
@@ -168,7 +164,6 @@ impl<'p> Arbiter<'p> {
         (free, next_ns)
     }
 
-    /// Takes `need` shares, or none.
     fn take(&self, seat: usize, need: usize, now_ns: u64) -> Option<Lent> {
         let until_ns = now_ns + self.rules.lease_ns;
         let mine = (seat as u64 + 1) << 56 | (until_ns & INSTANT);
@@ -240,7 +235,7 @@ impl<'p> Arbiter<'p> {
             return self.answer_behind(seat, urgency.0, patience, now_ns);
         }
         patience.since_ns = None;
-        let (free, next_ns) = self.free(now_ns);
+        let (free, next_ns) = self.free_shares(now_ns);
         let lent = (free >= need).then(|| self.take(seat, need, now_ns));
         let Some(lent) = lent.flatten() else {
             let until_ns = next_ns.min(now_ns + self.rules.patience_ns);
@@ -268,9 +263,9 @@ impl<'p> Arbiter<'p> {
         now_ns: u64,
     ) -> Answer {
         let granted = self.page.granted.load(SeqCst);
-        let first = self.first(patience.passed, Some(seat));
+        let first = self.most_urgent_waiting(patience.passed, Some(seat));
         let needs = first.map_or(0, |(_, at)| self.seat(at).need.load(Relaxed) as usize);
-        let (free, next_ns) = self.free(now_ns);
+        let (free, next_ns) = self.free_shares(now_ns);
         let could_go = free >= needs.clamp(1, self.rules.shares);
         if !could_go || granted != patience.granted {
             patience.since_ns = None;
@@ -322,24 +317,23 @@ impl<'p> Arbiter<'p> {
     /// Wakes the most urgent seat if the window has room. Call it after posting a chunk and
     /// publishing the next want.
     pub fn wake_next(&self, now_ns: u64) {
-        if self.free(now_ns).0 > 0 {
+        if self.free_shares(now_ns).0 > 0 {
             self.wake_first();
         }
     }
 
     pub fn load(&self, now_ns: u64) -> Load {
-        if self.first(0, None).is_some() {
+        if self.most_urgent_waiting(0, None).is_some() {
             Load::Waited
-        } else if self.free(now_ns).0 < self.rules.shares {
+        } else if self.free_shares(now_ns).0 < self.rules.shares {
             Load::Busy
         } else {
             Load::Idle
         }
     }
 
-    /// Wakes the most urgent waiting seat, so that it asks again.
     pub fn wake_first(&self) {
-        if let Some((_, seat)) = self.first(0, None) {
+        if let Some((_, seat)) = self.most_urgent_waiting(0, None) {
             self.ring(seat);
         }
     }
@@ -453,8 +447,6 @@ mod tests {
         ]
     }
 
-    /// Decides for all seats at once: the most urgent one goes if the window has room, and
-    /// otherwise none.
     fn decide_for_all(waiting: &mut [Option<Message>; 8], free: &mut usize) -> Vec<(usize, usize)> {
         let mut went = Vec::new();
         loop {
@@ -470,7 +462,6 @@ mod tests {
         }
     }
 
-    /// Lets the seats ask one by one from `start` on, until none of them goes.
     fn decide_by_asking(
         page: &Page,
         waiting: &mut [Option<Message>; 8],
@@ -600,7 +591,7 @@ mod tests {
                 scope.spawn(move || works(seat));
             }
         });
-        assert_eq!(arbiter.free(now_ns()).0, RULES.shares);
+        assert_eq!(arbiter.free_shares(now_ns()).0, RULES.shares);
         assert_eq!(page.granted.load(SeqCst), 6 * 3000);
     }
 
@@ -614,7 +605,7 @@ mod tests {
         let low = Urgency::new(1, NOW);
         let answer = arbiter(page).ask(0, low, RULES.shares, &mut patience, NOW);
         assert!(matches!(answer, Answer::Wait { .. }), "{answer:?}");
-        assert_eq!(arbiter(page).free(NOW).0, RULES.shares);
+        assert_eq!(arbiter(page).free_shares(NOW).0, RULES.shares);
         assert_eq!(page.granted.load(SeqCst), 0);
     }
 

@@ -14,10 +14,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The shortest length of an interval.
-const INTERVAL_NS: u64 = 50_000_000;
-/// The fewest windows in an interval.
-const WINDOWS: u64 = 8;
+const LEAST_INTERVAL_NS: u64 = 50_000_000;
+const LEAST_WINDOWS: u64 = 8;
 /// The smallest measured rate is the given rate divided by this.
 const LEAST_PART: u64 = 16;
 
@@ -26,7 +24,7 @@ const LEAST_PART: u64 = 16;
 #[derive(Default)]
 pub struct Meter {
     bytes: AtomicU64,
-    /// When the interval began, ns; 0 without an interval.
+    /// The time at which the interval began, ns; 0 without an interval.
     begun_ns: AtomicU64,
     begun_bytes: AtomicU64,
     /// The bytes that were acknowledged while a transfer waited: in all, and when the interval
@@ -39,22 +37,19 @@ pub struct Meter {
     rate: AtomicU64,
 }
 
-/// The port's load when bytes were acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     Waited,
     /// No transfer waited, but more bytes were on their way.
     Busy,
-    /// No more bytes were on their way.
     Idle,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub bits_per_second: u64,
-    /// How long the window in force takes at that rate, ns.
+    /// The time that the window in force takes at that rate, ns.
     pub window_ns: u64,
-    /// The shortest round trip, ns.
     pub round_trip_ns: u64,
 }
 
@@ -74,8 +69,7 @@ fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     (up || down).then_some(rate)
 }
 
-/// Returns the smallest rate that is measured on a port with this given rate.
-pub fn least(given: u64) -> u64 {
+pub fn least_rate(given: u64) -> u64 {
     (given / LEAST_PART).max(1)
 }
 
@@ -83,7 +77,7 @@ impl Meter {
     pub fn rate(&self, given: u64) -> u64 {
         match self.rate.load(Relaxed) {
             0 => given,
-            rate => rate.clamp(least(given), given),
+            rate => rate.clamp(least_rate(given), given),
         }
     }
 
@@ -113,7 +107,8 @@ impl Meter {
         }
         let took_ns = now_ns.saturating_sub(begun_ns);
         let sent = bytes.wrapping_sub(self.begun_bytes.load(Relaxed));
-        let is_over = begun_ns != 0 && took_ns >= INTERVAL_NS && sent >= WINDOWS * window_bytes;
+        let is_over =
+            begun_ns != 0 && took_ns >= LEAST_INTERVAL_NS && sent >= LEAST_WINDOWS * window_bytes;
         if begun_ns != 0 && !is_over {
             return None;
         }
@@ -143,7 +138,7 @@ impl Meter {
         } else {
             rate.max(before).min(in_force)
         };
-        let next = next.clamp(least(given), given);
+        let next = next.clamp(least_rate(given), given);
         if next.abs_diff(in_force) > in_force / 8 {
             self.rate.store(next, Relaxed);
         }

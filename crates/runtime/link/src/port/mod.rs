@@ -130,7 +130,6 @@ impl std::fmt::Debug for Port {
     }
 }
 
-/// Returns the name of a port's memory, beside the names of channels.
 fn memory_name(name: &str) -> String {
     format!(".port/{name}")
 }
@@ -200,7 +199,6 @@ impl Port {
         Ok(stats::of(&mapped, Settings::of_terms(terms).check()?))
     }
 
-    /// Takes a seat on the port for a new transfer.
     pub(crate) fn seat(&self, priority: u8, label: &str) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
         let mapped = Arc::clone(&self.mapped);
@@ -216,7 +214,6 @@ impl Port {
     }
 }
 
-/// A transfer that its port watches.
 pub(crate) struct Seated {
     transfer: Arc<Transfer>,
     watched: Arc<Watched>,
@@ -233,7 +230,6 @@ impl std::ops::Deref for Seated {
 }
 
 impl Seated {
-    /// Sends through this connection from now on.
     pub(crate) fn begin(&self, stream: &TcpStream) -> std::io::Result<()> {
         self.watched.begin(&self.transfer, stream)
     }
@@ -250,7 +246,6 @@ impl Seated {
         }
     }
 
-    /// Sleeps until the bell rings, but not longer than until `until_ns`.
     pub(crate) fn sleep(&self, bell: u32, until_ns: u64) {
         self.hand_over();
         self.transfer.sleep(bell, until_ns);

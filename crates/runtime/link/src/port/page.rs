@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The most transfers on a port at once, over all processes. Each has a bit of a word.
 pub const SEATS: usize = 64;
-/// The most shares of a window.
 pub const SHARES: usize = 256;
 const LABEL_WORDS: usize = 6;
 /// The first word of every page: its format, with the version in the last byte.
@@ -24,7 +23,6 @@ pub const TERMS: usize = 6;
 pub struct Seat {
     /// The urgency of the waiting chunk; larger is more urgent, 0 if none waits.
     pub want: AtomicU64,
-    /// The shares that the waiting chunk needs.
     pub need: AtomicU32,
     /// Changes when the seat's thread has to ask again.
     pub bell: AtomicU32,
@@ -37,7 +35,6 @@ pub struct Seat {
     pub counts: Counts,
 }
 
-/// The counts of a transfer, which monitoring tools read.
 #[repr(C)]
 #[derive(Default)]
 pub struct Counts {
@@ -54,12 +51,10 @@ pub struct Counts {
     pub credit_wait_ns: AtomicU64,
 }
 
-/// The shared memory of a port.
 #[repr(C)]
 pub struct Page {
     magic: AtomicU64,
     terms: [AtomicU64; TERMS],
-    /// The chunks that were granted to all transfers.
     pub granted: AtomicU64,
     pub meter: Meter,
     pub seats: [Seat; SEATS],
@@ -92,7 +87,6 @@ impl Counts {
 }
 
 impl Seat {
-    /// Prepares the seat for a new transfer.
     fn begin(&self, priority: u8, label: &str) {
         self.want.store(0, Ordering::SeqCst);
         self.asleep.store(0, Ordering::SeqCst);
@@ -180,7 +174,6 @@ impl Mapped {
         unsafe { self.memory.base().cast::<Page>().as_ref() }
     }
 
-    /// Takes a free seat; `None` if all are taken.
     pub fn sit(&self, priority: u8, label: &str) -> Option<usize> {
         let seat = (0..SEATS).find(|&seat| self.memory.claim(seat))?;
         self.page().seats[seat].begin(priority, label);

@@ -27,7 +27,6 @@ pub struct Settings {
     is_measured: bool,
 }
 
-/// The chunk and window in force at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InForce {
     /// The bytes of a chunk's content.

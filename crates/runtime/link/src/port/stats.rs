@@ -73,7 +73,7 @@ impl PortStats {
         let given = self.settings.bits_per_second();
         match self.measured_bits_per_second {
             None => Some(given),
-            Some(measured) if measured <= meter::least(given) => None,
+            Some(measured) if measured <= meter::least_rate(given) => None,
             Some(measured) => Some(measured - measured / 8),
         }
     }

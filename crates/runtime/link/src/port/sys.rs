@@ -37,7 +37,6 @@ pub fn wait(word: &AtomicU32, seen: u32, until_ns: u64) {
     }
 }
 
-/// Wakes all threads that sleep on the word.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the word lives throughout the call.
     unsafe {
@@ -45,8 +44,7 @@ pub fn wake(word: &AtomicU32) {
     }
 }
 
-/// Returns the bytes that were written into a TCP socket and that its peer has not acknowledged.
-pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
+pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
@@ -87,7 +85,6 @@ pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
     (result == 0).then_some(()).ok_or_else(Error::last_os_error)
 }
 
-/// Makes the kernel acknowledge at once what it has received.
 pub fn acknowledge_now(socket: BorrowedFd<'_>) {
     let one: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -125,8 +122,7 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
     usize::try_from(sent).map_err(|_| Error::last_os_error())
 }
 
-/// The reports that one call takes.
-const REPORTS: usize = 8;
+const REPORTS_PER_CALL: usize = 8;
 
 /// Takes the reports out of a socket's error queue. Takes a limited number, so that a peer cannot
 /// keep the thread busy.
@@ -135,17 +131,18 @@ pub fn take_reports(socket: BorrowedFd<'_>) {
         // Nothing reads the reports, so all of them share one buffer.
         let mut control = [0_u64; 32];
         // SAFETY: all zeros are empty messages.
-        let mut messages: [libc::mmsghdr; REPORTS] = unsafe { MaybeUninit::zeroed().assume_init() };
+        let mut messages: [libc::mmsghdr; REPORTS_PER_CALL] =
+            unsafe { MaybeUninit::zeroed().assume_init() };
         for message in &mut messages {
             message.msg_hdr.msg_control = control.as_mut_ptr().cast();
             message.msg_hdr.msg_controllen = size_of_val(&control);
         }
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
-        let count = REPORTS as libc::c_uint;
+        let count = REPORTS_PER_CALL as libc::c_uint;
         // SAFETY: the buffers live throughout the call and have the lengths given.
         let taken = unsafe { libc::recvmmsg(fd, first, count, flags as _, std::ptr::null_mut()) };
-        if taken < REPORTS as libc::c_int {
+        if taken < REPORTS_PER_CALL as libc::c_int {
             return;
         }
     }

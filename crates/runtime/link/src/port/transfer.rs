@@ -29,10 +29,8 @@ struct Posted {
     end: Option<u64>,
 }
 
-/// The thread that hears of acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listener {
-    /// The port's thread.
     Port,
     /// The posting thread, which waits for nothing else.
     Poster,
@@ -63,25 +61,22 @@ pub struct Transfer {
     wake: EventFd,
 }
 
-/// The state of a chunk until it is posted.
 #[derive(Default)]
 pub struct Turn {
     patience: Option<Patience>,
     since_ns: Option<u64>,
     /// A more urgent chunk went between the chunk before and this one.
     preempted: bool,
-    /// The acknowledgements were just looked at.
-    is_settled: bool,
+    is_just_settled: bool,
     has_ended: bool,
 }
 
-/// The answer to the question whether a chunk may go.
 pub enum Go {
-    /// Write the chunk, and call [`Transfer::wrote`].
+    /// Lets the caller write the chunk, and then call [`Transfer::wrote`].
     Now,
-    /// Ask again when the bell rings, or at this instant (ns).
+    /// Lets the caller ask again when the bell rings, or at this instant (ns).
     Later(u64),
-    /// Ask again when the peer has acknowledged something, when the bell rings, or at this instant
+    /// Lets the caller ask again when the peer has acknowledged something, when the bell rings, or at this instant
     /// (ns). The connection's own chunks fill the window.
     Full(u64),
 }
@@ -142,7 +137,6 @@ impl Transfer {
         self.in_force().chunk
     }
 
-    /// Measures the port's rate from newly acknowledged bytes.
     fn measure(&self, bytes: u64, stream: &TcpStream) {
         let (arbiter, settings) = (self.arbiter(), &self.settings);
         let window_bytes = settings.bytes_of(arbiter.rules.shares);
@@ -192,7 +186,6 @@ impl Transfer {
         self.written.store(0, Relaxed);
     }
 
-    /// Ends the present connection and returns it.
     pub(super) fn end(&self) -> Option<TcpStream> {
         self.arbiter().withdraw(self.seat);
         let mut connection = self.connection();
@@ -200,8 +193,7 @@ impl Transfer {
         connection.stream.take()
     }
 
-    /// Returns how many shares a chunk with that many bytes of content needs.
-    fn need(&self, bytes: usize) -> usize {
+    fn shares_needed(&self, bytes: usize) -> usize {
         let shares = self.settings.shares_of(bytes as u64);
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
@@ -211,7 +203,7 @@ impl Transfer {
     /// replaces a more urgent message, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
-        let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.need(bytes)));
+        let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
         let granted = self.arbiter().publish(self.seat, next);
         self.published.store(granted, Relaxed);
     }
@@ -226,8 +218,8 @@ impl Transfer {
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
         let now = now_ns();
         let first_ns = *turn.since_ns.get_or_insert(now);
-        let need = self.need(bytes);
-        if !std::mem::take(&mut turn.is_settled) {
+        let need = self.shares_needed(bytes);
+        if !std::mem::take(&mut turn.is_just_settled) {
             self.settle(false);
         }
         let mut connection = self.connection();
@@ -253,7 +245,7 @@ impl Transfer {
         drop(connection);
         let now = now_ns();
         if lent.until_ns.saturating_sub(now) < self.rules.lease_ns / LEAST_LEFT {
-            self.take_back();
+            self.give_back_last();
             return Go::Later(now);
         }
         self.count_wait(now - first_ns.min(now));
@@ -299,8 +291,7 @@ impl Transfer {
         Some(now + self.rules.patience_ns)
     }
 
-    /// Gives back the shares of the last chunk, which was not written.
-    fn take_back(&self) {
+    fn give_back_last(&self) {
         let last = self.connection().posted.pop_back();
         if let Some(posted) = last {
             let lost = self.arbiter().give_back(self.seat, &posted.lent);
@@ -374,12 +365,12 @@ impl Transfer {
         }
         // `written` is read before the count, so that no byte counts as acknowledged too early.
         let written = self.written.load(Relaxed);
-        let Ok(left) = sys::unacknowledged(stream.as_fd()) else {
+        let Ok(left) = sys::unacknowledged_bytes(stream.as_fd()) else {
             return false;
         };
         let acknowledged = written.saturating_sub(left);
         let before = connection.counted;
-        if !self.free(connection, acknowledged) {
+        if !self.free_acknowledged(connection, acknowledged) {
             return false;
         }
         if let Some(stream) = &connection.stream {
@@ -390,7 +381,7 @@ impl Transfer {
 
     /// Gives back the shares of the chunks that end within the `acknowledged` bytes. Returns
     /// whether there were any.
-    fn free(&self, connection: &mut Connection, acknowledged: u64) -> bool {
+    fn free_acknowledged(&self, connection: &mut Connection, acknowledged: u64) -> bool {
         let mut is_freed = false;
         while let Some(first) = connection.posted.front() {
             if first.end.is_none_or(|end| end > acknowledged) {
@@ -420,10 +411,9 @@ impl Transfer {
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut connection = self.connection();
-        self.free(&mut connection, chunks);
+        self.free_acknowledged(&mut connection, chunks);
     }
 
-    /// Sleeps until the bell rings, but not longer than until `until_ns`.
     pub(super) fn sleep(&self, bell: u32, until_ns: u64) {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
@@ -442,7 +432,7 @@ impl Transfer {
         let heard = self.arbiter().sleep_on_connection(self.seat, bell, wait);
         if heard.is_some_and(|event| event != SocketEvent::Nothing) {
             self.settle(true);
-            turn.is_settled = true;
+            turn.is_just_settled = true;
             // Otherwise the thread could not sleep again before the reading thread has found out.
             turn.has_ended = heard == Some(SocketEvent::Ended);
         }

@@ -11,7 +11,6 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 
-/// The event that ends the thread.
 const STOP: u64 = u64::MAX;
 
 pub struct Watched {
@@ -79,7 +78,6 @@ impl Watched {
         let _ = transfer.watch(|stream| self.epoll.modify(stream, &mut Watched::next(transfer)));
     }
 
-    /// Stops watching the transfer's connection.
     pub fn end(&self, transfer: &Transfer) {
         if let Some(stream) = transfer.end() {
             // The connection is not registered if it could not be added.

@@ -68,7 +68,6 @@ impl Drop for Thread {
 
 pub struct AssuredOutgoing {
     pub shared: Arc<Shared>,
-    /// Shows messages to a recorder.
     pub events: EndEvents,
     pub fails_unacknowledged: bool,
     pub fails_silent: bool,
@@ -203,7 +202,6 @@ impl Drop for AssuredOutgoing {
 }
 
 impl State {
-    /// Consumes all messages that have arrived.
     pub fn discard(&mut self) {
         while self.inbox.to_consume().1.is_some() {
             self.inbox.consume();

@@ -54,7 +54,6 @@ pub struct Counts {
     pub round_trip_ns: Option<u64>,
 }
 
-/// The counts of [`Counts`] that only grow.
 #[derive(Debug, Clone, Copy)]
 pub enum Count {
     Sent,
@@ -75,7 +74,6 @@ pub struct Counters {
     counts: [AtomicU64; 10],
     is_silent: AtomicU64,
     round_trip_ns: AtomicU64,
-    /// The status page that shows the counts to other processes.
     page: Option<Arc<dyn Shown>>,
     /// The pace of sending, and of receiving.
     pub paces: [Pace; 2],
@@ -122,7 +120,6 @@ impl Counters {
         self.is_silent.load(Ordering::Relaxed) != 0
     }
 
-    /// Records a round trip that was measured when the ends met.
     pub fn round_trip(&self, ns: u64) {
         self.round_trip_ns.fetch_min(ns, Ordering::Relaxed);
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 pub struct DirectOutgoing {
     pub inner: Box<dyn Outgoing>,
-    /// Shows messages to a recorder.
     pub events: EndEvents,
     pub next: u64,
 }
@@ -58,7 +57,6 @@ pub struct DirectIncoming {
     pub on_corrupt: OnBreach,
 }
 
-/// The decision about a slot that the peer has filled.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Taken,

@@ -26,7 +26,6 @@ pub struct QosIncoming {
     pub(super) way: Box<dyn Receives>,
     pub(super) qos: Qos,
     pub(super) counters: Arc<Counters>,
-    /// Shows messages to a recorder.
     pub(super) events: EndEvents,
     pub(super) expires_ns: Option<u64>,
     /// The last call has reported that nothing came, so this call takes what has come meanwhile.

@@ -8,16 +8,13 @@
 /// The bytes of a head: a multiple of 16, so that the content keeps the slot's alignment.
 pub const HEAD_BYTES: usize = 48;
 
-/// The kind of content behind a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Message = 1,
     /// No content: the message was too old before it could leave.
     Void = 2,
-    /// The promises that an end asks of the other.
     Terms = 3,
     Value = 4,
-    /// The progress of an end: what it has received and sent.
     Status = 5,
 }
 
@@ -37,7 +34,7 @@ pub struct Head {
     pub number: u64,
     /// The time of leaving, ns of the sender's clock. Only differences are meaningful.
     pub sent_ns: u64,
-    /// How long the content stayed fresh from its leaving on, ns; `None` if it does not age.
+    /// The time for which the content stays fresh after it left, ns; `None` if it does not age.
     pub remaining_ns: Option<u64>,
     /// The number of the oldest message that can still come.
     pub oldest: u64,
@@ -66,7 +63,6 @@ impl Head {
         }
     }
 
-    /// Adds the check sum of this content to the head.
     pub fn checking(mut self, content: &[u8]) -> Head {
         self.content = Some(crc32c::crc32c(content));
         self

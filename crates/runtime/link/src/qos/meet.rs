@@ -12,12 +12,10 @@ use super::head::{Head, Kind, HEAD_BYTES};
 use crate::interface::{Halves, Refusal};
 use onbeat_flow::clock::now_ns;
 
-/// The bytes after the head.
 pub const TERMS_BYTES: usize = 32;
 const VERSION: u16 = 1;
 const ROUNDS: usize = 4;
 
-/// The promises that an end asks of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// This end acknowledges messages, and expects its peer to do the same.
@@ -26,19 +24,15 @@ pub struct Terms {
     pub silence_ns: u64,
 }
 
-/// The result of a meeting.
 pub struct Met {
     /// The peer's terms; `None` if the link ended before they came.
     pub theirs: Option<Terms>,
-    /// The least difference of the clocks so far.
     pub transit: Transit,
 }
 
-/// The reasons why the ends did not meet.
 pub enum NotMet {
     /// The peer sent nothing until the deadline.
     Late,
-    /// The peer's terms do not fit.
     Refused(Refusal),
 }
 

@@ -339,7 +339,6 @@ impl<B: Backend> QosLink<B> {
         Ok((Box::new(outgoing), Box::new(incoming)))
     }
 
-    /// Returns the sizes that the backend below needs.
     fn inner_sizes(&self, sizes: Sizes) -> Result<Sizes, SetupError> {
         sizes.memory_bytes()?;
         let most = (1 << 30) - MORE_BYTES;

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The pace of messages in one direction, and the end of the present period.
 #[derive(Debug)]
 pub struct Pace {
     period_ns: Option<u64>,
@@ -23,7 +22,6 @@ impl Pace {
         }
     }
 
-    /// Returns when the next message is due at the latest.
     pub fn due_ns(&self) -> Option<u64> {
         self.period_ns.map(|_| self.due_ns.load(Ordering::Relaxed))
     }

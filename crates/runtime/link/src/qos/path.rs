@@ -4,7 +4,6 @@ use super::head::{Head, Kind, HEAD_BYTES};
 use crate::interface::{End, SendError};
 use onbeat_flow::clock::now_ns;
 
-/// A message or value that the application wants to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub bytes: usize,
@@ -32,14 +31,12 @@ impl Request {
     }
 }
 
-/// A message or value that arrived intact.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     pub number: u64,
     pub expires_ns: Option<u64>,
 }
 
-/// Sends messages and values with heads.
 pub trait Sends: Send {
     /// Sends a message and returns its head. The kind [`Kind::Void`] says that the message became
     /// too old.
@@ -56,7 +53,6 @@ pub trait Sends: Send {
     ) -> Result<Head, SendError>;
 }
 
-/// Receives messages and values with heads.
 pub trait Receives: Send {
     /// Receives the next intact message. Returns `false` if none came until the deadline.
     fn receive(
@@ -65,7 +61,6 @@ pub trait Receives: Send {
         take: &mut dyn FnMut(Arrived, &[u8]),
     ) -> Result<bool, End>;
 
-    /// Reads the latest value.
     fn read(
         &mut self,
         deadline_ns: Option<u64>,

@@ -14,10 +14,8 @@ use onbeat_flow::clock::now_ns;
 /// The thread checks time-outs at least this often.
 const MOST_WAIT_NS: u64 = 100_000_000;
 
-/// The time limits that the thread keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Rhythm {
-    /// The time that an acknowledgement may take.
     pub timeout_ns: Option<u64>,
     /// The longest time between two signs of life, as the peer asks.
     pub beat_ns: Option<u64>,
@@ -150,7 +148,6 @@ fn violation_text(violation: Violation) -> &'static str {
     }
 }
 
-/// Handles a frame that came from the peer.
 fn handle_frame(shared: &Shared, bytes: &[u8]) -> Result<(), &'static str> {
     let Some((head, content)) = Head::parse(bytes) else {
         shared.counters.one(Count::Corrupt);

@@ -19,14 +19,12 @@ use std::sync::Arc;
 /// `out`.
 pub const SLICE_NS: u64 = 1_000_000;
 
-/// A received message in its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Got {
     pub bytes: usize,
     pub arrived: Arrived,
 }
 
-/// A sent message in its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
     pub bytes: usize,
@@ -34,7 +32,6 @@ pub struct Kept {
     pub expires_ns: Option<u64>,
 }
 
-/// The present user of the backend's receiving half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hand {
     Thread,
@@ -55,7 +52,6 @@ pub struct Ends {
     pub stopping: bool,
 }
 
-/// The breaches that an end reports to its application once.
 #[derive(Debug, Default)]
 pub struct News {
     pub unacknowledged: Option<u64>,
@@ -75,11 +71,9 @@ pub struct State {
     pub hand: Hand,
     pub status_due: bool,
     pub asks: bool,
-    /// The time at which the last status left.
     pub status_sent_ns: u64,
 }
 
-/// The shared state of an end.
 pub struct Shared {
     pub sizes: Sizes,
     pub counters: Arc<Counters>,

@@ -6,13 +6,10 @@
 
 use super::meet::TERMS_BYTES;
 
-/// The bytes after the head: as many as terms have.
 pub const STATUS_BYTES: usize = TERMS_BYTES;
 
-/// The progress of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// The messages that the end's application has consumed.
     pub consumed: u64,
     /// Messages beyond the consumed ones that have arrived, one per bit.
     pub arrived: u64,

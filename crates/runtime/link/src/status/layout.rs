@@ -3,7 +3,6 @@
 use crate::interface::Sizes;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// The words before the texts.
 pub(crate) const WORDS: usize = 64;
 /// The bytes of a text. Its length stands in the two bytes before it.
 pub(crate) const TEXT_BYTES: usize = 254;
@@ -18,7 +17,7 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// CLOCK_MONOTONIC, ns: when the end was made, and when its state last changed.
+    /// The times when the end was made and when its state last changed, ns of CLOCK_MONOTONIC.
     BegunNs,
     ChangedNs,
     Credits,
@@ -55,10 +54,8 @@ pub(crate) enum Word {
 /// The two words that identify a page, and the values that a reader expects in them.
 pub(crate) const HEAD: [(Word, u64); 2] = [(Word::Magic, MAGIC), (Word::Version, VERSION)];
 
-/// The number of counts of `qos` in a page.
 pub(crate) const QOS_WORDS: usize = 12;
 
-/// The offset of a text in a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Text {
     Name = WORDS as isize * 8,
@@ -68,11 +65,11 @@ pub(crate) enum Text {
 /// The transport that connects the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// Shared memory.
+    /// A channel in shared memory.
     Shm,
-    /// TCP.
+    /// A TCP connection.
     Tcp,
-    /// RDMA.
+    /// An RDMA connection.
     Verbs,
 }
 
@@ -137,7 +134,7 @@ pub struct Passed {
 /// The counts of a link's promises ([`crate::qos`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QosStatus {
-    /// In the order of the counts in `qos`.
+    /// The counts, in the order in which `qos` has them.
     counts: [u64; QOS_WORDS],
 }
 

@@ -12,7 +12,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// The name of a page's memory.
 pub(super) const NAME: &str = "onbeat-link-status";
 const SIZE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES).unwrap();
 

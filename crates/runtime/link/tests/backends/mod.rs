@@ -162,7 +162,7 @@ pub fn credits(pair: Pair) {
     }
     let none = Err(SendError::NoCredit { credits: 4 });
     assert_eq!(a.send(1, Some(now_ns()), &mut |_| {}), none);
-    // Receiving is not consuming: while `take` runs there is no credit.
+    // A received message is not consumed yet: no credit returns while `take` runs.
     let mut inside = None;
     from_a
         .receive(watchdog(), &mut |_, _| {
@@ -214,7 +214,6 @@ pub fn close(pair: Pair) {
     assert_eq!(until_refused(&mut *b), End::Closed);
 }
 
-/// Sends until the link has ended.
 fn until_refused(out: &mut dyn Outgoing) -> End {
     let watchdog = watchdog().unwrap();
     loop {

@@ -5,7 +5,6 @@ use onbeat_link::interface::{Backend, Halves, Memory, Outgoing, SendError, Setup
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The harm to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// A bit of this byte changes.
@@ -18,7 +17,6 @@ pub enum Harm {
 const MESSAGE: u8 = 1;
 const STATUS: u8 = 5;
 
-/// The plan of harm for a link.
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
     /// The message's number, the harm, and how many times it happens.

@@ -2,7 +2,6 @@
 
 use std::process::Output;
 
-/// Checks that all sums are there, in order.
 pub fn check(output: &Output) {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// A host: its network namespace, and the device that leads to the wire.
 pub struct Host {
     namespace: File,
     device: File,
@@ -120,7 +119,6 @@ impl Host {
     }
 }
 
-/// A backend on a host.
 pub struct On<B>(pub Arc<Host>, pub B);
 
 impl<B: Backend> Backend for On<B> {
@@ -144,7 +142,6 @@ pub struct Harm {
     pub late_ns: u64,
 }
 
-/// The counts of a wire, over both directions.
 #[derive(Debug, Default)]
 pub struct Done {
     pub carried: AtomicU64,
@@ -174,7 +171,6 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// The part of a TCP packet that a wire looks at.
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
     flags: u8,

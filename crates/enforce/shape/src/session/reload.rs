@@ -13,8 +13,8 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A new plan applies from the first cycle that begins at least this long after the plan is given,
-/// so that gates and shaper change in the same cycle. In short cycles it is a quarter of the cycle.
+/// The least time between giving a new plan and the first cycle in which it applies. Gates and
+/// shaper then change in the same cycle. In short cycles it is a quarter of the cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {

@@ -1,5 +1,5 @@
-//! What synthesis keeps does not grow with the length of a trace: on a graph of 100 nodes, as
-//! bytes that an allocator counts, not as a process's pages.
+//! The memory that synthesis keeps does not grow with the length of a trace. An allocator counts
+//! the bytes, on a graph of 100 nodes.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_document::schema::{Run, DEFAULT_MODE};
@@ -38,11 +38,11 @@ static ALLOCATOR: Counting = Counting;
 const LAYERS: usize = 10;
 const CHAINS: usize = 10;
 
-/// From one round to the next.
 const PERIOD_NS: u64 = 100_000_000;
 
-/// Inputs of a node: in the first layer none, elsewhere the node before it; in every third layer
-/// its neighbour's output too, and the node publishes when both are there.
+/// The inputs of a node: none in the first layer, elsewhere the previous node of its chain. In
+/// every third layer, also the output of the neighbouring chain; the node publishes when both are
+/// there.
 fn inputs(layer: usize, chain: usize) -> Vec<(usize, usize)> {
     let neighbour = (chain + 1) % CHAINS;
     match (layer, layer % 3) {
@@ -52,7 +52,6 @@ fn inputs(layer: usize, chain: usize) -> Vec<(usize, usize)> {
     }
 }
 
-/// The nodes' beginnings.
 fn beginning() -> String {
     let mut trace = String::new();
     for (layer, chain) in all() {
@@ -84,7 +83,7 @@ fn beginning() -> String {
     trace
 }
 
-/// One round: each layer's nodes run one after the other. A callback takes 50 us.
+/// One round: the nodes of each layer run one after the other. A callback takes 50 us.
 fn round() -> String {
     let mut trace = String::new();
     let published = |layer: usize, chain: usize| 200_000 + 5_000 * layer + 300 * chain + 290;
@@ -127,7 +126,7 @@ fn pid(layer: usize, chain: usize) -> usize {
     1000 + CHAINS * layer + chain
 }
 
-/// The same event so many rounds later. Callbacks end up to 49 us later, so that times differ.
+/// Returns the same event some rounds later. Callbacks end up to 49 us later, so that times differ.
 fn later(event: &Event, rounds: u64) -> Event {
     let by = rounds * PERIOD_NS;
     let mut event = event.clone();
@@ -146,7 +145,7 @@ fn later(event: &Event, rounds: u64) -> Event {
 }
 
 #[test]
-fn what_is_kept_of_100_nodes_does_not_grow_with_the_trace() {
+fn memory_for_100_nodes_does_not_grow_with_the_trace() {
     let run = Run {
         host: String::new(),
         boot: String::new(),
@@ -171,7 +170,7 @@ fn what_is_kept_of_100_nodes_does_not_grow_with_the_trace() {
     };
     let (early, late) = (push(0..100), push(100..500));
     println!("kept after 100 rounds: {early} bytes, after 500: {late}");
-    // Four times as many events as before, of some 400 bytes each, would be 80 MB.
+    // Four times as many events as before, of about 400 bytes each, would be 80 MB.
     assert!(late < early + early / 10, "from {early} to {late} bytes");
     let model = synth.finish();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Laws of the synthesis: merging is associative and commutative and equals modelling all runs;
-//! figures stay within what is possible; nothing panics on whatever order of events.
+//! Laws of the synthesis. Merging is associative and commutative, and equals modelling all runs.
+//! Figures stay within what is possible. No order of events causes a panic.
 
 use onbeat_document::cuts::Cut;
 use onbeat_document::merge::{filter_mode, merge, set_mode, ModelMergeError};
@@ -33,12 +33,12 @@ fn synthesise(run: Run, events: &[Event]) -> Model {
     synth.finish()
 }
 
-/// What each node of a generated run does in one round.
+/// The behaviour of a generated run in one round.
 #[derive(Debug, Clone)]
 struct Round {
-    /// Times that things take, 10 us each.
+    /// Durations of the callbacks, in units of 10 us.
     run: [u16; 4],
-    /// Whether the fusing node gets its second input first.
+    /// The fusing node gets its second input first.
     swapped: bool,
     /// The item of this round is lost on its way to the last node.
     lost: bool,
@@ -56,16 +56,13 @@ fn round() -> impl Strategy<Value = Round> {
     )
 }
 
-/// Events of a generated run, in the order of their times.
 struct Events {
     all: Vec<Event>,
     time_ns: u64,
-    /// The last source time stamp.
     stamp: i64,
 }
 
 impl Events {
-    /// Adds an event of a process's only thread.
     fn at(&mut self, pid: u32, kind: EventKind) {
         self.all.push(Event {
             time_ns: self.time_ns,
@@ -76,13 +73,13 @@ impl Events {
         });
     }
 
-    /// Adds an event so many times 10 us after the last one.
+    /// Adds an event `steps` times 10 us after the last one.
     fn after(&mut self, steps: u16, pid: u32, kind: EventKind) {
         self.time_ns += u64::from(steps) * 10_000;
         self.at(pid, kind);
     }
 
-    /// Publishes after so many steps; the source time stamp.
+    /// Publishes after `steps` times 10 us and returns the source time stamp.
     fn publish(&mut self, steps: u16, pid: u32, rmw: u64) -> i64 {
         self.stamp += 1;
         let event = EventKind::Publish {
@@ -117,8 +114,8 @@ impl Events {
     }
 }
 
-/// Node /a: timer, publishes /t0 and /t1. Node /b: subscriptions to both; which publish /out by
-/// `kind`: 0 together once both are there, 1 each on its own. Node /c takes /out.
+/// Node /a has a timer that publishes /t0 and /t1. Node /b subscribes to both and publishes /out:
+/// with `kind` 0 once both are there, with 1 on each input. Node /c takes /out.
 fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
     let mut events = Events {
         all: Vec::new(),
@@ -133,7 +130,6 @@ fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
     events.all
 }
 
-/// The nodes of [`system`] and what they have.
 fn initialise(events: &mut Events) {
     for (pid, name) in [(1, "a"), (2, "b"), (3, "c")] {
         let node = EventKind::NodeInit {
@@ -183,7 +179,6 @@ fn initialise(events: &mut Events) {
     }
 }
 
-/// One round of [`system`].
 fn play(events: &mut Events, r: &Round, kind: u8) {
     events.at(1, EventKind::TimerCall { timer: 0x50 });
     events.start(1, 0x60);
@@ -242,13 +237,13 @@ fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
     })
 }
 
-/// What a user states of a run.
 #[derive(Debug, Clone)]
 struct Stated {
     modes: Vec<ModeRule>,
-    /// Numbers of two callbacks: the first hands data to the second through memory.
+    /// Numbers of two callbacks. The first hands data to the second through memory.
     link: Option<(usize, usize)>,
-    /// Numbers of two callbacks: chains are measured from the first to what the second publishes.
+    /// Numbers of two callbacks. Chains are measured from the first to the publication of the
+    /// second.
     cut: Option<(usize, usize)>,
 }
 
@@ -262,7 +257,7 @@ fn stated() -> impl Strategy<Value = Stated> {
     (rules, numbers(), numbers()).prop_map(|(modes, link, cut)| Stated { modes, link, cut })
 }
 
-/// The model of a run of which the user states something, made in two passes as the command does it.
+/// Makes the model of a run with the user's statements in two passes, as the command does.
 fn synthesise_stated(run: Run, events: &[Event], stated: &Stated) -> Model {
     let pass = |options: &SynthOptions| {
         let mut synth = Synth::new(options.clone());
@@ -287,7 +282,7 @@ fn synthesise_stated(run: Run, events: &[Event], stated: &Stated) -> Model {
     pass(&options).finish()
 }
 
-/// Through a file and back, as the command does it.
+/// Writes the model to a file and reads it back, as the command does.
 fn stored(model: &Model) -> Model {
     let text = serde_json::to_vec(model).unwrap();
     onbeat_document::file::read(&text).unwrap()
@@ -316,18 +311,18 @@ proptest! {
             prop_assert_eq!(c.figures.exec_ns.count(), sum);
             let load = c.figures.exec_ns.sum() as f64 / c.figures.observed_ns.max(1) as f64;
             prop_assert!((c.figures.load - load).abs() < 1e-12);
-            let mut told = std::collections::BTreeMap::new();
+            let mut summed = std::collections::BTreeMap::new();
             for cause in models.iter().flat_map(|m| &m.callbacks).filter(|o| o.id == c.id).flat_map(|o| &o.figures.causes) {
-                *told.entry(cause.by.clone()).or_insert(0) += cause.preempted_ns;
+                *summed.entry(cause.by.clone()).or_insert(0) += cause.preempted_ns;
             }
             let merged: std::collections::BTreeMap<_, _> = c.figures.causes.iter().map(|cause| (cause.by.clone(), cause.preempted_ns)).collect();
-            prop_assert_eq!(merged.len(), c.figures.causes.len(), "each component once");
-            prop_assert_eq!(&merged, &told);
-            prop_assert_eq!(u128::from(told.values().sum::<u64>()), c.figures.preempted_ns.sum());
+            prop_assert_eq!(merged.len(), c.figures.causes.len(), "each component is listed once");
+            prop_assert_eq!(&merged, &summed);
+            prop_assert_eq!(u128::from(summed.values().sum::<u64>()), c.figures.preempted_ns.sum());
         }
-        // Alone, a model is what it was.
+        // A model merged alone stays as it was.
         prop_assert!(merge(vec![models[0].clone()]).unwrap() == models[0]);
-        // Modes: each part holds its own runs, and together they are the whole.
+        // The part of each mode holds its own runs, and all parts together are the whole.
         let modes: std::collections::BTreeSet<String> = models.iter().map(|m| m.runs[0].mode.clone()).collect();
         for mode in &modes {
             let part = filter_mode(all.clone(), mode).unwrap();
@@ -346,7 +341,7 @@ proptest! {
         prop_assert!(united.callbacks.iter().all(|c| c.modes.is_empty()));
     }
 
-    /// What engines rely on that merge parts of a fleet's models beside one another.
+    /// Engines that merge parts of a fleet's models in parallel rely on this.
     #[test]
     fn any_tree_of_merges_gives_the_same_bytes(
         models in models(2..10),
@@ -354,7 +349,7 @@ proptest! {
     ) {
         let bytes = |model: &Model| serde_json::to_vec_pretty(model).unwrap();
         let all = bytes(&merge(models.clone()).unwrap());
-        // Groups of any size, of any models, as files, until one is left.
+        // Groups of any size and of any models are merged as files until one is left.
         let mut parts: Vec<Vec<u8>> = models.iter().map(bytes).collect();
         let mut picks = picks.into_iter().cycle();
         while parts.len() > 1 {
@@ -379,7 +374,7 @@ proptest! {
             let f = &e.figures;
             prop_assert!(f.taken + f.lost <= f.published && f.overwritten <= f.lost);
             prop_assert_eq!(f.latency_ns.count(), f.taken);
-            // Of synchronised inputs every output counts, whichever of them published it.
+            // Every output of synchronised inputs counts, whichever input published it.
             if e.to.starts_with("/c") && e.from.contains(":sync(") {
                 prop_assert_eq!(f.published - f.taken, lost);
             }
@@ -410,7 +405,6 @@ proptest! {
         prop_assert!(merge(vec![m.clone()]).unwrap() == m);
     }
 
-    /// Merging one model changes nothing, whatever the user stated of its runs.
     #[test]
     fn a_model_merged_alone_is_the_same_bytes(
         runs in prop::collection::vec(
@@ -432,7 +426,7 @@ proptest! {
             let before = bytes(&model);
             let mut after = vec![merge(vec![stored(&model)])];
             if let [run] = model.runs.as_slice() {
-                // All of it is of this mode.
+                // The whole run has this mode.
                 after.push(filter_mode(model.clone(), &run.mode));
                 after.push(set_mode(model.clone(), &run.mode));
             }
@@ -446,7 +440,8 @@ proptest! {
     }
 }
 
-/// What events are made of: few values each, so that events meet.
+/// The values from which events are made. There are few of each, so that events refer to one
+/// another.
 struct Draw {
     b: [u8; 6],
     h: u64,
@@ -486,7 +481,7 @@ impl Draw {
     }
 }
 
-/// Any event on few threads with few handles.
+/// Makes any event on few threads with few handles.
 fn any_event() -> impl Strategy<Value = Event> {
     (0u64..60, 0u8..74, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
         let d = Draw::new(b);
@@ -497,7 +492,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             39..=55 => call(which, &d),
             _ => kernel(which, &d),
         };
-        // Steps of up to two seconds, so that whatever waits for a time runs out of it too.
+        // Steps of up to two seconds, so that everything that waits for a time also runs out of it.
         let time_ns = time * 40_000_000;
         let pid = u32::from(b[4] % 3);
         Event {
@@ -510,7 +505,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     })
 }
 
-/// Something is created, or known.
 fn creation(which: u8, d: &Draw) -> EventKind {
     match which {
         0 => EventKind::NodeInit {
@@ -599,7 +593,6 @@ fn creation(which: u8, d: &Draw) -> EventKind {
     }
 }
 
-/// Something is found late, changes, or ends.
 fn found(which: u8, d: &Draw) -> EventKind {
     match which {
         18 => EventKind::NodeFound {
@@ -649,7 +642,6 @@ fn found(which: u8, d: &Draw) -> EventKind {
     }
 }
 
-/// A callback runs, an item is published or taken.
 fn data(which: u8, d: &Draw) -> EventKind {
     match which {
         20..=22 => EventKind::CallbackStart {
@@ -690,7 +682,6 @@ fn data(which: u8, d: &Draw) -> EventKind {
     }
 }
 
-/// A service is called, an executor works.
 fn call(which: u8, d: &Draw) -> EventKind {
     match which {
         39 | 40 => EventKind::RequestSend {
@@ -735,7 +726,6 @@ fn call(which: u8, d: &Draw) -> EventKind {
     }
 }
 
-/// The scheduler, processes, and the recorder itself.
 fn kernel(which: u8, d: &Draw) -> EventKind {
     match which {
         56 => EventKind::SwitchIn {
@@ -789,7 +779,7 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
 }
 
 #[test]
-fn a_run_is_merged_once() {
+fn the_same_run_cannot_be_merged_twice() {
     let m = synthesise(run(1, "x"), &[]);
     assert_eq!(
         merge(vec![m.clone(), m]),
@@ -805,7 +795,7 @@ fn a_run_is_merged_once() {
 }
 
 #[test]
-fn what_others_added_to_the_coverage_survives_merging() {
+fn merging_keeps_coverage_sentences_of_other_programs() {
     let mut m = synthesise(run(1, "x"), &system(&[], 0));
     m.coverage
         .push("The probe of x could not be attached.".into());
@@ -829,7 +819,7 @@ fn conclusions_are_drawn_from_all_runs_together() {
         swapped: true,
         ..steady.clone()
     };
-    // Three outputs are too few to tell that the two inputs wait for each other; six are not.
+    // Three outputs are too few to decide that the two inputs wait for each other. Six are enough.
     let half = |id| {
         synthesise(
             run(id, "x"),
@@ -854,7 +844,7 @@ fn conclusions_are_drawn_from_all_runs_together() {
         through.map(|c| c.figures.executions).collect::<Vec<_>>(),
         [6, 6]
     );
-    // And a run that contradicts takes it back, with every figure where it was.
+    // A run that contradicts takes it back, and every figure is as before.
     let apart: Vec<Model> = (3..9)
         .map(|id| synthesise(run(id, "x"), &system(&[steady.clone(), steady.clone()], 1)))
         .collect();

@@ -1,12 +1,12 @@
-//! Actions: which endpoints belong to one, by the names that rcl_action gives them.
+//! The endpoints of actions, recognised by the names that rcl_action gives them.
 
 use super::{ActionPart, Entities, EntityKind, HandleKind, NewEntity};
 use crate::ids::EntityId;
 use crate::index::NameId;
 
 impl Entities {
-    /// The task of a process in which the server of an action executes its goals: `status` is its
-    /// publisher of them.
+    /// Returns the task of a process in which an action's server executes its goals. Creates the
+    /// task if needed. `status` is the server's publisher of goal states.
     pub(crate) fn goal_task(&mut self, status: EntityId, action: NameId) -> EntityId {
         let p = self.get(status).process;
         let key = (HandleKind::Task, action.index() as u64 + 1);
@@ -29,7 +29,7 @@ impl Entities {
     }
 }
 
-/// The action's name, and what the endpoint of this kind and name is to it.
+/// Returns the action's name and the part that an endpoint of this kind and name has in the action.
 pub(super) fn of_name(kind: EntityKind, name: &str) -> Option<(&str, ActionPart)> {
     let (action, last) = name.rsplit_once("/_action/")?;
     let service = matches!(kind, EntityKind::Service | EntityKind::Client);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_endpoints_of_an_action_are_known_by_kind_and_name() {
+    fn action_endpoints_are_recognised_by_kind_and_name() {
         let of = |kind, name| of_name(kind, name);
         let goal = Some(("/arm/move", ActionPart::Goal));
         assert_eq!(of(EntityKind::Service, "/arm/move/_action/send_goal"), goal);

@@ -1,5 +1,5 @@
-//! Events of creation: each is one step in telling which entity belongs to which node, and which
-//! callback to which entity.
+//! The events of creation. Each one helps to find which node an entity belongs to, or which entity
+//! a callback belongs to.
 
 use super::entity::{Looks, TimeBase};
 use super::nodes::{full_name, Identity};
@@ -13,17 +13,17 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// What a thread's last creations say about its next one.
+/// The last creations of a thread, to which its next creation refers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
     /// The node whose clock comes next.
     node: Option<NodeId>,
-    /// A timer that comes next, its clock, and when `rcl_timer_init2` was entered.
+    /// The timer that comes next, its clock, and when `rcl_timer_init2` was entered.
     timer_clock: Option<(u64, u64, u64)>,
 }
 
 impl Entities {
-    /// `rcl_node_init`
+    /// Handles `rcl_node_init`.
     pub(crate) fn node_init(
         &mut self,
         p: ProcessIndex,
@@ -35,14 +35,14 @@ impl Entities {
         creation.node = Some(self.node(p, node, &full_name(namespace, name)));
     }
 
-    /// A node that existed before the recording.
+    /// Adds a node that existed before the recording.
     pub(crate) fn node_found(&mut self, p: ProcessIndex, node: u64, name: &str) {
         self.process_mut(p).found = true;
         self.node(p, node, &full_name("", name));
     }
 
-    /// `rcl_clock_init`: a clock made right after a node is the node's. `time` is an
-    /// `rcl_clock_type_t`.
+    /// Handles `rcl_clock_init`. A clock that is made right after a node belongs to the node.
+    /// `time` is an `rcl_clock_type_t`.
     pub(crate) fn clock_init(
         &mut self,
         p: ProcessIndex,
@@ -62,7 +62,8 @@ impl Entities {
         self.process_mut(p).clocks.insert(clock, made);
     }
 
-    /// `rcl_publisher_init`, `rcl_subscription_init`, `rcl_service_init` or `rcl_client_init`.
+    /// Handles `rcl_publisher_init`, `rcl_subscription_init`, `rcl_service_init` or
+    /// `rcl_client_init`.
     pub(crate) fn endpoint_init(
         &mut self,
         p: ProcessIndex,
@@ -85,7 +86,7 @@ impl Entities {
         )
     }
 
-    /// What a publisher or subscription asked for, after its beginning.
+    /// Adds the QoS settings that a publisher or subscription was created with.
     pub(crate) fn endpoint_qos(
         &mut self,
         p: ProcessIndex,
@@ -104,7 +105,7 @@ impl Entities {
         }
     }
 
-    /// An end of a link of onbeat-link, as an endpoint of a topic.
+    /// Adds an end of a link of onbeat-link, as an endpoint of a topic.
     pub(crate) fn link_init(
         &mut self,
         p: ProcessIndex,
@@ -120,7 +121,7 @@ impl Entities {
         self.get_mut(e).link = Some(link);
     }
 
-    /// Late attach: an endpoint that was there before.
+    /// Late attach: adds an endpoint that existed before the recording.
     pub(crate) fn endpoint_found(
         &mut self,
         p: ProcessIndex,
@@ -142,7 +143,7 @@ impl Entities {
             _ => None,
         };
         if let Some(e) = known.or(by_ring) {
-            // Perhaps it is known by its other handle too from now on.
+            // The endpoint may now be known by its other handle too.
             self.process_mut(p).handles.extend(used.map(|h| (h, e)));
             return;
         }
@@ -159,8 +160,8 @@ impl Entities {
         );
     }
 
-    /// Late attach: an endpoint belongs to the node of this handle. What was given to its stand-in
-    /// is that node's.
+    /// Late attach: assigns an endpoint to the node of this handle. The node also gets everything
+    /// that its stand-in was given.
     pub(crate) fn endpoint_node(
         &mut self,
         p: ProcessIndex,
@@ -182,8 +183,8 @@ impl Entities {
         }
     }
 
-    /// `rmw_client_init` tells a client's identifier. Returns the client if it is known; it
-    /// mostly comes before `rcl_client_init`.
+    /// Handles `rmw_client_init`, which gives a client's identifier. Returns the client if it is
+    /// known. The event mostly comes before `rcl_client_init`.
     pub(crate) fn client_gid(&mut self, p: ProcessIndex, rmw: u64, gid: Gid) -> Option<EntityId> {
         let client = self.handle(p, HandleKind::RmwClient, rmw);
         if client.is_none() {
@@ -192,14 +193,14 @@ impl Entities {
         client
     }
 
-    /// The identifier that was announced for a client before it was made.
+    /// Removes and returns the identifier that was announced for a client before the client was
+    /// created.
     pub(crate) fn announced_gid(&mut self, p: ProcessIndex, rmw: u64) -> Option<Gid> {
         self.process_mut(p).gids.remove(&rmw)
     }
 
-    /// `rcl_timer_init2` is entered: names the clock of the timer that comes next, from whose
-    /// reading now its first release counts.
-    /// Late attach: of a timer that is there already.
+    /// Handles the entry of `rcl_timer_init2`, which gives the clock of the timer that comes next.
+    /// The first release counts from this time. Late attach: the timer already exists.
     pub(crate) fn timer_clock(
         &mut self,
         p: ProcessIndex,
@@ -217,7 +218,7 @@ impl Entities {
         }
     }
 
-    /// `rcl_timer_init`
+    /// Handles `rcl_timer_init`.
     pub(crate) fn timer_init(
         &mut self,
         p: ProcessIndex,
@@ -241,7 +242,7 @@ impl Entities {
         }
     }
 
-    /// The timer of a handle, made when it is not known.
+    /// Returns the timer of a handle. Creates the timer if it is unknown.
     pub(crate) fn timer_found(&mut self, p: ProcessIndex, timer: u64) -> EntityId {
         match self.handle(p, HandleKind::Timer, timer) {
             Some(e) => e,
@@ -269,7 +270,7 @@ impl Entities {
         )
     }
 
-    /// `rclcpp_timer_link_node`
+    /// Handles `rclcpp_timer_link_node`.
     pub(crate) fn timer_node(&mut self, p: ProcessIndex, timer: u64, node: u64) {
         let node = self.node_of_handle(p, node);
         if let Some(e) = self.handle(p, HandleKind::Timer, timer) {
@@ -279,7 +280,7 @@ impl Entities {
         }
     }
 
-    /// More is known of what a timer's id shows.
+    /// Changes the looks of a timer and gives it a free slot among the timers that now look alike.
     pub(super) fn set_looks(
         &mut self,
         p: ProcessIndex,
@@ -293,7 +294,7 @@ impl Entities {
         (it.looks, it.slot, it.vertex) = (looks, slot, None);
     }
 
-    /// The callback of a timer or service is announced.
+    /// Assigns a callback to its timer or service.
     pub(crate) fn set_callback(
         &mut self,
         p: ProcessIndex,
@@ -315,7 +316,7 @@ impl Entities {
         }
     }
 
-    /// `rclcpp_subscription_init`
+    /// Handles `rclcpp_subscription_init`.
     pub(crate) fn subscription_object(&mut self, p: ProcessIndex, subscription: u64, object: u64) {
         let process = self.process_mut(p);
         let key = (Tie::ObjectSubscription, object);
@@ -325,27 +326,27 @@ impl Entities {
         }
     }
 
-    /// `rclcpp_subscription_callback_added`
+    /// Handles `rclcpp_subscription_callback_added`.
     pub(crate) fn subscription_callback(&mut self, p: ProcessIndex, object: u64, callback: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::Callback, callback));
         process.ties.insert((Tie::CallbackObject, callback), object);
     }
 
-    /// `rclcpp_ipb_to_subscription`
+    /// Handles `rclcpp_ipb_to_subscription`.
     pub(crate) fn intra_buffer(&mut self, p: ProcessIndex, ipb: u64, object: u64) {
         let process = self.process_mut(p);
         process.ties.insert((Tie::IntraObject, ipb), object);
     }
 
-    /// `rclcpp_buffer_to_ipb`
+    /// Handles `rclcpp_buffer_to_ipb`.
     pub(crate) fn ring_intra_buffer(&mut self, p: ProcessIndex, buffer: u64, ipb: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::RingBuffer, buffer));
         process.ties.insert((Tie::RingIntra, buffer), ipb);
     }
 
-    /// A callback's symbol. Returns the entity that runs the callback, and the symbol's name.
+    /// Sets a callback's symbol. Returns the entity that runs the callback, and the symbol's name.
     pub(crate) fn callback_symbol(
         &mut self,
         p: ProcessIndex,
@@ -359,7 +360,7 @@ impl Entities {
     }
 }
 
-/// The kind of an endpoint, and of its rcl and rmw handles.
+/// Returns the entity kind of an endpoint, and the kinds of its rcl and rmw handles.
 fn handles_of(endpoint: EndpointKind) -> (EntityKind, [HandleKind; 2]) {
     match endpoint {
         EndpointKind::Publisher => (
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_node_continues_the_one_before_and_a_twin_does_not() {
+    fn a_restarted_node_continues_its_predecessor_and_a_second_live_node_does_not() {
         let mut harness = Harness::new(
             "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a

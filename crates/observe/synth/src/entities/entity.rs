@@ -1,10 +1,9 @@
-//! Timers and endpoints: subscriptions, publishers, services and clients.
+//! The entities: timers, subscriptions, publishers, services, clients and tasks.
 
 use crate::ids::{NodeId, ProcessIndex};
 use crate::index::{NameId, VertexId};
 use crate::values::Gid;
 
-/// Which kind of entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum EntityKind {
     Timer,
@@ -16,44 +15,45 @@ pub(crate) enum EntityKind {
     Task,
 }
 
-/// What only one kind of entity has.
+/// The data that only one kind of entity has.
 #[derive(Debug, Clone)]
 pub(crate) enum Role {
     Timer(Timer),
     /// A subscription or publisher.
     Topic {
-        /// Depth of its queue; 0 when unknown.
+        /// The depth of the endpoint's queue, or 0 if unknown.
         depth: u64,
     },
     Service(ServiceNames),
     Client {
         names: ServiceNames,
         gid: Option<ClientGid>,
-        /// The number of its first request that was seen.
+        /// The sequence number of the first request that was seen.
         asked_from: Option<i64>,
     },
     Task,
 }
 
-/// What is known of a timer's releases.
+/// The data that determines a timer's releases.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
-    /// When it is next due; none while unknown.
+    /// When the timer is next due, if known.
     pub(super) due: Option<u64>,
-    /// Its period now; the one it was made with is among its [`Looks`].
+    /// The current period. The period at creation is among the timer's [`Looks`].
     pub(super) period_ns: Option<u64>,
-    /// Address of its clock; 0 while unknown.
+    /// The address of the timer's clock, or 0 if unknown.
     pub(super) clock: u64,
     pub(super) time: TimeBase,
     pub(super) cancelled: bool,
-    /// It was called at least once.
+    /// The timer was called at least once.
     pub(super) ran: bool,
-    /// It may have been called without being seen.
+    /// The timer may have been called without being seen.
     pub(super) unseen_calls: bool,
 }
 
 impl Timer {
-    /// It ran, as far as can be told, and was cancelled: a later one that is alike takes its place.
+    /// Reports whether the timer seems to have run and was cancelled. A later timer that looks
+    /// alike takes its place.
     pub(super) fn is_spent(&self) -> bool {
         (self.ran || self.unseen_calls) && self.cancelled
     }
@@ -62,18 +62,17 @@ impl Timer {
 /// How the time of a clock passes, compared with that of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
-    /// Not known: taken to pass at the same rate.
+    /// Unknown. The clock is assumed to pass at the same rate.
     #[default]
     Unknown,
-    /// At the same rate.
+    /// The clock passes at the same rate.
     Steady,
-    /// At the same rate, until the machine's clock is set.
+    /// The clock passes at the same rate until the machine's clock is set.
     System,
-    /// As a publisher of simulated time says.
+    /// A publisher of simulated time sets the clock.
     Simulated,
 }
 
-/// The two topics of a service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServiceNames {
     /// The service's name with `/request`.
@@ -82,27 +81,26 @@ pub(crate) struct ServiceNames {
     pub(crate) response: NameId,
 }
 
-/// The identifier of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// A request or response carried it, so it is the one that services see.
+    /// A request or response carried the identifier, so services see it.
     pub(crate) seen: bool,
 }
 
-/// What an id shows of an entity. Their [slots](Entity::slot) distinguish entities of one process
-/// with equal looks.
+/// The properties of an entity that its id shows. Their [slots](Entity::slot) distinguish entities
+/// of one process with equal looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
     pub(crate) node: Option<NodeId>,
-    /// Topic or service; none for timers.
+    /// The name of the topic or service. Timers have none.
     pub(crate) name: Option<NameId>,
-    /// Of a timer, as it was made, as far as known.
+    /// The period that a timer had when it was created, if known.
     pub(crate) period_ns: Option<u64>,
 }
 
-/// What an endpoint is to its action.
+/// The part that an endpoint has in its action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ActionPart {
     Goal,
@@ -112,7 +110,7 @@ pub(crate) enum ActionPart {
     Status,
 }
 
-/// An action's endpoint.
+/// The action of an endpoint, and the endpoint's part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OfAction {
     /// The action's name.
@@ -123,19 +121,20 @@ pub(crate) struct OfAction {
 /// How a callback nests with others, as far as seen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nests {
-    /// Its callback reached its end after an executor had run in it.
+    /// A callback of the entity ended after an executor had run in it.
     pub(crate) spins: bool,
-    /// Of a subscription or client: another entity's callback takes from it. Its items go there.
+    /// Another entity's callback takes from this subscription or client. Items of this entity go
+    /// there.
     pub(crate) polled: bool,
 }
 
-/// The number of an entity among those of its process that look alike: the lowest one that was
-/// free when it was made.
+/// The number of an entity among those of its process that look alike. It is the lowest number that
+/// was free when the entity was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// All that an id shows of the entity was known by then, so that its number is the same in
-    /// every run.
+    /// All looks of the entity were known at that time, so that its number is the same in every
+    /// run.
     pub(crate) sure: bool,
 }
 
@@ -145,28 +144,27 @@ pub(crate) struct Entity {
     pub(crate) looks: Looks,
     pub(crate) process: ProcessIndex,
     pub(crate) role: Role,
-    /// The action that it belongs to.
     pub(crate) action: Option<OfAction>,
-    /// It belongs to what every node has, whatever the application does.
+    /// The entity is one that every node has, whatever the application does.
     pub(crate) infrastructure: bool,
-    /// It announced a callback or ran one between `callback_start` and `callback_end`.
+    /// The entity announced a callback, or ran one between `callback_start` and `callback_end`.
     pub(crate) exact: bool,
     pub(crate) nests: Nests,
     pub(crate) live: bool,
-    /// Of an end of a link of onbeat-link: the number by which all its ends know it.
+    /// The number of the onbeat-link link of which the entity is an end. All ends of the link have
+    /// the same number.
     pub(crate) link: Option<u64>,
-    /// Its number among those that looked alike when it was made.
     pub(crate) slot: Slot,
-    /// The callback's symbol.
+    /// The symbol of the callback.
     pub(crate) symbol: Option<NameId>,
-    /// The callback that it runs, once that is known. A service has one per caller instead.
+    /// The callback that the entity runs, once known. A service has one per caller instead.
     pub(crate) vertex: Option<VertexId>,
-    /// Of a service: the callback for each calling node.
+    /// The callbacks of a service, one for each calling node.
     pub(crate) callers: Vec<(Option<NodeId>, VertexId)>,
 }
 
 impl Looks {
-    /// Whether everything is known that an id shows.
+    /// Reports whether all properties that an id shows are known.
     pub(super) fn are_known(&self) -> bool {
         self.node.is_some() && (self.kind != EntityKind::Timer || self.period_ns.is_some())
     }
@@ -185,7 +183,7 @@ impl Entity {
         self.looks.name
     }
 
-    /// A timer's releases.
+    /// Returns the data about a timer's releases.
     pub(super) fn timer_mut(&mut self) -> Option<&mut Timer> {
         match &mut self.role {
             Role::Timer(timer) => Some(timer),
@@ -193,12 +191,13 @@ impl Entity {
         }
     }
 
-    /// Whether a later one that looks alike takes its place though it is not destroyed.
+    /// Reports whether a later entity that looks alike takes this one's place, although this one is
+    /// not destroyed.
     pub(crate) fn is_spent(&self) -> bool {
         matches!(&self.role, Role::Timer(timer) if timer.is_spent())
     }
 
-    /// Queue depth of a subscription or publisher; 0 when unknown.
+    /// Returns the queue depth of a subscription or publisher, or 0 if unknown.
     pub(crate) fn depth(&self) -> u64 {
         match self.role {
             Role::Topic { depth } => depth,
@@ -206,13 +205,13 @@ impl Entity {
         }
     }
 
-    /// What stands for the source time stamp of a link's item: link and number, which are the same at
-    /// all ends.
+    /// Returns a stand-in for the source time stamp of a link's item. It is made of the numbers of
+    /// link and item, so that it is the same at all ends.
     pub(crate) fn link_item(&self, number: u64) -> i64 {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }
 
-    /// The topics of a service or client.
+    /// Returns the two topics of a service or client.
     pub(crate) fn service_names(&self) -> Option<ServiceNames> {
         match self.role {
             Role::Service(names) | Role::Client { names, .. } => Some(names),
@@ -220,7 +219,6 @@ impl Entity {
         }
     }
 
-    /// The identifier of a client.
     pub(crate) fn gid(&self) -> Option<ClientGid> {
         match self.role {
             Role::Client { gid, .. } => gid,
@@ -228,14 +226,15 @@ impl Entity {
         }
     }
 
-    /// A client sends a request of this number.
+    /// Notes that a client sends a request with this sequence number.
     pub(crate) fn asks(&mut self, sequence: i64) {
         if let Role::Client { asked_from, .. } = &mut self.role {
             asked_from.get_or_insert(sequence);
         }
     }
 
-    /// Whether a client's request of this number was sent before any that was seen.
+    /// Reports whether a client's request with this number was sent before the first one that was
+    /// seen.
     pub(crate) fn asked_unseen(&self, sequence: i64) -> bool {
         match self.role {
             Role::Client { asked_from, .. } => asked_from.is_none_or(|first| sequence < first),
@@ -243,13 +242,13 @@ impl Entity {
         }
     }
 
-    /// Whether a client's identifier is known from a request or response.
+    /// Reports whether a client's identifier is known from a request or response.
     pub(crate) fn gid_seen(&self) -> bool {
         self.gid().is_some_and(|g| g.seen)
     }
 }
 
-/// Whether a topic or service is one that every node has, whatever the application does.
+/// Reports whether every node has this topic or service, whatever the application does.
 pub(crate) fn is_infrastructure(kind: EntityKind, name: &str) -> bool {
     const TOPICS: &[&str] = &["/rosout", "/parameter_events"];
     const SERVICES: &[&str] = &[

@@ -1,4 +1,5 @@
-//! What was created: processes, nodes, endpoints and timers, and which handle stands for which.
+//! The entities that were created: processes, nodes, endpoints and timers, and the handles that
+//! stand for them.
 
 mod actions;
 mod creation;
@@ -48,45 +49,43 @@ impl Endpoints {
 /// The places of entities that ended.
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// Oldest first; their places are used again much later.
+    /// The dead entities, oldest first. Their places are used again much later.
     dead: VecDeque<EntityId>,
     free: Vec<EntityId>,
     /// Places that have just become free, for [`Entities::take_freed`].
     freed: Vec<EntityId>,
-    /// Ended since the last [`Entities::take_gone`].
+    /// The entities that ended since the last [`Entities::take_gone`].
     gone: Vec<EntityId>,
 }
 
-/// Everything that was created.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entities {
     pub(crate) names: Names,
     pub(crate) nodes: Nodes,
     pub(crate) processes: Processes,
     list: Vec<Entity>,
-    /// By name.
+    /// Indexed by name.
     endpoints: Vec<Endpoints>,
     ended: Ended,
     pub(crate) name_rules: NameRules,
-    /// Names of nodes that a rule made of others.
+    /// The original names of nodes that a rule renamed, by their new name.
     pub(crate) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
-    /// QoS settings of endpoints.
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
-    /// Infrastructure is part of the model.
+    /// The model includes infrastructure.
     pub(crate) keep_infrastructure: bool,
 }
 
-/// How many dead entities keep their place, so that items of theirs can still be taken.
+/// The number of dead entities that keep their place, so that their last items can still be taken.
 const KEEP_DEAD: usize = 4096;
 
-/// What is known of an entity when it is created.
+/// The properties of an entity at its creation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewEntity<'n> {
     pub(crate) kind: EntityKind,
-    /// Addresses that stand for it; 0 where there is none.
+    /// The addresses that stand for the entity, or 0 for none.
     pub(crate) handles: [(HandleKind, u64); 2],
     pub(crate) node: Option<super::ids::NodeId>,
-    /// Topic or service; empty for timers.
+    /// The name of the topic or service. It is empty for timers.
     pub(crate) name: &'n str,
     pub(crate) depth: u64,
     pub(crate) period_ns: Option<u64>,
@@ -101,7 +100,7 @@ impl Entities {
         &mut self.list[e.index()]
     }
 
-    /// How many entities there are, dead ones included.
+    /// Returns the number of entities, including dead ones.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -114,18 +113,17 @@ impl Entities {
         &mut self.processes.list[p.index()]
     }
 
-    /// Whether the model leaves an entity out.
+    /// Reports whether the model leaves out an entity.
     pub(crate) fn is_hidden(&self, e: EntityId) -> bool {
         self.get(e).infrastructure && !self.keep_infrastructure
     }
 
-    /// Whether a subscription of its topic gets a publisher's items: ends of links of one name may
-    /// belong to several links.
+    /// Reports whether a subscription gets the items of a publisher on the same topic. Ends of
+    /// different links may have the same name.
     pub(crate) fn hears(&self, subscription: EntityId, publisher: EntityId) -> bool {
         self.get(subscription).link == self.get(publisher).link
     }
 
-    /// The live endpoints of a topic or service.
     pub(crate) fn endpoints(&self, name: Option<NameId>) -> &Endpoints {
         const NOBODY: &Endpoints = &Endpoints {
             publishers: Vec::new(),
@@ -139,7 +137,7 @@ impl Entities {
 
     // ---- handles
 
-    /// The entity that a handle of a process stands for.
+    /// Returns the entity for which a handle of a process stands.
     pub(crate) fn handle(
         &self,
         p: ProcessIndex,
@@ -149,7 +147,6 @@ impl Entities {
         self.process(p).handles.get(&(kind, address)).copied()
     }
 
-    /// Lets a handle of a process stand for an entity.
     pub(crate) fn set_handle(
         &mut self,
         p: ProcessIndex,
@@ -160,7 +157,7 @@ impl Entities {
         self.process_mut(p).handles.insert((kind, address), e);
     }
 
-    /// The entity whose callback has this address, following rclcpp's objects.
+    /// Returns the entity whose callback has this address, following rclcpp's objects.
     pub(crate) fn callback(&mut self, p: ProcessIndex, callback: u64) -> Option<EntityId> {
         let process = self.process_mut(p);
         if let Some(&e) = process.handles.get(&(HandleKind::Callback, callback)) {
@@ -173,10 +170,10 @@ impl Entities {
         Some(e)
     }
 
-    // ---- life times
+    // ---- lifetimes
 
-    /// A new entity; one that was there at the same address is gone. If that one was the same by
-    /// all that an id shows, the new one continues its callback.
+    /// Creates an entity. An older entity at the same address ends. If both look the same, the new
+    /// one continues the callback of the old one.
     pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
         let mut entity = self.new_entity(p, new);
         let handles = new.handles.into_iter().filter(|h| h.1 != 0);
@@ -191,7 +188,7 @@ impl Entities {
                 entity.callers = o.callers.clone();
             }
             if new.kind == EntityKind::Timer && o.kind() == new.kind && o.process == p {
-                // rclpy makes a timer for each wait with a time-out: use the place again.
+                // rclpy makes a timer for each wait with a time-out, so the place is used again.
                 place = Some(old);
             } else {
                 self.process_mut(p).entities.retain(|&x| x != old);
@@ -275,7 +272,7 @@ impl Entities {
         }
     }
 
-    /// Forgets everything that a process had.
+    /// Ends a process and all its nodes and entities.
     pub(crate) fn end_process(&mut self, pid: u32) {
         let Some(process) = self.processes.remove(pid) else {
             return;
@@ -288,10 +285,10 @@ impl Entities {
         }
     }
 
-    /// The object with this rcl handle ends; what it did last may still come.
+    /// Ends the entities with this rcl handle. Their last items may still come.
     pub(crate) fn fini(&mut self, p: ProcessIndex, handle: u64) {
         let process = self.process_mut(p);
-        // A later node of its name is the same one.
+        // A later node of the same name is the same node.
         process.node_handles.remove(&handle);
         let ended = [
             HandleKind::RclPublisher,
@@ -300,7 +297,7 @@ impl Entities {
             HandleKind::RclClient,
         ]
         .map(|kind| process.handles.get(&(kind, handle)).copied());
-        // A timer's address says nothing of the next one there.
+        // The next timer at this address is unrelated.
         let timer = process.handles.remove(&(HandleKind::Timer, handle));
         for e in ended.into_iter().flatten().chain(timer) {
             self.process_mut(p).entities.retain(|&x| x != e);
@@ -321,7 +318,8 @@ impl Entities {
             }
         }
         if matches!(&entity.role, Role::Timer(timer) if !timer.ran) {
-            // rclpy makes one for each wait with a time-out: nothing of it is in flight.
+            // rclpy makes a timer for each wait with a time-out, and none of its items is in
+            // flight.
             self.ended.free.push(e);
             return;
         }
@@ -335,23 +333,24 @@ impl Entities {
         }
     }
 
-    /// Whether anything ended that others keep state for.
+    /// Reports whether entities ended for which other trackers keep data.
     pub(crate) fn some_ended(&self) -> bool {
         !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
     }
 
-    /// An entity whose place may be used again: whoever keeps state for it drops it.
+    /// Returns an entity whose place may be used again, so that other trackers drop their data
+    /// about it.
     pub(crate) fn take_freed(&mut self) -> Option<EntityId> {
         self.ended.freed.pop()
     }
 
-    /// An entity that ended.
+    /// Returns an entity that ended.
     pub(crate) fn take_gone(&mut self) -> Option<EntityId> {
         self.ended.gone.pop()
     }
 
-    /// The lowest number that none of the entities of a process has that look so, but for `but`.
-    /// What takes the place of another has its number, in every run.
+    /// Returns the lowest slot that no entity of the process with these looks has, except `but`. An
+    /// entity that takes the place of another one gets the same number in every run.
     fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let entities = self.process(p).entities.iter();
         let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));

@@ -1,9 +1,8 @@
-//! Names, each kept once.
+//! The table of names, which keeps each name once.
 
 use crate::index::NameId;
 use rustc_hash::FxHashMap;
 
-/// The table of names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     index: FxHashMap<Box<str>, NameId>,
@@ -11,7 +10,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The index of a name, which is added when it is new.
+    /// Returns the index of a name. A new name is added.
     pub(crate) fn intern(&mut self, name: &str) -> NameId {
         if let Some(&id) = self.index.get(name) {
             return id;
@@ -22,12 +21,12 @@ impl Names {
         id
     }
 
-    /// A name (untrusted); empty when there is none of that index.
+    /// Returns a name, or the empty text if there is none with this index. The name is untrusted.
     pub(crate) fn get(&self, id: NameId) -> &str {
         self.list.get(id.index()).map_or("", |s| s)
     }
 
-    /// A name, or the empty text for none.
+    /// Returns a name, or the empty text for `None`.
     pub(crate) fn text(&self, id: Option<NameId>) -> &str {
         id.map_or("", |id| self.get(id))
     }

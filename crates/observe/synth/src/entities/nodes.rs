@@ -1,32 +1,30 @@
-//! Nodes, by name and by handle, and a stand-in where none is known.
+//! The nodes, by name and by handle, with stand-ins while a node is unknown.
 
 use super::Entities;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use rustc_hash::FxHashMap;
 
-/// A node; kept when its process ends, so that a restarted one continues it.
+/// A node. It is kept when its process ends, so that a restarted process continues it.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
-    /// The program that made it, as far as known: tells nodes of equal name apart.
+    /// The program that created the node, if known. It distinguishes nodes of equal name.
     program: Option<NameId>,
     pub(crate) live: bool,
     pub(crate) identity: Identity,
 }
 
-/// How a node is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// By its own name.
+    /// The node is known by its own name.
     Known,
-    /// Not at all: it stands for whatever nodes its process has, and is named after the process.
+    /// The node is unknown. It stands for all nodes of its process and is named after the process.
     Guessed,
-    /// It stood in for this one, which is known by now, or for its process's guessed one.
+    /// The node was a stand-in for this one, which is known by now or is its process's guessed one.
     Same(NodeId),
 }
 
-/// All nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nodes {
     list: Vec<Node>,
@@ -38,7 +36,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// The node that a stand-in turned out to be, or stands in for as long as nobody knows.
+    /// Returns the node that a stand-in turned out to be, or the guessed node for which it still
+    /// stands.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -46,7 +45,7 @@ impl Nodes {
         node
     }
 
-    /// Whether nobody knows which node this is.
+    /// Reports whether the node is still unknown.
     pub(crate) fn is_guessed(&self, node: NodeId) -> bool {
         self.get(self.settled(node)).identity == Identity::Guessed
     }
@@ -59,7 +58,7 @@ impl Nodes {
         self.list[node.index()].live = false;
     }
 
-    /// A dead node of this name and program, alive again, or a new one.
+    /// Revives a dead node of this name and program, or adds a new one.
     fn revive_or_insert(
         &mut self,
         name: NameId,
@@ -67,7 +66,7 @@ impl Nodes {
         identity: Identity,
     ) -> NodeId {
         let same = self.of_name.entry(name).or_default();
-        // A guess of a process that ended may have been for another node.
+        // A guessed node of a process that ended may have stood for another node.
         let known = identity == Identity::Known;
         let dead = |n: &&NodeId| {
             let it = &self.list[n.index()];
@@ -90,7 +89,7 @@ impl Nodes {
         node
     }
 
-    /// Stands in for the node of one endpoint, until that is known.
+    /// Adds a stand-in for the node of one endpoint, until that node is known.
     fn insert_stand_in(&mut self, of: NodeId) -> NodeId {
         let node = NodeId::new(self.list.len());
         self.list.push(Node {
@@ -102,8 +101,8 @@ impl Nodes {
 }
 
 impl Entities {
-    /// A node of a process: the one that had this handle and name, a dead one of this name, or a
-    /// new one.
+    /// Returns the node of a process: the one with this handle and name, a revived one of this
+    /// name, or a new one.
     pub(crate) fn node(&mut self, p: ProcessIndex, handle: u64, full_name: &str) -> NodeId {
         let name = self.normal_name(p, full_name);
         if handle != 0 {
@@ -131,7 +130,7 @@ impl Entities {
         node
     }
 
-    /// A node's full name as the model calls it.
+    /// Returns a node's full name after the naming rules.
     fn normal_name(&mut self, p: ProcessIndex, full_name: &str) -> NameId {
         let pid = self.process(p).pid;
         let normal = self.name_rules.apply(full_name, pid);
@@ -143,14 +142,14 @@ impl Entities {
         name
     }
 
-    /// The program that a process runs, as far as known.
+    /// Returns the program that a process runs, if known.
     fn program(&mut self, p: ProcessIndex) -> Option<NameId> {
         let name = program_name(self.names.text(self.process(p).command));
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// What was given to a process's guessed node belongs to its only known one; where a second
-    /// one turns up, to nobody knows whom.
+    /// Identifies a process's guessed node with its only known one. With a second known node, the
+    /// guess stays undecided.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -163,13 +162,13 @@ impl Entities {
         self.nodes.set_identity(guess, identity);
     }
 
-    /// A process's guessed node, if it has one.
+    /// Returns a process's guessed node, if it has one.
     pub(crate) fn guessed_node(&self, p: ProcessIndex) -> Option<NodeId> {
         self.process(p).fallback
     }
 
-    /// A process's node of this name. A node found by its name alone and one whose handle is
-    /// known are the same; two handles are two nodes.
+    /// Returns a process's node of this name. A node found by name alone and one with a handle are
+    /// the same. Two handles are two nodes.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
         let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);
@@ -177,12 +176,12 @@ impl Entities {
         nodes.find(|&n| self.nodes.get(n).name == name && !(handle != 0 && has_handle(n)))
     }
 
-    /// The node of a handle, if it is known.
+    /// Returns the node of a handle, if it is known.
     pub(crate) fn node_of_handle(&self, p: ProcessIndex, handle: u64) -> Option<NodeId> {
         self.process(p).node_handles.get(&handle).copied()
     }
 
-    /// The node that stands in where a process's own is not known, named after the process.
+    /// Returns the process's guessed node, which is named after the process. Creates it if needed.
     pub(crate) fn fallback_node(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
         if let Some(node) = process.fallback {
@@ -199,8 +198,9 @@ impl Entities {
         node
     }
 
-    /// A node for something of a process whose own node is not known: the only one that a process
-    /// made under our eyes, else one that can still turn out to be any.
+    /// Returns a node for an entity whose own node is unknown. If the recording saw the process
+    /// create its only node, it is that one. Otherwise it is a stand-in for any node of the
+    /// process.
     pub(crate) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
         if let ([only], false) = (&process.nodes[..], process.found) {
@@ -210,13 +210,13 @@ impl Entities {
         self.nodes.insert_stand_in(fallback)
     }
 
-    /// The node of an entity, as far as known by now.
+    /// Returns the node of an entity, if known by now.
     pub(crate) fn node_of_entity(&self, e: EntityId) -> Option<NodeId> {
         self.get(e).node().map(|node| self.nodes.settled(node))
     }
 
-    /// How ids call a node: by its name. Nodes of equal name that lived at the same time are told
-    /// apart by their programs, and those of one program by the order in which they appeared.
+    /// Returns a node's id, which is its name. Programs distinguish nodes of equal name that lived
+    /// at the same time. The order of appearance distinguishes those of one program.
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);
         let name = self.names.get(self.nodes.get(node).name);
@@ -250,7 +250,7 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
     format!("{slash}{namespace}/{}", name.trim_start_matches('/'))
 }
 
-/// A name for the node of a process of which only the command is known.
+/// Returns a name for the node of a process whose command alone is known.
 fn unknown_name(command: &str) -> String {
     match program_name(command).as_str() {
         "" => "/unknown".into(),
@@ -258,7 +258,8 @@ fn unknown_name(command: &str) -> String {
     }
 }
 
-/// The program of a command, or the script that an interpreter runs; empty for none.
+/// Returns the program of a command, or the script that an interpreter runs. The name is empty if
+/// there is none.
 fn program_name(command: &str) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_string();
     let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_nodes() {
+    fn node_names_come_from_namespace_and_name_or_from_the_program() {
         assert_eq!(full_name("/", "a"), "/a");
         assert_eq!(full_name("/ns", "a"), "/ns/a");
         assert_eq!(full_name("ns/", "a"), "/ns/a");

@@ -1,4 +1,4 @@
-//! Processes, and which handle stands for which entity in each.
+//! The processes, and the entity for which each of their handles stands.
 
 use super::entity::TimeBase;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
@@ -6,7 +6,7 @@ use crate::index::NameId;
 use crate::values::Gid;
 use rustc_hash::FxHashMap;
 
-/// Which kind of object an address stands for.
+/// The kind of object for which an address stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HandleKind {
     RclPublisher,
@@ -20,32 +20,29 @@ pub(crate) enum HandleKind {
     Timer,
     Callback,
     RingBuffer,
-    /// The name of a task in place of an address.
+    /// The number of a task's name stands in place of an address.
     Task,
 }
 
-/// Address-to-address ties, resolved late because their order is not fixed.
+/// A tie from one address to another, resolved late because the order of the events is not fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
-    /// Callback to the rclcpp object that owns it.
+    /// From a callback to the rclcpp object that owns it.
     CallbackObject,
-    /// rclcpp object to rcl subscription.
+    /// From an rclcpp object to its rcl subscription.
     ObjectSubscription,
-    /// Ring buffer to intra-process buffer.
+    /// From a ring buffer to its intra-process buffer.
     RingIntra,
-    /// Intra-process buffer to rclcpp object.
+    /// From an intra-process buffer to its rclcpp object.
     IntraObject,
 }
 
-/// A clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
-    /// The node whose clock it is.
     pub(super) node: Option<NodeId>,
     pub(super) time: TimeBase,
 }
 
-/// A process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
@@ -54,17 +51,17 @@ pub(crate) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) entities: Vec<EntityId>,
-    /// Subscriptions of which only the ring buffer is known.
+    /// Subscriptions that are known by their ring buffer only.
     pub(super) by_ring: Vec<EntityId>,
-    /// Some of its nodes were there before the recording.
+    /// Some nodes of the process existed before the recording.
     pub(super) found: bool,
-    /// It ran before the recording.
+    /// The process ran before the recording.
     pub(crate) late: bool,
-    /// Node that stands in where none is known.
+    /// The guessed node, which stands in while a node is unknown.
     pub(super) fallback: Option<NodeId>,
     pub(crate) command: Option<NameId>,
-    /// Its timers may have been called without being seen: it ran before the recording, and no call
-    /// was seen yet.
+    /// Timers of the process may have been called without being seen. It ran before the recording,
+    /// and no call was seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
     /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
@@ -72,7 +69,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Whether it made its only node under our eyes: all that it has is that node's.
+    /// Reports whether the recording saw the process create its only node. All entities of the
+    /// process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
         self.nodes.len() == 1 && !self.found
     }
@@ -87,7 +85,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// The process of a pid, made when new.
+    /// Returns the process with this pid, which is added if it is new.
     pub(crate) fn get_or_insert(&mut self, pid: u32) -> ProcessIndex {
         if let Some(&p) = self.of_pid.get(&pid) {
             return p;
@@ -104,12 +102,11 @@ impl Processes {
         p
     }
 
-    /// The process of a pid, if it is known.
+    /// Returns the process with this pid, if it is known.
     pub(crate) fn known(&self, pid: u32) -> Option<ProcessIndex> {
         self.of_pid.get(&pid).copied()
     }
 
-    /// Takes out the process of a pid.
     pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
         let p = self.of_pid.remove(&pid)?;
         self.free.push(p);

@@ -1,4 +1,4 @@
-//! Ring buffers of intra-process subscriptions, and which subscription reads each.
+//! The ring buffers of intra-process subscriptions, and the subscription that reads each of them.
 
 use super::process::Tie;
 use super::{Entities, EntityKind, HandleKind, NewEntity};
@@ -6,7 +6,7 @@ use crate::ids::{EntityId, ProcessIndex};
 use crate::index::NameId;
 
 impl Entities {
-    /// The subscription that reads a ring buffer.
+    /// Returns the subscription that reads a ring buffer.
     pub(crate) fn ring_buffer(&mut self, p: ProcessIndex, buffer: u64) -> Option<EntityId> {
         let process = self.process_mut(p);
         if let Some(&e) = process.handles.get(&(HandleKind::RingBuffer, buffer)) {
@@ -20,9 +20,9 @@ impl Entities {
         Some(e)
     }
 
-    /// Late attach: the subscription that reads a ring buffer into which something of a topic is
-    /// put. It is the process's only one of that topic without a ring buffer, else one of which
-    /// nothing more is known.
+    /// Late attach: returns the subscription that reads a ring buffer into which a message of
+    /// `topic` is put. It is the process's only subscription of that topic without a ring buffer.
+    /// If none exists, a new subscription is created.
     pub(crate) fn ring_found(
         &mut self,
         p: ProcessIndex,
@@ -30,12 +30,12 @@ impl Entities {
         topic: Option<NameId>,
     ) -> EntityId {
         let only = topic.and_then(|topic| self.only_without_ring(p, topic));
-        let e = only.unwrap_or_else(|| self.of_ring(p, topic));
+        let e = only.unwrap_or_else(|| self.create_by_ring(p, topic));
         self.set_handle(p, HandleKind::RingBuffer, buffer, e);
         e
     }
 
-    /// A process's only subscription of a topic of which no ring buffer is known.
+    /// Returns a process's only subscription of a topic whose ring buffer is unknown.
     fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
         let handles = &self.process(p).handles;
         let rings = handles
@@ -48,9 +48,9 @@ impl Entities {
         free.next().is_none().then_some(first)
     }
 
-    /// A subscription of which only the ring buffer is known, and perhaps the topic. Without one,
-    /// a name stands in that no topic of the process has.
-    fn of_ring(&mut self, p: ProcessIndex, topic: Option<NameId>) -> EntityId {
+    /// Creates a subscription of which only the ring buffer is known, and perhaps the topic.
+    /// Without a topic, it gets a name that no topic of the process has.
+    fn create_by_ring(&mut self, p: ProcessIndex, topic: Option<NameId>) -> EntityId {
         let name = match topic {
             Some(topic) => self.names.get(topic).to_string(),
             None => {
@@ -75,7 +75,8 @@ impl Entities {
         e
     }
 
-    /// Late attach: the only subscription of this topic of which but the ring buffer was known.
+    /// Late attach: removes and returns the only subscription of this topic that was known by its
+    /// ring buffer alone.
     pub(super) fn take_by_ring(&mut self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
         let found = self.process(p).by_ring.iter().copied();
         let found: Vec<EntityId> = found

@@ -1,4 +1,5 @@
-//! When timers are due: made, reset, cancelled, called, and by which clock.
+//! The releases of timers: when each timer is due, by its creation, resets, cancellations, calls
+//! and clock.
 
 use super::entity::{TimeBase, Timer};
 use super::{Entities, EntityKind, HandleKind, Role};
@@ -6,13 +7,12 @@ use crate::ids::{EntityId, ProcessIndex};
 use crate::values::{Idle, Release};
 
 impl Entities {
-    /// The timer of a handle, to change what is known of it.
     pub(super) fn timer_mut(&mut self, p: ProcessIndex, timer: u64) -> Option<&mut Timer> {
         let e = self.handle(p, HandleKind::Timer, timer)?;
         self.get_mut(e).timer_mut()
     }
 
-    /// All timers of a process.
+    /// Changes all timers of a process.
     fn timers_mut(&mut self, p: ProcessIndex, mut change: impl FnMut(&mut Timer)) {
         for i in 0..self.process(p).entities.len() {
             let e = self.process(p).entities[i];
@@ -22,7 +22,7 @@ impl Entities {
         }
     }
 
-    /// `rcl_timer_reset`: due one period from now.
+    /// Handles `rcl_timer_reset`: the timer is due one period from now.
     pub(crate) fn timer_reset(&mut self, p: ProcessIndex, timer: u64, time: u64) {
         let Some(e) = self.handle(p, HandleKind::Timer, timer) else {
             return;
@@ -40,7 +40,7 @@ impl Entities {
         }
     }
 
-    /// Whether another that looks alike has taken the place of a timer that was cancelled.
+    /// Reports whether another timer that looks alike has taken the place of a cancelled timer.
     fn is_replaced(&self, e: EntityId) -> bool {
         let it = self.get(e);
         let mut entities = self.process(it.process).entities.iter();
@@ -50,15 +50,15 @@ impl Entities {
         })
     }
 
-    /// `rcl_timer_cancel`
+    /// Handles `rcl_timer_cancel`.
     pub(crate) fn timer_cancel(&mut self, p: ProcessIndex, timer: u64) {
         if let Some(timer) = self.timer_mut(p, timer) {
             timer.cancelled = true;
         }
     }
 
-    /// `rcl_timer_exchange_period`: holds from the next call or reset on. Returns the timer if
-    /// it had another period.
+    /// Handles `rcl_timer_exchange_period`, which has effect from the next call or reset on.
+    /// Returns the timer if it had another period.
     pub(crate) fn timer_period(
         &mut self,
         p: ProcessIndex,
@@ -68,7 +68,7 @@ impl Entities {
         let e = self.handle(p, HandleKind::Timer, timer)?;
         let set = u64::try_from(period_ns).ok().filter(|&p| p > 0);
         if self.get(e).looks.period_ns.is_none() && self.get(e).vertex.is_none() {
-            // Late attach: when it is due is not known all the same.
+            // Late attach: it is still unknown when the timer is due.
             self.set_looks(p, e, |looks| looks.period_ns = set);
             return None;
         }
@@ -77,7 +77,7 @@ impl Entities {
         (before.is_some() && before != set).then_some(e)
     }
 
-    /// The time of a clock is simulated from now on, or not any more.
+    /// Notes that a clock follows simulated time from now on, or follows it no longer.
     pub(crate) fn clock_override(&mut self, p: ProcessIndex, clock: u64, active: bool) {
         let time = match active {
             true => TimeBase::Simulated,
@@ -96,7 +96,7 @@ impl Entities {
         });
     }
 
-    /// The machine's clock was set: timers on system time are due at other times than before.
+    /// Notes that the machine's clock was set. Timers on system time are then due at unknown times.
     pub(crate) fn clock_stepped(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -107,7 +107,7 @@ impl Entities {
         }
     }
 
-    /// Events of resets were lost: a timer that was cancelled may run again.
+    /// Notes that events of resets were lost, so that a cancelled timer may run again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -117,7 +117,7 @@ impl Entities {
         }
     }
 
-    /// The address of a timer's clock; 0 where it is not known.
+    /// Returns the address of a timer's clock, or 0 if unknown.
     pub(crate) fn clock_of(&self, e: EntityId) -> u64 {
         match &self.get(e).role {
             Role::Timer(timer) => timer.clock,
@@ -125,13 +125,12 @@ impl Entities {
         }
     }
 
-    /// Whether a timer is cancelled.
     pub(crate) fn is_cancelled(&self, e: EntityId) -> bool {
         matches!(&self.get(e).role, Role::Timer(timer) if timer.cancelled)
     }
 
-    /// When the timer called at `time` was released, by the grid of its period. `idle` is the
-    /// executor's last wait.
+    /// Returns when the timer called at `time` was released, by the grid of its period. `idle` is
+    /// the executor's last wait.
     pub(crate) fn timer_called(&mut self, e: EntityId, time: u64, idle: Option<Idle>) -> Release {
         debug_assert_eq!(self.get(e).kind(), EntityKind::Timer);
         let p = self.get(e).process;
@@ -155,7 +154,7 @@ impl Timer {
         let woken = idle.map_or(time, |i| i.woken);
         let mut due = self.due.unwrap_or(woken);
         if let Some(idle) = idle {
-            // The executor slept past that time, so the timer was not due then: it was reset.
+            // The executor slept past the due time, so the timer was reset and not due then.
             let tolerance = (period / 4).clamp(1_000_000, 5_000_000);
             if idle.from < due && idle.woken > due.saturating_add(tolerance) {
                 due = idle.woken;
@@ -183,7 +182,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// When the timer called at a time was released, in ms.
+    /// Returns when the timer that is called at `time` was released. Both times are in ms.
     fn called(harness: &mut Harness, time: u64, idle: Option<Idle>) -> Option<u64> {
         let timer = harness.entity(10, HandleKind::Timer, 0x50).unwrap();
         let entities = &mut harness.synth.cx.entities;
@@ -199,7 +198,7 @@ mod tests {
         let mut due = |time, idle| called(&mut harness, time, idle);
         assert_eq!(due(12, None), Some(11), "late by 1 ms");
         assert_eq!(due(45, None), Some(21), "two periods were missed");
-        assert_eq!(due(51, None), Some(51), "and left out");
+        assert_eq!(due(51, None), Some(51), "the missed periods are skipped");
         let slept = |from: u64, woken: u64| Idle {
             from: from * MS,
             woken: woken * MS,
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(
             called(&mut harness, 30, None),
             Some(29),
-            "as was set before"
+            "the old period still holds"
         );
         assert_eq!(called(&mut harness, 60, None), Some(59));
         harness.push("61ms cpu0 10/10 timer_reset timer=0x50");
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_not_known_on_simulated_time_nor_after_the_clock_was_set() {
+    fn releases_are_unknown_on_simulated_time_and_after_the_clock_was_set() {
         let mut harness = Harness::new(
             "
 1ms cpu0 10/10 clock_kind clock=0x7 time=1

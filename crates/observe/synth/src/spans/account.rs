@@ -1,4 +1,4 @@
-//! Where a thread's time goes (Algorithm 3): running, ready but not running, asleep.
+//! The account of a thread's time (Algorithm 3): running, ready but not running, asleep.
 
 use crate::values::Totals;
 
@@ -16,18 +16,16 @@ enum State {
     Blocked,
 }
 
-/// The account of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Account {
     state: State,
     since: u64,
     totals: Totals,
-    /// From here on its scheduler events are in the recording.
     scheduled: bool,
 }
 
 impl Account {
-    /// A thread of which nothing is known but that it did something: it runs.
+    /// Starts the account of a thread that runs. Nothing else is known of it.
     pub(crate) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
@@ -37,22 +35,20 @@ impl Account {
         }
     }
 
-    /// Whether the recording has the thread's scheduler events.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.scheduled
     }
 
-    /// Since when it could run and has no CPU, if it is so.
+    /// Returns the time since which the thread is ready without a CPU, or `None` if it is not.
     pub(crate) fn ready_since(&self) -> Option<u64> {
         (self.state == State::Ready).then_some(self.since)
     }
 
-    /// The thread was made just now: it has not run yet.
     pub(crate) fn created(&mut self, time: u64) {
         self.turn(time, State::Ready);
     }
 
-    /// The thread runs, and its scheduler events are recorded from now on.
+    /// Notes that the thread runs and that its scheduler events are recorded from now on.
     pub(crate) fn watched(&mut self, time: u64) {
         if !self.scheduled {
             self.scheduled = true;
@@ -66,7 +62,6 @@ impl Account {
         self.state = state;
     }
 
-    /// The sums up to `time`.
     pub(crate) fn at(&self, time: u64) -> Totals {
         let mut totals = self.totals;
         let span = time.saturating_sub(self.since);
@@ -78,7 +73,6 @@ impl Account {
         totals
     }
 
-    /// `at`, with the time.
     pub(crate) fn mark(&self, time: u64) -> Mark {
         Mark {
             time,
@@ -86,7 +80,8 @@ impl Account {
         }
     }
 
-    /// The thread gets a CPU. True if it had one by the account: when it left that is missing.
+    /// Notes that the thread gets a CPU. Returns true if it had one according to the account, so
+    /// that the event of leaving it is missing.
     pub(crate) fn switch_in(&mut self, time: u64) -> bool {
         let missing = self.scheduled && self.state == State::Running;
         self.scheduled = true;
@@ -94,7 +89,8 @@ impl Account {
         missing
     }
 
-    /// The thread leaves its CPU. True if it had none by the account: when it got it is missing.
+    /// Notes that the thread leaves its CPU. Returns true if it had none according to the account,
+    /// so that the event of getting it is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) -> bool {
         let missing = self.scheduled && self.state != State::Running;
         self.scheduled = true;
@@ -108,8 +104,8 @@ impl Account {
         missing
     }
 
-    /// The hypervisor took `stolen_ns` of the time on the CPU up to now: the thread was ready, but
-    /// did not run.
+    /// Moves `stolen_ns` of the latest time on the CPU to the preempted time, because the
+    /// hypervisor took it.
     pub(crate) fn stolen(&mut self, time: u64, stolen_ns: u64) {
         if self.state == State::Running {
             let span = time.saturating_sub(self.since);
@@ -120,7 +116,7 @@ impl Account {
         }
     }
 
-    /// The thread is made runnable. True if it was asleep.
+    /// Notes that the thread became runnable. Returns true if it was asleep.
     pub(crate) fn wake(&mut self, time: u64) -> bool {
         let asleep = self.state == State::Blocked;
         if asleep {
@@ -129,8 +125,8 @@ impl Account {
         asleep
     }
 
-    /// The thread did something, so it runs. True if it did not run by the account: when it got
-    /// its CPU is missing.
+    /// Notes that the thread did something and therefore runs. Returns true if it had no CPU
+    /// according to the account, so that the event of getting it is missing.
     pub(crate) fn acted(&mut self, time: u64) -> bool {
         if self.state == State::Running {
             return false;
@@ -145,16 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_hypervisor_took_is_preemption() {
+    fn time_taken_by_the_hypervisor_counts_as_preempted() {
         let mut account = Account::new(0);
         account.switch_out(100, false);
-        // Known only when it gets the CPU: it had been ready since 150.
+        // The thread has been ready since 150, which only its next switch shows.
         assert!(account.wake(150));
         account.switch_in(170);
         let begin = account.mark(200);
         account.stolen(500, 120);
         account.switch_out(700, true);
-        account.stolen(800, 50); // not on a CPU: nothing was taken from it
+        account.stolen(800, 50); // the thread was not on a CPU, so nothing is taken
         let spent = account.at(900).since(&begin.totals);
         assert_eq!(spent.exec_ns, 700 - 200 - 120);
         assert_eq!(spent.preempted_ns, 120 + 200);
@@ -163,24 +159,30 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_switch_is_missing_once() {
+    fn each_missing_switch_is_counted_once() {
         let mut account = Account::new(0);
-        assert!(!account.switch_in(10), "before it nothing was recorded");
+        assert!(!account.switch_in(10), "nothing was recorded before");
         assert!(!account.switch_out(20, false));
-        assert!(account.switch_out(30, true), "it got its CPU in between");
+        assert!(
+            account.switch_out(30, true),
+            "the event of getting its CPU is missing"
+        );
         assert!(account.acted(40));
         assert!(!account.acted(41));
-        assert!(account.switch_in(50), "it left its CPU in between");
+        assert!(
+            account.switch_in(50),
+            "the event of leaving its CPU is missing"
+        );
         assert!(!account.switch_out(60, true));
     }
 
     #[test]
-    fn a_thread_has_not_run_before_it_was_made_to() {
+    fn a_new_thread_does_not_run_before_its_first_switch_in() {
         let mut account = Account::new(0);
         account.created(0);
         assert!(!account.switch_in(30));
         assert_eq!(account.at(50).exec_ns, 20);
-        // Without scheduler events it is not known when it began.
+        // Without scheduler events, the beginning of its run is unknown.
         let mut account = Account::new(0);
         account.created(0);
         assert!(!account.acted(30));
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_stolen_than_was_run() {
+    fn stolen_time_never_exceeds_the_time_on_the_cpu() {
         let mut account = Account::new(0);
         account.switch_in(10);
         account.stolen(30, u64::MAX);

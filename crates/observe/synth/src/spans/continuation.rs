@@ -1,6 +1,6 @@
-//! rclpy's continuations: code that waits for a response runs later, as a task after the last
-//! callback of the round, on any worker. The stretch between the last trigger and the next wait
-//! is then the client's callback; it begins once something is published in it.
+//! The continuations of rclpy: code that waits for a response runs later, as a task after the last
+//! callback of the round, on any worker. The stretch between the last trigger and the next wait is
+//! the client's callback. It begins once something is published in that stretch.
 
 use super::account::Mark;
 use super::clients::Fit;
@@ -13,89 +13,85 @@ use crate::index::NameId;
 use crate::values::{Cpus, Idle, Release, Totals};
 use crate::Context;
 
-/// A response that rclpy has taken; the code that waits for it runs later.
+/// A response that rclpy has taken. The code that waits for it runs later.
 #[derive(Debug, Clone)]
 pub(super) struct PendingResponse {
     pub(super) client: EntityId,
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The executor's own handling: from the trigger before it to the last one after it.
+    /// The executor's own handling, from the trigger before it (`from`) to the last one after it
+    /// (`to`).
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// What its code published may have been given to nobody.
+    /// Publications of the response's code may have been given to nobody.
     pub(super) doubtful: bool,
 }
 
-/// Which response's code publishes.
+/// The response whose code makes a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chosen {
-    Nobodys,
-    /// That of this one, by its place, and how well it fits.
+    NoResponse,
+    /// The code of the response at this place, and how well its client fits.
     One(usize, Fit),
-    /// That of one of several clients which fit alike.
+    /// The code of one of several clients that fit equally well.
     Several(Fit),
 }
 
 impl Chosen {
     fn fit(self) -> Fit {
         match self {
-            Chosen::Nobodys => Fit::None,
+            Chosen::NoResponse => Fit::None,
             Chosen::One(_, fit) | Chosen::Several(fit) => fit,
         }
     }
 }
 
-/// Code that waited for a response, or executes a goal, and has published something.
+/// A piece of code that has published something and that waited for a response or executes a goal.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
     /// The client that got the response, or the task.
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
-    /// No other response was waited for, so its times teach what is usual for the client.
+    /// No other response was pending, so the times of this one show what is usual for the client.
     pub(super) alone: bool,
     pub(super) from: Mark,
     pub(super) last_publication: Mark,
-    /// The trigger after its last publication.
     pub(super) trigger: Option<Mark>,
-    /// It has asked for its goal's result.
-    pub(super) asked: bool,
-    /// It executes a goal.
+    pub(super) asked_for_result: bool,
     pub(super) goal: Option<Goal>,
 }
 
-/// A goal that a task executes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal {
     pub(super) action: NameId,
-    /// Its own times before this stretch.
+    /// The task's own times before this stretch.
     pub(super) earlier: Totals,
-    /// It has published its last state.
+    /// The goal's final state is published.
     pub(super) done: bool,
 }
 
-/// How long a response that no code seems to wait for is kept.
+/// The time for which a response is kept if no code seems to wait for it.
 const PENDING_NS: u64 = 200_000_000;
 
-/// The same on a pool, where the code may wait for a CPU. A client whose code has never shown has
-/// none that does.
+/// The time for which such a response is kept on a pool, where the code may wait for a CPU. It does
+/// not apply to a client whose code has never published.
 const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
 
-/// Most responses that are kept.
 const MAX_PENDING: usize = 64;
 
 impl Spans {
     // ---- responses that code waits for
 
-    /// Keeps the response of a span that [waits](Spans::waits_for_response).
+    /// Keeps the response of a span for which code [waits](Spans::waits_for_response).
     pub(super) fn push_pending(&mut self, ti: ThreadIndex, span: &CallbackSpan) {
         let (Some(client), Some(triggered)) = (span.entity, span.triggered()) else {
             return;
         };
-        if triggered.pushed {
+        if triggered.is_pending {
             return;
         }
         let response = PendingResponse {
@@ -112,18 +108,17 @@ impl Spans {
         self.push_response(ti, response);
     }
 
-    /// Keeps a response that code waits for.
     pub(super) fn push_response(&mut self, ti: ThreadIndex, response: PendingResponse) {
         let process = self.threads[ti].process.index();
         if self.processes[process].pending.len() >= MAX_PENDING {
             if let Some(old) = self.processes[process].pending.pop_front() {
-                self.run_unshown(&old);
+                self.run_without_publication(&old);
             }
         }
         self.processes[process].pending.push_back(response);
     }
 
-    /// Takes the responses that were taken on this thread.
+    /// Removes and returns the responses that were taken on this thread.
     fn take_pending(&mut self, ti: ThreadIndex) -> Vec<PendingResponse> {
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
         let mine = |p: &PendingResponse| p.thread == ti;
@@ -132,7 +127,6 @@ impl Spans {
         mine
     }
 
-    /// A client's callback ran on a thread from one mark to another.
     fn run_pending(&mut self, ti: ThreadIndex, pending: &PendingResponse, from: Mark, to: Mark) {
         let instance = self.begin_pending(ti, pending, from);
         let spent = to.totals.since(&from.totals);
@@ -140,9 +134,10 @@ impl Spans {
         self.end(ti, instance, end, Ending::Inferred, pending.cpus);
     }
 
-    /// A client's callback ran, and nothing has shown it. What waits for work runs its code itself,
-    /// before it waits again: there was none. In a pool it may have run on any thread.
-    fn run_unshown(&mut self, pending: &PendingResponse) {
+    /// Reports that a client's callback ran without a publication. A thread that waits for work
+    /// runs the code itself before it waits again, so no code ran. In a pool, any thread may have
+    /// run it.
+    fn run_without_publication(&mut self, pending: &PendingResponse) {
         let ti = pending.thread;
         if self.threads[ti].waits && !pending.doubtful {
             return self.run_pending(ti, pending, pending.from, pending.to);
@@ -163,7 +158,7 @@ impl Spans {
         from: Mark,
     ) -> InstanceId {
         let instance = self.instances.next();
-        self.out.push(SpanEvent::Begin(Begin {
+        self.new_events.push(SpanEvent::Begin(Begin {
             instance,
             entity: pending.client,
             start: from.time,
@@ -179,8 +174,8 @@ impl Spans {
         instance
     }
 
-    /// Ends the wait for responses for which no code seems to wait: the executor's handling is
-    /// all there was.
+    /// Stops waiting for overdue responses. No code seems to wait for them, so only the executor's
+    /// handling counts.
     fn expire_pending(&mut self, process: ProcessIndex, time: u64) {
         loop {
             let pending = &self.processes[process.index()].pending;
@@ -188,7 +183,7 @@ impl Spans {
                 return;
             };
             if let Some(old) = self.processes[process.index()].pending.remove(at) {
-                self.run_unshown(&old);
+                self.run_without_publication(&old);
             }
         }
     }
@@ -203,16 +198,14 @@ impl Spans {
         time.saturating_sub(pending.taken_at) >= limit
     }
 
-    /// Ends the wait for all responses of a process.
     pub(super) fn end_pending(&mut self, process: ProcessIndex) {
         while let Some(old) = self.processes[process.index()].pending.pop_front() {
-            self.run_unshown(&old);
+            self.run_without_publication(&old);
         }
     }
 
     // ---- rounds of the executor
 
-    /// The executor goes on after a continuation.
     pub(super) fn end_continuation_round(&mut self, ti: ThreadIndex, time: u64, round_ends: bool) {
         self.close_continuation(ti, time);
         if round_ends {
@@ -223,8 +216,8 @@ impl Spans {
         }
     }
 
-    /// The executor goes on. `tail` is the stretch after the last callback, in which code that
-    /// waited for responses may have run.
+    /// Handles that the executor continues. `tail` is the stretch after the last callback, in which
+    /// code that waited for responses may have run.
     pub(super) fn end_round(
         &mut self,
         ti: ThreadIndex,
@@ -256,7 +249,6 @@ impl Spans {
         self.expire_pending(process, time);
     }
 
-    /// The stretch of a span that waits for a response in which the waiting code may have run.
     pub(super) fn waiting_stretch(
         &self,
         ti: ThreadIndex,
@@ -268,8 +260,8 @@ impl Spans {
         longer(triggered.longest, triggered.last, now)
     }
 
-    /// Several callbacks shared a stretch of time with nothing in between that tells them apart:
-    /// each gets a part by its usual execution time.
+    /// Splits a stretch between several callbacks, because no event in it separates them. Each gets
+    /// a part in proportion to its usual execution time.
     fn split_stretch(
         &mut self,
         ti: ThreadIndex,
@@ -301,7 +293,8 @@ impl Spans {
         }
     }
 
-    /// The end of a stretch that lasted to the next wait set, less the executor's usual part.
+    /// Returns the end of a stretch that lasted to the next wait set, less the executor's usual
+    /// part.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
@@ -313,20 +306,19 @@ impl Spans {
 
     // ---- continuations
 
-    /// Whether responses of the thread's process are waited for, in rclpy.
     pub(super) fn some_pending(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
     }
 
-    /// The response whose waiting code publishes by `endpoint` on this thread: of one client's the
-    /// first, as the executor runs them in their order.
+    /// Chooses the response whose waiting code publishes by `endpoint` on this thread. Of several
+    /// responses of one client it is the first, because the executor runs their code in this order.
     fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
-        let mut best = Chosen::Nobodys;
+        let mut best = Chosen::NoResponse;
         let mut client = None;
         for (i, p) in self.candidates(cx, ti, endpoint) {
             let fit = self.fit(cx, p.client, endpoint);
-            if best == Chosen::Nobodys || fit > best.fit() {
+            if best == Chosen::NoResponse || fit > best.fit() {
                 (best, client) = (Chosen::One(i, fit), Some(p.client));
             } else if fit == best.fit() && client != Some(p.client) {
                 best = Chosen::Several(fit);
@@ -335,7 +327,6 @@ impl Spans {
         best
     }
 
-    /// How well a client fits an endpoint.
     fn fit(&self, cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> Fit {
         if asks_result(cx, client, endpoint) {
             return Fit::Usual;
@@ -343,7 +334,8 @@ impl Spans {
         self.habits.fit(&cx.entities, client, endpoint)
     }
 
-    /// The responses whose code may publish by `endpoint` on this thread, with their places.
+    /// Returns the responses whose code may publish by `endpoint` on this thread, with their
+    /// places.
     fn candidates<'a>(
         &'a self,
         cx: &'a Context,
@@ -353,14 +345,15 @@ impl Spans {
         let thread = &self.threads[ti];
         let pending = self.processes[thread.process.index()].pending.iter();
         pending.enumerate().filter(move |(_, p)| {
-            // A thread that waits for work runs what it has taken itself; workers run anything.
-            let elsewhere = || endpoint.is_some_and(|e| is_elsewhere(cx, p.client, e));
+            // A thread that waits for work runs the code of the responses that it took. Workers run
+            // any code.
+            let elsewhere = || endpoint.is_some_and(|e| are_of_different_nodes(cx, p.client, e));
             (!thread.waits || p.thread == ti) && !elsewhere()
         })
     }
 
-    /// Something was published by `endpoint` whose client could not be told: what these clients
-    /// publish later cannot be told from it either.
+    /// Marks all candidates as doubtful, because the client behind a publication by `endpoint` is
+    /// unknown. Their later publications are then uncertain too.
     fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
         let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
@@ -369,7 +362,7 @@ impl Spans {
         }
     }
 
-    /// Code that waited for a response publishes: its callback began at `from`.
+    /// Begins a client's callback at `from`: the code that waited for the response publishes.
     fn open_continuation(
         &mut self,
         cx: &Context,
@@ -383,7 +376,7 @@ impl Spans {
             return;
         };
         let alone = pending.is_empty() && !p.doubtful;
-        self.habits.learn_shown(p.client);
+        self.habits.learn_published(p.client);
         let node = |client: EntityId| cx.entities.node_of_entity(client);
         let asks = asks_result(cx, p.client, endpoint);
         let only = || pending.iter().all(|o| node(o.client) != node(p.client));
@@ -399,13 +392,13 @@ impl Spans {
             from,
             last_publication: from,
             trigger: None,
-            asked: false,
+            asked_for_result: false,
             goal: None,
         });
     }
 
-    /// The owner of a publication by `endpoint` on a thread where code runs that waited for a
-    /// response; a new continuation begins at `from`.
+    /// Returns the owner of a publication by `endpoint` on a thread where code runs that waited for
+    /// a response. A new continuation begins at `from`.
     pub(super) fn continuation_owner(
         &mut self,
         cx: &Context,
@@ -414,17 +407,17 @@ impl Spans {
         endpoint: Option<EntityId>,
         mut from: Mark,
     ) -> Owner {
-        let mut untold = false;
+        let mut is_unknown = false;
         if let Some(start) = self.next_continuation(cx, ti, time, endpoint) {
             from = start;
         }
         if self.threads[ti].continuation().is_none() {
             match self.choose_pending(cx, ti, endpoint) {
-                Chosen::Nobodys => {}
+                Chosen::NoResponse => {}
                 Chosen::One(chosen, _) => self.open_continuation(cx, ti, from, chosen, endpoint),
                 Chosen::Several(_) => {
                     self.doubt(cx, ti, endpoint);
-                    untold = true;
+                    is_unknown = true;
                 }
             }
         }
@@ -436,16 +429,16 @@ impl Spans {
             Some(continuation) => {
                 continuation.last_publication = now;
                 continuation.trigger = None;
-                continuation.asked |= asks_result(cx, continuation.entity, endpoint);
+                continuation.asked_for_result |= asks_result(cx, continuation.entity, endpoint);
                 Owner::Instance(continuation.instance)
             }
-            None if untold => Owner::Untold,
+            None if is_unknown => Owner::Untold,
             None => Owner::Outside,
         }
     }
 
-    /// Ends the thread's continuation if the publication by `endpoint` is another's. Returns
-    /// when that other one began.
+    /// Ends the thread's continuation if the publication by `endpoint` belongs to another one.
+    /// Returns when that other one began.
     fn next_continuation(
         &mut self,
         cx: &Context,
@@ -459,28 +452,28 @@ impl Spans {
         let other = self.choose_pending(cx, ti, endpoint).fit();
         let slept = self.slept_since(ti, last).is_some();
         if slept && other > Fit::None && other >= fit {
-            // A worker that went to sleep and got up again: the next one runs now.
+            // The worker went to sleep and got up again, so the next continuation runs now.
             self.close_continuation(ti, time);
             return Some(self.continuation_start(ti, time, None));
         }
-        let again = continuation.asked && asks_result(cx, continuation.entity, endpoint);
+        let again = continuation.asked_for_result && asks_result(cx, continuation.entity, endpoint);
         if other > fit || (again && other == fit) {
-            // The next one's own publication: the one before ended with its last.
+            // The publication belongs to the next continuation. The previous one ended with its
+            // last publication.
             self.end_continuation(ti, last);
             return Some(last);
         }
         None
     }
 
-    /// When a worker last went to sleep, if that was after a mark.
     pub(super) fn slept_since(&self, ti: ThreadIndex, mark: Mark) -> Option<Mark> {
         let thread = &self.threads[ti];
         let slept = thread.sleeps.since(mark.time);
         slept.filter(|_| !thread.waits)
     }
 
-    /// When code that waited for a response began: at the last trigger, or for a worker when it
-    /// got up after it.
+    /// Returns when code that waited for a response began: at the last trigger, or on a worker when
+    /// it got up after that trigger.
     pub(super) fn continuation_start(
         &self,
         ti: ThreadIndex,
@@ -511,8 +504,8 @@ impl Spans {
         self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
     }
 
-    /// Ends the thread's continuation, if there is one: at the trigger after its last
-    /// publication, where a worker went to sleep, or at the executor's own part.
+    /// Ends the thread's continuation, if it has one. The end is the trigger after its last
+    /// publication, the moment a worker went to sleep, or the begin of the executor's own part.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {
@@ -527,8 +520,8 @@ impl Spans {
     }
 }
 
-/// Whether an endpoint asks for an action's results, and a client gets the answers to its goals:
-/// only who has the answer can ask.
+/// Reports whether `endpoint` asks for an action's results and `client` gets the answers to its
+/// goals. Only code that has such an answer can ask for the result.
 fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bool {
     let of = |e: EntityId| cx.entities.get(e).action;
     let (Some(goal), Some(result)) = (of(client), endpoint.and_then(of)) else {
@@ -538,8 +531,7 @@ fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bo
     parts == (ActionPart::Goal, ActionPart::Result) && goal.action == result.action
 }
 
-/// Whether two entities are certainly of different nodes.
-pub(super) fn is_elsewhere(cx: &Context, a: EntityId, b: EntityId) -> bool {
+pub(super) fn are_of_different_nodes(cx: &Context, a: EntityId, b: EntityId) -> bool {
     let node = |e| cx.entities.node_of_entity(e);
     let (Some(a), Some(b)) = (node(a), node(b)) else {
         return false;
@@ -564,7 +556,6 @@ mod tests {
 5000us cpu0 10/10 wait
 ";
 
-    /// rclpy takes a response at `t` us.
     fn response(t: u64, rmw: u64) -> String {
         format!(
             "{t}us cpu0 10/10 response_take rmw={rmw:#x} sequence=1 source_ns=0
@@ -577,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_waited_runs_from_the_last_trigger_to_the_next_wait() {
+    fn code_that_waited_for_a_response_runs_from_the_last_trigger_to_the_next_wait() {
         let trace = [
             PY,
             &response(10_000, 0x1040),
@@ -595,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_publish_nothing_share_the_stretch() {
+    fn two_clients_that_publish_nothing_share_the_stretch() {
         let trace = [
             PY,
             &response(10_000, 0x1040),
@@ -614,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_nothing_waits_for_expires() {
+    fn a_response_without_waiting_code_expires() {
         let trace = [
             PY,
             &response(10_000, 0x1040),

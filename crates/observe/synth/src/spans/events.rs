@@ -1,5 +1,6 @@
-//! Executors of events: they never ask for work (`rcl_wait`), but sleep until something is queued
-//! for them. rclcpp's calls timers on a thread apart, and runs their callbacks on its own.
+//! Executors of events, which sleep until something is queued for them and never ask for work with
+//! `rcl_wait`. The one of rclcpp calls timers on a separate thread, but runs their callbacks on its
+//! own.
 
 use super::account::Mark;
 use super::span::{Bounds, CallbackSpan};
@@ -11,20 +12,17 @@ use crate::values::{Idle, Release};
 use crate::Context;
 use std::collections::VecDeque;
 
-/// What is known of the executors of events of a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Events {
-    /// A thread of the process asks for work.
-    pub(super) asks: bool,
-    /// rclcpp runs callbacks in the process.
-    pub(super) rclcpp: bool,
+    pub(super) asks_for_work: bool,
+    pub(super) runs_rclcpp: bool,
     /// Calls of timers whose callbacks have not started yet, oldest first.
     called: VecDeque<Called>,
-    /// Late attach: whose callbacks seem to be whose.
+    /// Late attach: assumptions about which timer a callback belongs to.
     guesses: Vec<Guess>,
 }
 
-/// A call of a timer, made on a thread that does not run its callback.
+/// A call of a timer on a thread that does not run the timer's callback.
 #[derive(Debug, Clone, Copy)]
 struct Called {
     timer: EntityId,
@@ -33,7 +31,7 @@ struct Called {
     release: Release,
 }
 
-/// A callback that has started after calls of this timer, so often in a row.
+/// A callback that has started `times` times in a row after calls of this timer.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     callback: u64,
@@ -41,49 +39,50 @@ struct Guess {
     times: u32,
 }
 
-/// Most calls that are kept; a call is dropped when its timer or executor ends before.
+/// The most calls that are kept. A call stays too long if its timer or executor ends before the
+/// callback starts.
 const MAX_CALLED: usize = 256;
 
-/// So often a callback must have started after the same timer's call alone to be that timer's.
-const SURE: u32 = 3;
+/// After so many starts that follow calls of the same timer alone, a callback belongs to that
+/// timer.
+const STARTS_UNTIL_SURE: u32 = 3;
 
-/// Calls of timers on a thread after which its process's executors have shown themselves.
-const UNTOLD: u8 = 16;
+/// After so many calls of timers on one thread, the executors of its process must have shown their
+/// library.
+const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
-/// Between its wake-up and its next call an executor of events uses no more time on the CPU than
-/// this, in ns. After a sleep of a callback's own there is the rest of the callback.
+/// The most time on the CPU that an executor of events uses between its wake-up and its next call,
+/// in ns. After a sleep within a callback, the rest of the callback follows and takes longer.
 const WAKE_NS: u64 = 300_000;
 
 impl Spans {
-    /// Notes that a thread asks for work.
-    pub(super) fn asks(&mut self, ti: ThreadIndex) {
+    pub(super) fn note_asks(&mut self, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
-        if !thread.asks {
-            thread.asks = true;
-            self.processes[thread.process.index()].events.asks = true;
+        if !thread.asks_for_work {
+            thread.asks_for_work = true;
+            self.processes[thread.process.index()].events.asks_for_work = true;
         }
     }
 
-    /// Notes that a thread runs callbacks of rclcpp.
-    pub(super) fn is_of_rclcpp(&mut self, ti: ThreadIndex) {
+    pub(super) fn note_rclcpp(&mut self, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if !thread.is_rclcpp() {
             thread.library = Library::Rclcpp { client_call: false };
-            self.processes[thread.process.index()].events.rclcpp = true;
+            self.processes[thread.process.index()].events.runs_rclcpp = true;
         }
     }
 
-    /// Whether a thread belongs to an executor of events, as far as is seen.
-    fn is_of_events(&self, ti: ThreadIndex) -> bool {
+    fn is_of_events_executor(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let events = &self.processes[thread.process.index()].events;
-        // A thread of rclpy's pool never asks itself: another one does.
-        !thread.asks && (thread.is_rclcpp() || !events.asks)
+        // A thread of rclpy's pool never asks for work itself, because another thread does.
+        !thread.asks_for_work && (thread.is_rclcpp() || !events.asks_for_work)
     }
 
-    /// The executor of events goes on: it slept since what ran before on its thread.
+    /// Notes that an executor of events continues. It has slept since the last callback on its
+    /// thread.
     pub(super) fn wake_for_event(&mut self, ti: ThreadIndex) {
-        if !self.is_of_events(ti) {
+        if !self.is_of_events_executor(ti) {
             return;
         }
         let thread = &mut self.threads[ti];
@@ -99,8 +98,8 @@ impl Spans {
         thread.phase = super::Phase::Working { after: idle };
     }
 
-    /// When the callback of an inferred span on a thread of an executor of events ended: when the
-    /// thread went to sleep for its next event.
+    /// Returns when the callback of an inferred span ended on a thread of an executor of events:
+    /// when the thread began to sleep until its next event.
     pub(super) fn slept_after(
         &self,
         ti: ThreadIndex,
@@ -108,7 +107,7 @@ impl Spans {
         now: Mark,
     ) -> Option<Mark> {
         let thread = &self.threads[ti];
-        if !self.is_of_events(ti) || !matches!(span.bounds, Bounds::Inferred(_)) {
+        if !self.is_of_events_executor(ti) || !matches!(span.bounds, Bounds::Inferred(_)) {
             return None;
         }
         let (from, woken) = thread.sleeps.ended()?;
@@ -116,10 +115,10 @@ impl Spans {
         (from.time > span.from.time && woken <= now.time && used <= WAKE_NS).then_some(from)
     }
 
-    // ---- timers that are called on a thread apart
+    // ---- timers that are called on a separate thread
 
-    /// Whether the call of a timer on a thread is no execution, because its callback announces
-    /// itself.
+    /// Reports whether the call of a timer on this thread is not an execution, because the callback
+    /// has events of its own.
     fn is_run_elsewhere(&self, cx: &Context, ti: ThreadIndex, timer: EntityId) -> bool {
         let thread = &self.threads[ti];
         if thread.is_rclcpp() {
@@ -127,13 +126,15 @@ impl Spans {
         }
         let it = cx.entities.get(timer);
         let process = &self.processes[thread.process.index()];
-        // Late attach: its creation was not seen, and so no announcement.
+        // Late attach: the creation of the timer was not seen, and so neither was the announcement
+        // of its callback.
         let late = cx.entities.process(thread.process).late;
-        let unseen = process.events.rclcpp && (late || it.looks.period_ns.is_none());
+        let unseen = process.events.runs_rclcpp && (late || it.looks.period_ns.is_none());
         it.exact || (unseen && !process.guards.rclpy && !thread.waits)
     }
 
-    /// A timer is called. True if its callback runs elsewhere, or is still to announce itself.
+    /// Notes the call of a timer. Returns true if the callback runs elsewhere or will announce
+    /// itself later.
     pub(super) fn call_timer(
         &mut self,
         cx: &mut Context,
@@ -160,8 +161,9 @@ impl Spans {
         true
     }
 
-    /// Whether a span that ends is the call of a timer whose callback runs elsewhere. Late attach:
-    /// also a short one that may be, until the process shows its library, or does not.
+    /// Reports whether a span that ends is only the call of a timer whose callback runs elsewhere.
+    /// Late attach: also reports a short span that may be one, until the process shows its library
+    /// or has had time to.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,
@@ -177,16 +179,19 @@ impl Spans {
         }
         let thread = &self.threads[ti];
         let process = &self.processes[thread.process.index()];
-        let silent = !thread.waits && thread.rounds.last_trigger.is_none() && !process.events.asks;
+        let silent =
+            !thread.waits && thread.rounds.last_trigger.is_none() && !process.events.asks_for_work;
         let short = span.spent(&thread.account.mark(time)).exec_ns <= WAKE_NS;
-        let first = thread.calls.timers <= UNTOLD && cx.entities.process(thread.process).late;
+        let first = thread.calls.timer_calls <= CALLS_UNTIL_LIBRARY_SEEN
+            && cx.entities.process(thread.process).late;
         (silent && short && first) || self.is_run_elsewhere(cx, ti, timer)
     }
 
-    /// A timer's callback starts: when it was released, if it was called on another thread.
+    /// Returns when the timer of a starting callback was released, if it was called on another
+    /// thread.
     pub(super) fn release_by_call(&mut self, ti: ThreadIndex, timer: EntityId) -> Release {
         let thread = &self.threads[ti];
-        // What was called before the executor slept is gone: its queue was empty then.
+        // The queue was empty when the executor slept, so earlier calls have been handled.
         let since = thread.sleeps.idle_from.unwrap_or(0);
         let called = &mut self.processes[thread.process.index()].events.called;
         if called.is_empty() {
@@ -198,8 +203,9 @@ impl Spans {
         call.map_or(Release::Unknown, |call| call.release)
     }
 
-    /// Late attach: a callback starts that is not known, after no read on its thread. The timer
-    /// whose callback it is, once it has started after calls of this one alone.
+    /// Late attach: returns the timer of an unknown callback that starts without a read on its
+    /// thread. The callback must have started [`STARTS_UNTIL_SURE`] times after calls of this timer
+    /// alone.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,
@@ -207,7 +213,7 @@ impl Spans {
         callback: u64,
     ) -> Option<EntityId> {
         let thread = &self.threads[ti];
-        // The queue was empty then, and keeps the order of calls.
+        // The queue was empty then, and it keeps the order of the calls.
         let since = thread.sleeps.idle_from?;
         let events = &mut self.processes[thread.process.index()].events;
         let known = |c: &Called| c.time < since || cx.entities.get(c.timer).exact;
@@ -235,16 +241,15 @@ impl Spans {
             guesses[at] = guess;
         }
         guesses[at].times += 1;
-        if guesses[at].times < SURE {
+        if guesses[at].times < STARTS_UNTIL_SURE {
             return None;
         }
         guesses.swap_remove(at);
-        // The call that was just taken is this start's.
+        // This start consumes the call that was just taken.
         events.called.push_front(first);
         Some(first.timer)
     }
 
-    /// Drops what is kept for an entity whose place may be used again.
     pub(super) fn forget_calls(&mut self, e: EntityId) {
         for process in &mut self.processes {
             let events = &mut process.events;

@@ -1,15 +1,15 @@
-//! The goals of rclpy's action servers: each is executed by a task of the executor, after the
-//! callback that accepted it, on whatever thread is free. It shows by what it publishes: feedback
-//! and the goal's state.
+//! The goals of rclpy's action servers. A task of the executor executes each goal after the
+//! callback that accepted it, on any free thread. The task is recognised by its publications:
+//! feedback and the state of the goal.
 //!
-//! The callback that accepts a goal publishes its state and triggers the executor's guard, which
-//! makes the task. A task that has published a last state is over; one that has not is suspended
-//! when its thread goes on.
+//! The callback that accepts a goal publishes the goal's state and triggers the executor's guard,
+//! which makes the task. A task is over when it has published a final state. Otherwise it is
+//! suspended when its thread continues with something else.
 
 use super::account::Mark;
 use super::continuation::{Continuation, Goal};
 use super::span::CallbackSpan;
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::entities::{ActionPart, EntityKind};
 use crate::events::{Begin, Ending, Input, MadeBy, Owner, SpanEvent};
 use crate::ids::{EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
@@ -18,15 +18,15 @@ use crate::notes::Note;
 use crate::values::{Cpus, Release, Totals};
 use crate::Context;
 
-/// A task that was made and has not shown yet.
+/// A task that was made and has not published yet.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     action: NameId,
-    /// What it was handed; none where it may be another one's.
+    /// The data that the accepting callback handed to the task. `None` if it may belong to another
+    /// goal's task.
     hand: Option<HandId>,
 }
 
-/// A task that is suspended.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     goal: Goal,
@@ -35,19 +35,18 @@ struct Open {
     thread: ThreadIndex,
 }
 
-/// The goals of a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Goals {
     made: Vec<Made>,
     open: Vec<Open>,
-    /// Results of goals that were executed, until they are sent.
-    results: Vec<(NameId, HandId)>,
+    unsent_results: Vec<(NameId, HandId)>,
 }
 
-/// Most tasks that wait, are suspended, or have an unsent result.
+/// The most tasks per process that wait, and that are suspended. Also the most results that are not
+/// sent.
 const MAX_GOALS: usize = 64;
 
-/// Adds to a list of limited length; the oldest goes.
+/// Adds to a list of limited length. Returns the oldest item if it had to make room.
 fn push<T>(list: &mut Vec<T>, item: T) -> Option<T> {
     let oldest = (list.len() >= MAX_GOALS).then(|| list.remove(0));
     list.push(item);
@@ -63,7 +62,8 @@ impl Spans {
 
     // ---- the callback that accepts a goal
 
-    /// A callback on a thread has published by an endpoint: perhaps the state of a goal.
+    /// Notes that a callback has published by `publisher`. If that is a goal's state, triggers are
+    /// counted from here on.
     pub(super) fn note_goal_state(&mut self, cx: &Context, ti: ThreadIndex, publisher: EntityId) {
         let action = cx.entities.get(publisher).action;
         if action.is_some_and(|a| a.part == ActionPart::Status) {
@@ -73,8 +73,8 @@ impl Spans {
         }
     }
 
-    /// The executor's guard is triggered once more in a span. The second time after it published
-    /// a goal's state, it has ended, and the first time it has made a task.
+    /// Notes one more trigger of the executor's guard in a span. After a goal's state was
+    /// published, the first trigger makes a task and the second one ends the callback.
     pub(super) fn note_goal(
         &mut self,
         cx: &Context,
@@ -101,7 +101,7 @@ impl Spans {
             return;
         }
         let hand = self.new_hand();
-        self.out.push(SpanEvent::Hand {
+        self.new_events.push(SpanEvent::Hand {
             instance,
             hand,
             time,
@@ -116,8 +116,8 @@ impl Spans {
 
     // ---- the task
 
-    /// The owner of a publication by `endpoint`, where it is of an action's server and no callback
-    /// runs on the thread: the task that executes the goal.
+    /// Returns the task that owns a publication by `endpoint`. Applies to the endpoints of an
+    /// action's server while no callback runs on the thread.
     pub(super) fn goal_owner(
         &mut self,
         cx: &mut Context,
@@ -146,7 +146,7 @@ impl Spans {
             self.leave_for_goal(cx, ti, time);
             let action = action?.action;
             if !self.start_goal(cx, ti, time, (endpoint, action)) {
-                // Nobody who waits for a response publishes this.
+                // Code that waits for a response does not publish this.
                 return Some(Owner::Outside);
             }
         }
@@ -164,7 +164,8 @@ impl Spans {
         Some(Owner::Instance(instance))
     }
 
-    /// Whether the task on a thread publishes by another endpoint than its action's.
+    /// Reports whether the task on a thread publishes by an endpoint that does not belong to its
+    /// action.
     fn is_within_goal(&self, cx: &Context, ti: ThreadIndex, endpoint: EntityId) -> bool {
         let thread = &self.threads[ti];
         let Some(task) = thread.continuation() else {
@@ -176,10 +177,9 @@ impl Spans {
         !over && node(endpoint) == node(task.entity)
     }
 
-    /// A goal is executed on a thread from now on: what ran there before is over.
     fn leave_for_goal(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         if let Some(task) = self.threads[ti].continuation() {
-            // What follows its last publication may be the next one's already.
+            // The code after the last publication may already belong to the next task.
             let last = task.last_publication;
             let to = task.trigger.or_else(|| self.slept_since(ti, last));
             let to = to.unwrap_or(last);
@@ -191,7 +191,7 @@ impl Spans {
             return;
         };
         if !self.waits_for_response(cx, ti, &span) {
-            self.close(cx, ti, span, time, Why::Executor);
+            self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
         } else if !self.is_awaited(ti, &span) {
             self.push_pending(ti, &span);
         } else {
@@ -199,8 +199,8 @@ impl Spans {
         }
     }
 
-    /// Begins the task that executes a goal, or lets the one that is suspended go on. False where
-    /// none was accepted: it is not the executor that publishes.
+    /// Begins the task that executes a goal, or continues the suspended one. Returns false if no
+    /// goal was accepted, so that the publisher is not the executor.
     fn start_goal(
         &mut self,
         cx: &mut Context,
@@ -235,13 +235,13 @@ impl Spans {
             let mut open = goals.open.iter().enumerate();
             let mut open = open.by_ref().filter(|(_, o)| o.goal.action == action);
             let (Some((at, _)), None) = (open.next(), open.next()) else {
-                // None, or one of several.
+                // No task is suspended, or several are.
                 return false;
             };
             let open = goals.open.remove(at);
             (instance, earlier, cpus) = (open.instance, open.goal.earlier, open.cpus);
         }
-        self.is_of_executor(ti, time);
+        self.note_executor(ti, time);
         self.threads[ti].put_continuation(Continuation {
             entity,
             instance,
@@ -250,7 +250,7 @@ impl Spans {
             from,
             last_publication: from,
             trigger: None,
-            asked: false,
+            asked_for_result: false,
             goal: Some(Goal {
                 action,
                 earlier,
@@ -268,7 +268,7 @@ impl Spans {
         hand: Option<HandId>,
     ) -> InstanceId {
         let instance = self.instances.next();
-        self.out.push(SpanEvent::Begin(Begin {
+        self.new_events.push(SpanEvent::Begin(Begin {
             instance,
             entity,
             start: from.time,
@@ -280,10 +280,9 @@ impl Spans {
         instance
     }
 
-    /// A task has published its goal's last state: its result is there.
     fn finish_goal(&mut self, ti: ThreadIndex, instance: InstanceId, time: u64) {
         let hand = self.new_hand();
-        self.out.push(SpanEvent::Hand {
+        self.new_events.push(SpanEvent::Hand {
             instance,
             hand,
             time,
@@ -292,12 +291,12 @@ impl Spans {
         let process = thread.process;
         let action = thread.continuation().and_then(|c| c.goal).map(|g| g.action);
         if let Some(action) = action {
-            push(&mut self.goals(process).results, (action, hand));
+            push(&mut self.goals(process).unsent_results, (action, hand));
         }
     }
 
-    /// A service responds: with the result of a goal, if it is an action's and not its own
-    /// callback runs.
+    /// Returns what made a service's response. It is a goal's result if the service is an action's
+    /// and its own callback does not run.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,
@@ -317,7 +316,7 @@ impl Spans {
         let Some(goals) = self.processes[process].goals.as_deref_mut() else {
             return MadeBy::Service;
         };
-        let results = &mut goals.results;
+        let results = &mut goals.unsent_results;
         let mut own = results.iter().filter(|r| r.0 == action.action);
         let (first, others) = (own.next().map(|r| r.1), own.count());
         results.retain(|r| r.0 != action.action);
@@ -329,7 +328,8 @@ impl Spans {
 
     // ---- ends
 
-    /// What a thread ran of a task ends: the task itself, unless its goal has not.
+    /// Ends a stretch of a task, and the task itself if its goal is done. Otherwise the task is
+    /// suspended.
     pub(super) fn end_goal_stretch(&mut self, ti: ThreadIndex, task: &Continuation, to: Mark) {
         let Some(mut goal) = task.goal else {
             return;
@@ -363,7 +363,6 @@ impl Spans {
         self.end(open.thread, open.instance, end, how, open.cpus);
     }
 
-    /// Ends what is suspended in a process.
     pub(super) fn end_goals(&mut self, process: ProcessIndex, time: u64, how: Ending) {
         let goals = self.processes[process.index()].goals.take();
         for open in goals.into_iter().flat_map(|goals| goals.open) {

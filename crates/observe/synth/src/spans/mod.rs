@@ -1,11 +1,15 @@
-//! Which stretch of which thread is which callback (Algorithms 2 and 3), as [`SpanEvent`]s.
+//! Finds which stretch of which thread executes which callback (Algorithms 2 and 3). The results
+//! are [`SpanEvent`]s.
 //!
-//! The read of an entity, or the call of a timer, opens a span on its thread. The client library
-//! decides how it goes on: with rclcpp ([`rclcpp`]) `callback_start` makes the span exact and
-//! `callback_end` closes it. Without (rclpy, plain rcl) the executor's next call on that thread
-//! closes it; [`rclpy`]'s executor besides triggers its guard condition right before the callback
-//! and right after. Code that waits for a response runs later ([`continuation`]), on any thread of
-//! a pool ([`worker`]).
+//! When a thread reads an entity or calls a timer, a span opens on that thread. The client library
+//! decides how the span continues:
+//!
+//! - rclcpp ([`rclcpp`]): `callback_start` makes the span exact and `callback_end` closes it.
+//! - rclpy and plain rcl: the executor's next call on that thread closes the span. The executor of
+//!   [`rclpy`] also triggers its guard condition right before and right after the callback.
+//!
+//! Code that waits for a response runs later ([`continuation`]), on any thread of a pool
+//! ([`worker`]).
 
 mod account;
 mod clients;
@@ -43,19 +47,19 @@ use std::collections::VecDeque;
 use suspended::Suspended;
 use thread::{Library, Phase, Threads};
 
-/// What is known of the spans of a process.
 #[derive(Debug, Clone, Default)]
 struct ProcessSpans {
     guards: Guards,
-    /// Responses that rclpy has taken and whose waiting code has not run yet.
+    /// The responses that rclpy has taken and whose waiting code has not run yet.
     pending: VecDeque<PendingResponse>,
     events: Events,
     suspended: Suspended,
-    /// Made when a goal is executed in the process.
+    /// The goals, allocated only when the process executes one.
     goals: Option<Box<Goals>>,
 }
 
-/// The numbers of callback instances; used again after the instance's end was processed.
+/// Allocates the numbers of callback instances. A number is used again after the instance's end was
+/// processed.
 #[derive(Debug, Clone, Default)]
 struct InstanceIds {
     made: usize,
@@ -71,71 +75,60 @@ impl InstanceIds {
     }
 }
 
-/// Why a span is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// `callback_end`, or the return of `execute_client`.
-    End,
-    /// The executor went on.
-    Executor,
-    /// The thread or process ended.
-    Exit,
-    /// The recording ended.
-    Finish,
+pub(crate) enum CloseReason {
+    /// The callback itself reported its end, by `callback_end` or by the return of
+    /// `execute_client`.
+    CallbackEnded,
+    ExecutorWentOn,
+    ThreadEnded,
+    RecordingEnded,
 }
 
-/// Follows threads and their callback spans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spans {
     threads: Threads,
-    /// By process.
     processes: Vec<ProcessSpans>,
     habits: Habits,
     instances: InstanceIds,
     decisions: u32,
     handed: u64,
     hands: u32,
-    /// Threads of the application's own are not followed.
-    without_own: bool,
-    /// Events since the last [`Spans::take_events`].
-    out: Vec<SpanEvent>,
-    /// What instances waited for that ended since.
-    waited: Vec<(InstanceId, Vec<Wait>)>,
+    ignores_own_threads: bool,
+    new_events: Vec<SpanEvent>,
+    ended_waits: Vec<(InstanceId, Vec<Wait>)>,
 }
 
-/// Whether the model leaves out a span's callback, or does not know whose it is.
+/// Reports whether the model leaves out the span's callback, or the callback of the span is
+/// unknown.
 fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
 impl Spans {
-    /// Follows executors' threads, and the application's own if `own_threads`.
     pub(crate) fn new(own_threads: bool) -> Spans {
         Spans {
-            without_own: !own_threads,
+            ignores_own_threads: !own_threads,
             ..Spans::default()
         }
     }
 
     // ---- events for others
 
-    /// Exchanges the events since the last call for an empty list, so that its room is used
-    /// again.
+    /// Returns the events since the last call. The list `empty` takes their place, so that its
+    /// memory is used again.
     pub(crate) fn take_events(&mut self, empty: Vec<SpanEvent>) -> Vec<SpanEvent> {
-        std::mem::replace(&mut self.out, empty)
+        std::mem::replace(&mut self.new_events, empty)
     }
 
-    /// Whether there are events since the last [`Spans::take_events`].
     pub(crate) fn has_events(&self) -> bool {
-        !self.out.is_empty()
+        !self.new_events.is_empty()
     }
 
-    /// The end of an instance was processed: its number may be used again.
     pub(crate) fn release(&mut self, instance: InstanceId) {
         self.instances.free.push(instance);
     }
 
-    /// Drops what is kept for an entity whose place may be used again.
     pub(crate) fn forget(&mut self, e: EntityId) {
         self.habits.forget(e);
         self.forget_calls(e);
@@ -153,7 +146,8 @@ impl Spans {
 
     // ---- threads and processes
 
-    /// The thread of an event, made when new.
+    /// Returns the thread with this id. Adds the thread, and ends one of another process with the
+    /// same id.
     pub(crate) fn thread(
         &mut self,
         cx: &mut Context,
@@ -175,22 +169,18 @@ impl Spans {
         self.threads.insert(ThreadId { pid, tid }, process, time)
     }
 
-    /// The process of a thread.
     pub(crate) fn process_of(&self, ti: ThreadIndex) -> ProcessIndex {
         self.threads[ti].process
     }
 
-    /// Whether a thread is known to run rclcpp's executor.
     pub(crate) fn runs_rclcpp(&self, ti: ThreadIndex) -> bool {
         self.threads[ti].is_rclcpp()
     }
 
-    /// What the thread's last creations say about its next one.
     pub(crate) fn creation(&mut self, ti: ThreadIndex) -> &mut super::entities::Creation {
         &mut self.threads[ti].calls.creation
     }
 
-    /// A thread's name is known, and perhaps its policy and priority.
     pub(crate) fn describe(&mut self, ti: ThreadIndex, comm: NameId, scheduling: Option<(u8, u8)>) {
         let profile = &mut self.threads[ti].profile;
         profile.comm = Some(comm);
@@ -199,7 +189,8 @@ impl Spans {
         }
     }
 
-    /// A thread was made just now, by another one of its process if by any.
+    /// Notes that the thread `by` of the same process has just created this thread. `by` is 0 if no
+    /// thread of the process did.
     pub(crate) fn created(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         thread.account.created(time);
@@ -207,20 +198,18 @@ impl Spans {
         self.hand_over(ti, time, by);
     }
 
-    /// A thread runs, and its scheduler events are recorded from now on.
+    /// Notes that the thread runs and that its scheduler events are recorded from now on.
     pub(crate) fn watched(&mut self, ti: ThreadIndex, time: u64) {
         self.threads[ti].account.watched(time);
     }
 
-    /// A thread ends, if it is known.
     pub(crate) fn end_tid(&mut self, cx: &mut Context, tid: u32, time: u64) {
         if let Some(ti) = self.threads.remove(tid) {
-            self.end_thread(cx, ti, time, Why::Exit);
+            self.end_thread(cx, ti, time, CloseReason::ThreadEnded);
             self.threads.release(ti);
         }
     }
 
-    /// A process ends, with its threads.
     pub(crate) fn end_process(
         &mut self,
         cx: &mut Context,
@@ -239,10 +228,9 @@ impl Spans {
         }
     }
 
-    /// The recording ends.
     pub(crate) fn end_all(&mut self, cx: &mut Context, time: u64) {
         for ti in self.threads.all() {
-            self.end_thread(cx, ti, time, Why::Finish);
+            self.end_thread(cx, ti, time, CloseReason::RecordingEnded);
         }
         for p in 0..self.processes.len() {
             self.end_pending(ProcessIndex::new(p));
@@ -251,7 +239,7 @@ impl Spans {
         }
     }
 
-    fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: Why) {
+    fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: CloseReason) {
         let thread = &mut self.threads[ti];
         let quiet = std::mem::take(&mut thread.quiet);
         let used = (time, thread.account.at(time).exec_ns);
@@ -275,7 +263,6 @@ impl Spans {
 
     // ---- kernel
 
-    /// The thread gets a CPU.
     pub(crate) fn switch_in(
         &mut self,
         cx: &mut Context,
@@ -297,10 +284,9 @@ impl Spans {
             .running
             .own
             .switch_in(thread.account.mark(time), cpu, longest);
-        self.not_handed(dropped);
+        self.report_not_handed(dropped);
     }
 
-    /// The thread leaves its CPU.
     pub(crate) fn switch_out(
         &mut self,
         cx: &mut Context,
@@ -318,7 +304,8 @@ impl Spans {
         }
     }
 
-    /// The thread is made runnable, by another one of its process where `by` is not 0.
+    /// Notes that the thread became runnable. `by` is the thread of the same process that woke it
+    /// up, or 0.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
@@ -329,14 +316,13 @@ impl Spans {
         }
     }
 
-    /// The hypervisor took time from the thread's CPU.
     pub(crate) fn stolen(&mut self, ti: ThreadIndex, time: u64, stolen_ns: u64) {
         let thread = &mut self.threads[ti];
         thread.account.stolen(time, stolen_ns);
         thread.waited.stolen(time, stolen_ns);
     }
 
-    /// Every event that a thread causes itself.
+    /// Notes that the thread did something itself. Every such event is reported here first.
     pub(crate) fn acted(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         thread.quiet.acts();
@@ -345,14 +331,14 @@ impl Spans {
         }
         thread.calls.before = std::mem::take(&mut thread.calls.ready);
         if let Some(publisher) = thread.calls.unstamped.take() {
-            self.out
+            self.new_events
                 .push(SpanEvent::PublishReturned { publisher, time });
         }
     }
 
-    // ---- the executor, whatever its client library
+    // ---- the executor, for all client libraries
 
-    /// The executor does something on this thread: what ran there is over.
+    /// Ends the span on this thread, because the executor acts on it again.
     pub(crate) fn executor(
         &mut self,
         cx: &mut Context,
@@ -365,7 +351,7 @@ impl Spans {
         thread.waits |= round_ends;
         thread.calls.unseen = false;
         thread.rounds.shown |= round_ends || !thread.calls.first;
-        self.is_of_executor(ti, time);
+        self.note_executor(ti, time);
         if self.is_within(ti) {
             self.spin_within(cx, ti, time);
             if self.is_within(ti) {
@@ -385,7 +371,7 @@ impl Spans {
         let mut tail = None;
         if let Some(span) = thread.take_span() {
             if self.waits_for_response(cx, ti, &span) {
-                if let Some(span) = self.went_on(cx, ti, span, time) {
+                if let Some(span) = self.continued_after_response(cx, ti, span, time) {
                     tail = self.waiting_stretch(ti, &span, time);
                     self.push_pending(ti, &span);
                 }
@@ -393,15 +379,15 @@ impl Spans {
                 if let Some(triggered) = span.triggered() {
                     tail = Some((triggered.last, self.threads[ti].account.mark(time)));
                 }
-                self.close(cx, ti, span, time, Why::Executor);
+                self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
             }
         }
         self.wake_for_event(ti);
         self.end_round(ti, time, round_ends, tail);
     }
 
-    /// An entity is about to be read, or a timer called: by the executor, or by a callback that
-    /// runs.
+    /// Notes that an entity is about to be read or a timer called, by the executor or by a running
+    /// callback.
     pub(crate) fn next_input(
         &mut self,
         cx: &mut Context,
@@ -409,7 +395,7 @@ impl Spans {
         is_take: bool,
     ) {
         let thread = &mut self.threads[ti];
-        let shown = thread.is_rclcpp() || thread.asks || thread.rounds.shown;
+        let shown = thread.is_rclcpp() || thread.asks_for_work || thread.rounds.shown;
         let first = !shown && cx.entities.process(thread.process).late;
         let first = is_take && (first || self.is_doubtful(cx, ti));
         self.threads[ti].calls.first = first;
@@ -423,16 +409,15 @@ impl Spans {
         }
     }
 
-    /// A wait set is made: a round of rclpy's executor ends.
+    /// Notes that a wait set is made, which ends a round of rclpy's executor.
     pub(crate) fn wait_set(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let sets = &mut self.threads[ti].rounds.sets;
         *sets = sets.saturating_add(1);
         self.executor(cx, ti, time, true);
     }
 
-    /// `rcl_wait` begins.
     pub(crate) fn wait(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
-        self.asks(ti);
+        self.note_asks(ti);
         self.executor(cx, ti, time, true);
         self.threads[ti].phase = Phase::Waiting {
             from: time,
@@ -442,7 +427,7 @@ impl Spans {
 
     // ---- spans
 
-    /// An entity was read, or a timer called: what follows is its callback.
+    /// Opens a span: an entity was read or a timer called, and its callback follows.
     pub(crate) fn read(
         &mut self,
         cx: &mut Context,
@@ -452,14 +437,14 @@ impl Spans {
         input: Input,
     ) {
         if input == Input::Timer {
-            let timers = &mut self.threads[ti].calls.timers;
+            let timers = &mut self.threads[ti].calls.timer_calls;
             *timers = timers.saturating_add(1);
             if self.call_timer(cx, ti, time, entity) {
                 return;
             }
         }
         if std::mem::take(&mut self.threads[ti].calls.first) {
-            // A callback may run already, since before the recording.
+            // A callback that began before the recording may still be running.
             cx.notes.count(Note::Unbegun, 1);
             self.read_only(cx, entity, input);
             return;
@@ -471,7 +456,7 @@ impl Spans {
         self.open(cx, ti, (time, cpu), Some(entity), input, None);
     }
 
-    /// An intra-process item is taken from a ring buffer.
+    /// Opens a span: an intra-process item is taken from a ring buffer.
     pub(crate) fn dequeue(
         &mut self,
         cx: &mut Context,
@@ -511,7 +496,7 @@ impl Spans {
             client_call: response && thread.library == Library::Rclcpp { client_call: true },
             responded: None,
             triggers: Triggers::None,
-            with: Vec::new(),
+            taken_together: Vec::new(),
         };
         let at = thread.account.mark(time);
         let client_call = inferred.client_call;
@@ -522,7 +507,8 @@ impl Spans {
         }
     }
 
-    /// Tells that the instance of a span has begun, unless that was told or nobody wants to know.
+    /// Reports the beginning of the span's instance, unless it was reported or its entity is
+    /// hidden.
     fn begin(&mut self, cx: &Context, ti: ThreadIndex, span: &mut CallbackSpan) {
         let Some(entity) = span.entity else {
             return;
@@ -533,7 +519,7 @@ impl Spans {
         let thread = &self.threads[ti];
         let instance = self.instances.next();
         span.instance = Some(instance);
-        self.out.push(SpanEvent::Begin(Begin {
+        self.new_events.push(SpanEvent::Begin(Begin {
             instance,
             entity,
             start: span.from.time,
@@ -544,18 +530,17 @@ impl Spans {
         }));
     }
 
-    /// Drops a read after which no callback ran.
     fn discard(&mut self, cx: &Context, span: &CallbackSpan) {
         if let Some(entity) = span.entity {
             self.read_only(cx, entity, span.input);
         }
     }
 
-    /// Nothing ran on what was read.
+    /// Reports that a message was taken and no callback ran on it.
     fn read_only(&mut self, cx: &Context, subscription: EntityId, input: Input) {
         if let Input::Message { source_ns } = input {
             if !cx.entities.is_hidden(subscription) {
-                self.out.push(SpanEvent::ReadOnly {
+                self.new_events.push(SpanEvent::ReadOnly {
                     subscription,
                     source_ns,
                 });
@@ -563,18 +548,17 @@ impl Spans {
         }
     }
 
-    /// Closes a span.
     fn close(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
         mut span: CallbackSpan,
         time: u64,
-        why: Why,
+        why: CloseReason,
     ) {
         if let Some(decision) = span.take_undecided() {
             let owner = super::events::Owner::Outside;
-            self.out.push(SpanEvent::Decided { decision, owner });
+            self.new_events.push(SpanEvent::Decided { decision, owner });
         }
         let Some(entity) = span.entity.filter(|&e| !cx.entities.is_hidden(e)) else {
             return;
@@ -599,25 +583,25 @@ impl Spans {
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
-            self.within(ti, span.from.time);
+            self.note_nested_start(ti, span.from.time);
             self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
         }
     }
 
-    /// When an inferred span ended that is closed now, and how that was found.
+    /// Returns the end of an inferred span that closes now, and how that end was found.
     fn inferred_end(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
         span: &mut CallbackSpan,
         now: Mark,
-        why: Why,
+        why: CloseReason,
     ) -> (Mark, Ending) {
         let triggered = span.triggered().map(|t| t.last);
         let end = triggered
             .or_else(|| self.learn_pool(ti, span))
             .or_else(|| self.slept_after(ti, span, now));
-        // An action's server accepts a goal, which runs a callback too, after its response.
+        // An action's server accepts a goal after its response. That runs a callback too.
         let action = span.entity.and_then(|e| cx.entities.get(e).action);
         let goes_on = action.is_some();
         let responded = match &span.bounds {
@@ -625,9 +609,9 @@ impl Spans {
             _ => None,
         };
         match (why, end) {
-            (Why::End, _) => (now, Ending::Exact),
-            (Why::Exit, None) => (now, Ending::CutOff),
-            (Why::Finish, None) => (now, Ending::Unfinished),
+            (CloseReason::CallbackEnded, _) => (now, Ending::Exact),
+            (CloseReason::ThreadEnded, None) => (now, Ending::CutOff),
+            (CloseReason::RecordingEnded, None) => (now, Ending::Unfinished),
             _ => (responded.or(end).unwrap_or(now), Ending::Inferred),
         }
     }
@@ -641,12 +625,12 @@ impl Spans {
         cpus: Cpus,
     ) {
         let thread = &mut self.threads[ti];
-        if let Some(waits) = thread.waited.until(time) {
-            self.waited.push((instance, waits));
+        if let Some(waits) = thread.waited.take_until(time) {
+            self.ended_waits.push((instance, waits));
         }
         thread.sleeps.busy_until = time;
-        thread.rounds.ended_ns = thread.rounds.ended_ns.saturating_add(spent.exec_ns);
-        self.out.push(SpanEvent::End(End {
+        thread.rounds.executions_ns = thread.rounds.executions_ns.saturating_add(spent.exec_ns);
+        self.new_events.push(SpanEvent::End(End {
             instance,
             time,
             spent,
@@ -658,13 +642,12 @@ impl Spans {
     }
 }
 
-/// How an exact span ended.
-fn exact_ending(why: Why) -> Ending {
+fn exact_ending(why: CloseReason) -> Ending {
     match why {
-        Why::End => Ending::Exact,
-        // It was left, by an exception or because events were lost.
-        Why::Executor => Ending::Aborted,
-        Why::Exit => Ending::CutOff,
-        Why::Finish => Ending::Unfinished,
+        CloseReason::CallbackEnded => Ending::Exact,
+        // An exception left the callback, or events were lost.
+        CloseReason::ExecutorWentOn => Ending::Aborted,
+        CloseReason::ThreadEnded => Ending::CutOff,
+        CloseReason::RecordingEnded => Ending::Unfinished,
     }
 }

@@ -1,30 +1,31 @@
-//! Callbacks that nest: one that takes items itself (`take()`), or that runs an executor, whose
-//! callbacks run within it. A stack per thread, popped by the callback that ends.
+//! Callbacks that nest: one that takes items itself (`take()`), or one that runs an executor, whose
+//! callbacks run within it. Each thread has a stack, which the ending callback pops.
 //!
-//! What is read within a callback may be either: it is the input of a callback that starts next,
-//! or else one more input of the callback that runs.
+//! An entity that is read within a callback is the input of a callback that starts next. If none
+//! starts, it is one more input of the running callback.
 
 use super::span::CallbackSpan;
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::entities::EntityKind;
 use crate::events::{Input, OwnInput, Owner, SpanEvent};
 use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// Most callbacks that wait on a thread for what runs within them. Beyond, the outermost is taken
-/// to have been left without an end.
+/// The most callbacks that wait on a thread for nested ones. With one more, the outermost counts as
+/// left without an end.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
-    /// Whether a callback with an end of its own runs on the thread, or waits for what does.
+    /// Reports whether a callback with an end of its own runs on the thread, or a callback waits
+    /// there for a nested one.
     pub(super) fn is_within(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.outer().is_empty() || thread.span().is_some_and(CallbackSpan::is_exact)
     }
 
-    /// The executor does something within a callback: the callback runs an executor itself, or
-    /// was left by an exception.
+    /// Notes that the executor does something within a callback. The callback runs an executor
+    /// itself, or an exception left it.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
         let span = self.threads[ti].span_mut();
@@ -33,7 +34,8 @@ impl Spans {
         }
     }
 
-    /// Nothing starts on what was read within a callback: it was the callback's own input.
+    /// Makes the last read within a callback the callback's own input, because no other callback
+    /// starts on it.
     pub(super) fn settle_read(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {
@@ -41,10 +43,10 @@ impl Spans {
         }
         let mut ended = None;
         if let Some(mut span) = thread.take_span() {
-            if let Some((guard, opened)) = span.once() {
-                // The trigger since was that after the callback.
+            if let Some((guard, read_at)) = span.once() {
+                // The trigger since then was the one after the callback.
                 ended = Some((guard, span.from));
-                span.from = opened;
+                span.from = read_at;
             }
             self.own_input(cx, ti, &span);
         }
@@ -54,8 +56,9 @@ impl Spans {
         }
     }
 
-    /// Nothing follows on the thread: what was read last within a callback was the callback's own
-    /// input if the callback takes from there. Else nobody knows what it was for.
+    /// Decides about the last read within a callback, because nothing follows on the thread. If the
+    /// callback is known to take from this entity, the read was its own input. Otherwise the
+    /// purpose of the read stays unknown.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
@@ -70,7 +73,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// The same, and anything that runs within the callback without an end of its own ends.
+    /// Settles the last read within a callback, and ends what runs within the callback without an
+    /// end of its own.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -78,11 +82,11 @@ impl Spans {
             return;
         }
         if let Some(span) = thread.take_span() {
-            self.end_inner(cx, ti, span, time, Why::Executor);
+            self.end_inner(cx, ti, span, time, CloseReason::ExecutorWentOn);
         }
     }
 
-    /// What the callback that waits innermost on the thread took itself.
+    /// Reports an input that the innermost waiting callback of the thread took itself.
     pub(super) fn own_input(&mut self, cx: &Context, ti: ThreadIndex, read: &CallbackSpan) {
         let outer = self.threads[ti].outer().last();
         let instance = outer.and_then(|outer| outer.instance);
@@ -92,7 +96,7 @@ impl Spans {
         );
         match (instance, read.entity) {
             (Some(instance), Some(entity)) if taken && !cx.entities.is_hidden(entity) => {
-                self.out.push(SpanEvent::OwnInput(OwnInput {
+                self.new_events.push(SpanEvent::OwnInput(OwnInput {
                     instance,
                     entity,
                     input: read.input,
@@ -103,8 +107,8 @@ impl Spans {
         }
     }
 
-    /// A thread receives an item of a link: an input of the callback that runs there, of one with an
-    /// end of its own. Else nothing ran on it.
+    /// Reports that a thread receives an item of a link. The item is an input of the running
+    /// callback if that has an end of its own. Otherwise no callback ran on the item.
     pub(crate) fn receive(
         &mut self,
         cx: &mut Context,
@@ -117,7 +121,7 @@ impl Spans {
         let span = self.threads[ti].span().filter(|span| span.is_exact());
         match span.and_then(|span| span.instance) {
             Some(instance) if !cx.entities.is_hidden(entity) => {
-                self.out.push(SpanEvent::OwnInput(OwnInput {
+                self.new_events.push(SpanEvent::OwnInput(OwnInput {
                     instance,
                     entity,
                     input,
@@ -133,8 +137,8 @@ impl Spans {
         }
     }
 
-    /// Puts the running callback aside, if one with an end of its own runs: another begins, or is
-    /// read, within it.
+    /// Puts the running callback aside if it can have nested ones, because another callback begins
+    /// or is read within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {
@@ -146,12 +150,12 @@ impl Spans {
             let outermost = deepest.then(|| thread.outer_mut().remove(0));
             thread.outer_mut().push(span);
             if let Some(outermost) = outermost {
-                self.close(cx, ti, outermost, time, Why::Executor);
+                self.close(cx, ti, outermost, time, CloseReason::ExecutorWentOn);
             }
         }
     }
 
-    /// A callback begins within the innermost one that waits: that one's own time stops.
+    /// Stops the own time of the innermost waiting callback, because a nested one begins.
     pub(super) fn pause_outer(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
@@ -160,24 +164,24 @@ impl Spans {
         }
     }
 
-    /// A span ends, perhaps within a callback that waits and now goes on.
+    /// Ends a span. If it ran within a callback, that callback continues.
     pub(super) fn end_inner(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
         mut span: CallbackSpan,
         time: u64,
-        why: Why,
+        why: CloseReason,
     ) {
         if !self.threads[ti].outer().is_empty() {
-            self.tell_continued(cx, ti, &mut span, time);
+            self.report_continued(cx, ti, &mut span, time);
         }
         self.close(cx, ti, span, time, why);
         self.unnest(ti, Some(time));
     }
 
-    /// What was read or ran within the innermost callback that waits is over: the callback goes
-    /// on, if it was paused from this time on.
+    /// Puts the innermost waiting callback back on its thread. It was paused up to `paused_until`,
+    /// if at all.
     pub(super) fn unnest(&mut self, ti: ThreadIndex, paused_until: Option<u64>) {
         let thread = &mut self.threads[ti];
         let Some(mut span) = thread.outer_mut().pop() else {
@@ -189,16 +193,16 @@ impl Spans {
         thread.put_span(span);
     }
 
-    /// A callback begins that waits on the thread for what runs within it: it, and those that
-    /// wait within it, were left without an end.
+    /// Ends a waiting callback that begins again, and all callbacks that wait within it. They were
+    /// left without an end.
     pub(super) fn leave_open(&mut self, cx: &Context, ti: ThreadIndex, time: u64, callback: u64) {
-        let is_it = |span: &CallbackSpan| span.is_callback(callback);
-        if !self.threads[ti].outer().iter().any(is_it) {
+        let is_same = |span: &CallbackSpan| span.is_callback(callback);
+        if !self.threads[ti].outer().iter().any(is_same) {
             return;
         }
         while let Some(span) = self.threads[ti].outer_mut().pop() {
-            let found = is_it(&span);
-            self.close(cx, ti, span, time, Why::Executor);
+            let found = is_same(&span);
+            self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
             if found {
                 break;
             }
@@ -210,8 +214,8 @@ impl Spans {
         }
     }
 
-    /// A callback ends that waits on the thread: those within it were left without an end. True
-    /// if it was open: it runs now.
+    /// Handles the end of a callback that waits on the thread. Callbacks within it were left
+    /// without an end. Returns true if the callback was open; it is then the running one.
     pub(super) fn leave_inner(
         &mut self,
         cx: &Context,
@@ -219,32 +223,32 @@ impl Spans {
         time: u64,
         callback: u64,
     ) -> bool {
-        let is_it = |span: &CallbackSpan| span.is_callback(callback);
-        if self.threads[ti].span().is_some_and(is_it) {
+        let is_same = |span: &CallbackSpan| span.is_callback(callback);
+        if self.threads[ti].span().is_some_and(is_same) {
             return true;
         }
-        if !self.threads[ti].outer().iter().any(is_it) {
+        if !self.threads[ti].outer().iter().any(is_same) {
             return false;
         }
         self.settle_inner(cx, ti, time);
-        while !self.threads[ti].span().is_some_and(is_it) {
+        while !self.threads[ti].span().is_some_and(is_same) {
             match self.threads[ti].take_span() {
-                Some(span) => self.end_inner(cx, ti, span, time, Why::Executor),
+                Some(span) => self.end_inner(cx, ti, span, time, CloseReason::ExecutorWentOn),
                 None => self.unnest(ti, None),
             }
         }
         true
     }
 
-    /// Ends all callbacks that wait on a thread, innermost first.
-    pub(super) fn end_outer(&mut self, cx: &Context, ti: ThreadIndex, time: u64, why: Why) {
+    pub(super) fn end_outer(&mut self, cx: &Context, ti: ThreadIndex, time: u64, why: CloseReason) {
         while let Some(span) = self.threads[ti].outer_mut().pop() {
             self.close(cx, ti, span, time, why);
         }
     }
 
-    /// The owner of a publication by an exact span within which an executor ran: not certain
-    /// until its end is seen, unless callbacks of its entity are known to do so.
+    /// Returns the owner of a publication by an exact span within which an executor ran. The owner
+    /// is uncertain until the end of the span, unless callbacks of its entity are known to run
+    /// executors.
     pub(super) fn owner_after_spin(
         &mut self,
         cx: &Context,
@@ -265,7 +269,7 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// An exact span reached its end: executors that ran within it did so for it.
+    /// Notes that an exact span reached its end, so that executors within it ran for it.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;
@@ -277,12 +281,13 @@ impl Spans {
         cx.entities.get_mut(entity).nests.spins = true;
         if let Some(decision) = undecided {
             let owner = instance.map_or(Owner::Hidden, Owner::Instance);
-            self.out.push(SpanEvent::Decided { decision, owner });
+            self.new_events.push(SpanEvent::Decided { decision, owner });
         }
     }
 
-    /// A span ends within a callback that waits: a client's is what that one waited for.
-    pub(super) fn tell_continued(
+    /// Reports that a client's span ends within a waiting callback, which waited for that client's
+    /// response.
+    pub(super) fn report_continued(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
@@ -297,7 +302,7 @@ impl Spans {
         let outer = self.threads[ti].outer().last();
         let instance = outer.and_then(|outer| outer.instance);
         if let (Some(instance), Some(client)) = (instance, span.instance) {
-            self.out.push(SpanEvent::Continue {
+            self.new_events.push(SpanEvent::Continue {
                 instance,
                 client,
                 time,

@@ -1,92 +1,87 @@
-//! Threads of the application's own: they run no callbacks, but publish. Drivers, workers that
-//! something is handed to, threads that are made for one piece of work.
+//! The application's own threads, which run no callbacks but publish: drivers, workers to which
+//! something is handed, threads made for one piece of work.
 //!
-//! What such a thread does for a publication is an execution of the publisher's thread vertex. It
-//! begins when the thread wakes up from the longest sleep since the publication before, where it
-//! waited for work, and ends when it goes to the longest sleep before the next one. A thread that
-//! does not sleep goes from publication to publication. So all of its time is in its executions,
-//! and an execution's end is known once the next one begins.
+//! The work of such a thread for one publication is an execution of the publisher's thread vertex.
+//! The execution begins when the thread wakes up from the longest sleep since the previous
+//! publication, in which it waited for work. It ends when the thread goes to the longest sleep
+//! before the next publication. A thread that does not sleep goes from publication to publication.
+//!
+//! All of the thread's time is therefore in its executions. The end of an execution is known once
+//! the next one begins.
 
 use super::account::Mark;
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::entities::Entities;
 use crate::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::ids::{EntityId, HandedId, InstanceId, ThreadIndex};
 use crate::index::NameId;
 use crate::values::{Cpus, Release};
 
-/// What is known of a thread that may be one of the application's own.
+/// The state of a thread that may be one of the application's own.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Own {
-    /// When it first got a CPU, where it was made within the recording.
+pub(super) struct OwnThread {
+    /// The time when the thread first got a CPU, if it was made within the recording.
     first_run: FirstRun,
-    /// The CPU that it got last.
-    cpu: u16,
-    /// It is none: an executor works on it.
+    last_cpu: u16,
+    /// An executor works on the thread, so it is not one of the application's own.
     is_executor: bool,
-    /// It has published before anything showed whether a callback did.
+    /// The thread has published before anything showed whether a callback did so.
     is_doubtful: bool,
     handed: Handed,
-    /// What it does, once it has published.
     work: Option<Box<Work>>,
 }
 
-/// Wake-ups by callbacks.
+/// Wake-ups of a thread by callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Handed {
-    /// The thread's making.
     made: Option<HandedId>,
-    /// The end of the longest sleep since the last publication.
+    /// The wake-up from the longest sleep since the last publication.
     longest: Option<HandedId>,
-    /// The last one, until the thread gets a CPU.
+    /// The last wake-up, until the thread gets a CPU.
     last: Option<HandedId>,
 }
 
-/// When a thread first got a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 enum FirstRun {
-    /// Before the recording, or not recorded.
+    /// The first run was before the recording, or is not recorded.
     #[default]
     Unknown,
-    /// Not yet: it was made just now.
-    Awaited,
+    NotYet,
     At(Mark),
 }
 
-/// What a thread of one's own has done up to its last publication.
+/// The work of one of the application's own threads, up to its last publication.
 #[derive(Debug, Clone)]
 struct Work {
-    /// The execution that the last publication belongs to; none while its start is not known.
+    /// The execution of the last publication. `None` while its start is unknown.
     execution: Option<Execution>,
     last: Mark,
-    /// When the last message was published within the process, if it was.
+    /// The time when the last message was published within the process, if it was.
     message: Option<u64>,
 }
 
-/// An execution, which goes on or has ended.
 #[derive(Debug, Clone)]
 struct Execution {
     instance: InstanceId,
     from: Mark,
-    /// For how long the thread slept before; the longest time for its first run.
+    /// The duration of the sleep before, in ns. The first run counts as after the longest possible
+    /// sleep.
     slept: u64,
-    /// What it has published.
     topics: Vec<Option<NameId>>,
     cpus: Cpus,
 }
 
-impl Own {
-    /// The thread was made just now.
+impl OwnThread {
     pub(super) fn created(&mut self) {
-        self.first_run = FirstRun::Awaited;
+        self.first_run = FirstRun::NotYet;
     }
 
-    /// The thread gets a CPU, perhaps after its longest sleep. Returns the wake-up that nothing
-    /// begins with.
+    /// Notes that the thread gets a CPU, perhaps after its longest sleep. Returns a wake-up with
+    /// which no execution begins.
     pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
-        self.cpu = cpu;
+        self.last_cpu = cpu;
         let handed = &mut self.handed;
-        let dropped = if matches!(self.first_run, FirstRun::Awaited) {
+        let dropped = if matches!(self.first_run, FirstRun::NotYet) {
             self.first_run = FirstRun::At(at);
             std::mem::replace(&mut handed.made, handed.last.take())
         } else if longest {
@@ -100,16 +95,15 @@ impl Own {
         dropped
     }
 
-    /// Whether the thread is known to be one of the application's own.
     pub(super) fn is_known(&self) -> bool {
         self.work.is_some()
     }
 }
 
 impl Work {
-    /// Whether a publication belongs to the same execution as the one before: a copy of its
-    /// message, or something else that the execution has not published yet, after no sleep to
-    /// speak of.
+    /// Reports whether a publication belongs to the same execution as the previous one. It does if
+    /// it copies the same message. It also does if its topic is new in this execution and the
+    /// thread slept at most half as long as before it.
     fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
         let copy = message.is_some() && message == self.message;
         let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);
@@ -118,22 +112,25 @@ impl Work {
 }
 
 impl Spans {
-    /// Whether a thread that publishes now is one of the application's own: no executor's.
+    /// Reports whether a thread that publishes now is one of the application's own and not an
+    /// executor's.
     fn is_own(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let free = !thread.running.own.is_executor && thread.rounds.last_trigger.is_none();
         free && thread.account.is_scheduled()
     }
 
-    /// An executor works on the thread, or it takes items: it is none of the application's own.
-    pub(super) fn is_of_executor(&mut self, ti: ThreadIndex, time: u64) {
+    /// Notes that an executor works on the thread, or that the thread takes items. It is then not
+    /// one of the application's own.
+    pub(super) fn note_executor(&mut self, ti: ThreadIndex, time: u64) {
         let own = &mut self.threads[ti].running.own;
         if !std::mem::replace(&mut own.is_executor, true) {
-            self.close_own(ti, time, Why::Executor);
+            self.close_own(ti, time, CloseReason::ExecutorWentOn);
         }
     }
 
-    /// The cause of a publication outside of callbacks: an execution of a thread of one's own.
+    /// Returns the owner of a publication outside of callbacks: an execution of one of the
+    /// application's own threads.
     pub(super) fn own_publication(
         &mut self,
         entities: &Entities,
@@ -141,7 +138,7 @@ impl Spans {
         time: u64,
         (publisher, message): (EntityId, Option<u64>),
     ) -> Owner {
-        if self.without_own || !self.is_own(ti) {
+        if self.ignores_own_threads || !self.is_own(ti) {
             return Owner::Outside;
         }
         let topic = entities.get(publisher).name();
@@ -149,15 +146,15 @@ impl Spans {
         let now = thread.account.mark(time);
         let gap = thread.sleeps.take_longest();
         let slept = gap.map_or(0, |gap| gap.length);
-        // A callback that ran when the recorder came shows only when it ends.
+        // A callback that was running when the recording began is seen only when it ends.
         let late = entities.process(thread.process).late;
         let own = &mut thread.running.own;
         let (made, woken) = (own.handed.made.take(), own.handed.longest.take());
         let was_doubtful = std::mem::replace(&mut own.is_doubtful, true);
         let is_old = late && matches!(own.first_run, FirstRun::Unknown);
         if is_old && own.work.is_none() && !(was_doubtful && gap.is_some()) {
-            self.not_handed(made);
-            self.not_handed(woken);
+            self.report_not_handed(made);
+            self.report_not_handed(woken);
             return Owner::Outside;
         }
         let before = own.work.take();
@@ -168,8 +165,8 @@ impl Spans {
                 e.instance
             });
             own.work = Some(work);
-            self.not_handed(made);
-            self.not_handed(woken);
+            self.report_not_handed(made);
+            self.report_not_handed(woken);
             return instance.map_or(Owner::Outside, Owner::Instance);
         }
         let (from, slept, work) = match (own.first_run, &before, gap) {
@@ -180,14 +177,14 @@ impl Spans {
             (_, before, None) => (before.as_ref().map(|w| w.last), 0, None),
         };
         let mut cpus = Cpus::default();
-        cpus.add(own.cpu);
+        cpus.add(own.last_cpu);
         let ended = before.and_then(|w| Some((w.execution?, w.last)));
         if let Some((execution, last)) = ended {
             let to = gap.map_or(last, |gap| gap.from);
             self.end_own(ti, execution, to, Ending::Inferred);
         }
         for unused in [made, woken] {
-            self.not_handed(unused.filter(|_| unused != work));
+            self.report_not_handed(unused.filter(|_| unused != work));
         }
         let input = work.map_or(Input::Unknown, |work| Input::Handed { work });
         let execution = from.map(|from| Execution {
@@ -206,8 +203,8 @@ impl Spans {
         owner.unwrap_or(Owner::Outside)
     }
 
-    /// A thread is made or woken up. If a callback does it that runs on another thread of its
-    /// process, that one may hand work to it.
+    /// Notes that `by` creates or wakes up a thread. If `by` runs a callback in the same process,
+    /// that callback may hand over work.
     pub(super) fn hand_over(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         if by == 0 || self.threads[ti].running.own.is_executor {
             return;
@@ -215,14 +212,14 @@ impl Spans {
         let Some(by) = self.threads.of_tid(by).map(|by| &self.threads[by]) else {
             return;
         };
-        // After the last trigger of a round rclpy's executor runs, and no callback.
+        // After the last trigger of a round, rclpy's executor runs and no callback does.
         let span = by.span().filter(|span| span.triggered().is_none());
         let instance = span.and_then(|span| span.instance);
         let instance = instance.filter(|_| by.process == self.threads[ti].process);
         let work = instance.map(|instance| {
             self.handed += 1;
             let work = HandedId(self.handed);
-            self.out.push(SpanEvent::HandOver {
+            self.new_events.push(SpanEvent::HandOver {
                 work,
                 instance,
                 time,
@@ -231,11 +228,12 @@ impl Spans {
         });
         let own = &mut self.threads[ti].running.own;
         let before = std::mem::replace(&mut own.handed.last, work);
-        self.not_handed(before);
+        self.report_not_handed(before);
     }
 
-    /// CPU time of a thread that ends and was made within the recording, but neither ran callbacks
-    /// nor published: whatever it did was for others. None where it is not known; given once.
+    /// Returns the CPU time of an ending thread that was made within the recording, but neither ran
+    /// callbacks nor published. Such a thread worked for others. Returns `None` if the time is
+    /// unknown or was already returned.
     pub(super) fn helper_ns(&mut self, ti: ThreadIndex, time: u64) -> Option<u64> {
         let thread = &mut self.threads[ti];
         let own = &mut thread.running.own;
@@ -249,9 +247,8 @@ impl Spans {
         Some(thread.account.at(time).since(&first.totals).exec_ns)
     }
 
-    /// Nothing begins with a wake-up.
-    pub(super) fn not_handed(&mut self, work: Option<HandedId>) {
-        self.out
+    pub(super) fn report_not_handed(&mut self, work: Option<HandedId>) {
+        self.new_events
             .extend(work.map(|work| SpanEvent::NotHanded { work }));
     }
 
@@ -263,7 +260,7 @@ impl Spans {
         input: Input,
     ) -> InstanceId {
         let instance = self.instances.next();
-        self.out.push(SpanEvent::Begin(Begin {
+        self.new_events.push(SpanEvent::Begin(Begin {
             instance,
             entity: publisher,
             start: from.time,
@@ -281,11 +278,12 @@ impl Spans {
         self.end(ti, execution.instance, end, how, execution.cpus);
     }
 
-    /// The thread publishes nothing more: it ends, or it is an executor's after all.
-    pub(super) fn close_own(&mut self, ti: ThreadIndex, time: u64, why: Why) {
+    /// Ends the thread's own work: it publishes nothing more because it ends or belongs to an
+    /// executor.
+    pub(super) fn close_own(&mut self, ti: ThreadIndex, time: u64, why: CloseReason) {
         let handed = std::mem::take(&mut self.threads[ti].running.own.handed);
         for unused in [handed.made, handed.longest, handed.last] {
-            self.not_handed(unused);
+            self.report_not_handed(unused);
         }
         let thread = &mut self.threads[ti];
         let Some(work) = thread.running.own.work.take() else {
@@ -297,7 +295,7 @@ impl Spans {
         let now = thread.account.mark(time);
         let (to, how) = match (thread.sleeps.longest_until(time), why) {
             (Some(slept), _) => (slept, Ending::Inferred),
-            (None, Why::Finish) => (now, Ending::Unfinished),
+            (None, CloseReason::RecordingEnded) => (now, Ending::Unfinished),
             (None, _) => (now, Ending::Inferred),
         };
         self.end_own(ti, execution, to, how);
@@ -308,8 +306,8 @@ impl Spans {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10 with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011); thread 11 is made
-    /// at 2 ms.
+    /// Process 10 with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011). Thread 11 is made at
+    /// 2 ms.
     const NODE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
@@ -319,7 +317,7 @@ mod tests {
 ";
 
     #[test]
-    fn an_execution_lasts_from_a_sleep_to_the_next() {
+    fn an_execution_lasts_from_one_sleep_to_the_next() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
@@ -341,9 +339,9 @@ mod tests {
                 "5000 end #0 Inferred exec 2000",
                 "8000 begin #1 /a",
                 "11000 publish /a by #1",
-                // Something else, in one go.
+                // Another topic, in the same execution.
                 "12000 publish /b by #1",
-                // The same once more.
+                // The same topic again, in the next execution.
                 "12000 end #1 Inferred exec 3000",
                 "12000 begin #0 /a",
                 "13000 publish /a by #0",
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_nobody_gave_anything_yet_begins_when_it_wakes_up() {
+    fn the_first_execution_of_a_worker_begins_when_it_wakes_up() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 switch_out state=1
@@ -368,8 +366,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_be_a_thread_of_ones_own_is_nobody() {
-        // Without scheduler events nothing says when it began; an executor's thread is none.
+    fn publications_of_executor_and_unscheduled_threads_have_no_owner() {
+        // Without scheduler events, the beginning of the thread's run is unknown. A thread of an
+        // executor is not the application's own.
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a

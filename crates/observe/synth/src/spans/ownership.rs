@@ -1,14 +1,14 @@
-//! Which callback publishes, sends and receives: events that concern data, with their cause.
+//! The owners of publications, requests and responses: which callback sends or receives each item.
 
-use super::continuation::is_elsewhere;
+use super::continuation::are_of_different_nodes;
 use super::span::CallbackSpan;
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::events::{Enqueue, Owner, Publication, Request, Response, SpanEvent};
 use crate::ids::{EntityId, InstanceId, ThreadIndex};
 use crate::Context;
 
 impl Spans {
-    /// The cause of a publication or request by `endpoint` on this thread now.
+    /// Returns the cause of a publication or request by `endpoint` that this thread makes now.
     fn owner(
         &mut self,
         cx: &mut Context,
@@ -30,7 +30,7 @@ impl Spans {
                 return Owner::Outside;
             }
             if !self.some_pending(ti) {
-                let alone = self.go_on_alone(ti, time);
+                let alone = self.continue_only_suspended(ti, time);
                 return alone.map_or(Owner::Outside, Owner::Instance);
             }
             let from = self.continuation_start(ti, time, None);
@@ -46,11 +46,11 @@ impl Spans {
             self.threads[ti].put_span(span);
             return after_spin.unwrap_or(owner);
         }
-        // What follows the last trigger may be the callback's, or may already be code that
-        // waited for a response.
+        // The code after the last trigger may be the callback's, or may already be code that waited
+        // for a response.
         if self.waits_for_response(cx, ti, &span) {
             if self.is_awaited(ti, &span) {
-                let waiting = self.go_on_after(cx, ti, time, span);
+                let waiting = self.continue_after_response(cx, ti, time, span);
                 return waiting.map_or(Owner::Outside, Owner::Instance);
             }
             let from = self.continuation_start(ti, time, triggered);
@@ -59,11 +59,11 @@ impl Spans {
         }
         if self.some_pending(ti) {
             let from = self.continuation_start(ti, time, triggered);
-            self.close(cx, ti, span, time, Why::Executor);
+            self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
             return self.continuation_owner(cx, ti, time, endpoint, from);
         }
-        if self.is_left(cx, ti, &span, endpoint) {
-            self.close(cx, ti, span, time, Why::Executor);
+        if self.runs_task(cx, ti, &span, endpoint) {
+            self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
             return Owner::Outside;
         }
         self.begin(cx, ti, &mut span);
@@ -78,9 +78,9 @@ impl Spans {
         owner
     }
 
-    /// Whether a worker publishes by an endpoint of another node than its last callback, after the
-    /// trigger at that one's end: it runs a task.
-    fn is_left(
+    /// Reports whether a worker publishes by an endpoint of another node than its last callback's,
+    /// after the trigger at the end of that callback. The worker then runs a task.
+    fn runs_task(
         &self,
         cx: &Context,
         ti: ThreadIndex,
@@ -88,24 +88,23 @@ impl Spans {
         endpoint: Option<EntityId>,
     ) -> bool {
         let both = span.entity.zip(endpoint);
-        !self.threads[ti].waits && both.is_some_and(|(a, b)| is_elsewhere(cx, a, b))
+        !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// Something is published: what was read within a callback is its own input, or by now the
-    /// input of another one that runs.
+    /// Decides about a read within a callback, because something is published. The read was the
+    /// callback's own input, or the input of another callback that runs now.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {
             return;
         }
-        if thread.span().is_some_and(|span| span.opened().is_some()) {
-            self.suspend_outer(cx, ti);
+        if thread.span().is_some_and(|span| span.read_at().is_some()) {
+            self.suspend_outer_callback(cx, ti);
         } else {
             self.settle_read(cx, ti);
         }
     }
 
-    /// The running instance on a thread.
     fn running(&mut self, cx: &Context, ti: ThreadIndex) -> Option<InstanceId> {
         self.settle_before_output(cx, ti);
         let mut span = self.threads[ti].take_span()?;
@@ -117,19 +116,19 @@ impl Spans {
         instance
     }
 
-    /// `rcl_publish`: names the publisher that the middleware's publication, which follows, does
-    /// not name in a late attach.
+    /// Notes the publisher of an `rcl_publish`. In a late attach, the publication through the
+    /// middleware that follows does not name it.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }
 
-    /// The publisher's rcl handle in the last `rcl_publish` of this message.
+    /// Returns the rcl handle of the publisher if the thread's last `rcl_publish` was of this
+    /// message.
     pub(crate) fn last_rcl_publish(&self, ti: ThreadIndex, message: u64) -> Option<u64> {
         let (publisher, m) = self.threads[ti].calls.rcl_publish;
         (publisher != 0 && (m == message || message == 0)).then_some(publisher)
     }
 
-    /// `rclcpp_intra_publish`
     pub(crate) fn intra_publish(
         &mut self,
         ti: ThreadIndex,
@@ -140,12 +139,10 @@ impl Spans {
         (calls.intra_publisher, calls.intra_publish) = (publisher, Some(time));
     }
 
-    /// The publisher of the thread's last message within its process.
     pub(crate) fn intra_publisher(&self, ti: ThreadIndex) -> Option<EntityId> {
         self.threads[ti].calls.intra_publisher
     }
 
-    /// A message is put into the ring buffer of a subscription.
     pub(crate) fn enqueue(
         &mut self,
         cx: &mut Context,
@@ -160,7 +157,7 @@ impl Spans {
         if let (Owner::Outside, Some(publisher)) = (owner, publisher) {
             owner = self.own_publication(&cx.entities, ti, time, (publisher, message));
         }
-        self.out.push(SpanEvent::Enqueue(Enqueue {
+        self.new_events.push(SpanEvent::Enqueue(Enqueue {
             owner,
             publisher,
             subscription,
@@ -170,12 +167,10 @@ impl Spans {
         }));
     }
 
-    /// A ring buffer is emptied.
     pub(crate) fn clear(&mut self, subscription: EntityId) {
-        self.out.push(SpanEvent::Clear { subscription });
+        self.new_events.push(SpanEvent::Clear { subscription });
     }
 
-    /// A message is published through the middleware.
     pub(crate) fn publish(
         &mut self,
         cx: &mut Context,
@@ -198,7 +193,7 @@ impl Spans {
         if owner == Owner::Outside {
             owner = self.own_publication(&cx.entities, ti, time, (publisher, message));
         }
-        self.out.push(SpanEvent::Publish(Publication {
+        self.new_events.push(SpanEvent::Publish(Publication {
             owner,
             publisher,
             time,
@@ -207,7 +202,6 @@ impl Spans {
         }));
     }
 
-    /// A client sends a request.
     pub(crate) fn request(
         &mut self,
         cx: &mut Context,
@@ -222,7 +216,7 @@ impl Spans {
             Owner::Outside => self.ask(cx, ti, None, (client, sequence)),
             _ => {}
         }
-        self.out.push(SpanEvent::Request(Request {
+        self.new_events.push(SpanEvent::Request(Request {
             owner,
             client,
             sequence,
@@ -230,7 +224,7 @@ impl Spans {
         }));
     }
 
-    /// A service sends a response: normally inside or right after its callback.
+    /// Reports that a service sends a response, normally within its callback or right after it.
     pub(crate) fn respond(&mut self, cx: &mut Context, ti: ThreadIndex, mut response: Response) {
         response.made_by = self.result_of_goal(cx, ti, response.service);
         self.settle_service(cx, ti, response.service, response.time);
@@ -242,10 +236,10 @@ impl Spans {
         if let Some(inferred) = span.and_then(|span| span.inferred_mut()) {
             inferred.responded.get_or_insert(mark);
         }
-        self.out.push(SpanEvent::Response(response));
+        self.new_events.push(SpanEvent::Response(response));
     }
 
-    /// A callback hands its input to a synchroniser.
+    /// Reports that a callback hands its input to a synchroniser.
     pub(crate) fn synchronise(
         &mut self,
         cx: &Context,
@@ -254,7 +248,7 @@ impl Spans {
         (filter, approximate): (u64, bool),
     ) {
         if let Some(instance) = self.running(cx, ti) {
-            self.out.push(SpanEvent::Synchronise {
+            self.new_events.push(SpanEvent::Synchronise {
                 instance,
                 filter,
                 approximate,

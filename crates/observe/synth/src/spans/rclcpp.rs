@@ -1,9 +1,9 @@
-//! rclcpp: `callback_start` and `callback_end` bound a callback exactly. `execute_client` has no
-//! such events for futures; its return ends the callback.
+//! The callbacks of rclcpp, which `callback_start` and `callback_end` bound exactly.
+//! `execute_client` has no such events for futures, so its return ends the callback.
 
 use super::span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use super::thread::Library;
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::entities::{EntityKind, HandleKind};
 use crate::events::Input;
 use crate::ids::{EntityId, ThreadIndex};
@@ -12,9 +12,10 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// The executor goes on to the next entity: a read that is waiting for its callback stays.
+    /// Notes that the executor continues with the next entity. A read whose callback has not
+    /// started stays open.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
-        self.is_of_rclcpp(ti);
+        self.note_rclcpp(ti);
         let thread = &mut self.threads[ti];
         if thread.span().is_none_or(CallbackSpan::is_read_only) {
             thread.phase.leave_wait();
@@ -23,14 +24,12 @@ impl Spans {
         }
     }
 
-    /// The thread asks for work.
     pub(crate) fn next_ready(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
-        self.is_of_rclcpp(ti);
-        self.asks(ti);
+        self.note_rclcpp(ti);
+        self.note_asks(ti);
         self.executor(cx, ti, time, false);
     }
 
-    /// The call of an `execute_*` function.
     pub(crate) fn execute_start(
         &mut self,
         cx: &mut Context,
@@ -42,7 +41,6 @@ impl Spans {
         self.threads[ti].library = Library::Rclcpp { client_call };
     }
 
-    /// The return of an `execute_*` function.
     pub(crate) fn execute_end(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         thread.library = Library::Rclcpp { client_call: false };
@@ -53,15 +51,14 @@ impl Spans {
         if let Some(mut span) = thread.take_span() {
             let client_call = span.inferred_mut().is_some_and(|i| i.client_call);
             if client_call {
-                self.end_inner(cx, ti, span, time, Why::End);
+                self.end_inner(cx, ti, span, time, CloseReason::CallbackEnded);
             } else {
-                self.close(cx, ti, span, time, Why::Executor);
+                self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
                 self.unnest(ti, None);
             }
         }
     }
 
-    /// `callback_start`
     pub(crate) fn callback_start(
         &mut self,
         cx: &mut Context,
@@ -70,8 +67,8 @@ impl Spans {
         cpu: u16,
         callback: u64,
     ) {
-        self.is_of_rclcpp(ti);
-        self.is_of_executor(ti, time);
+        self.note_rclcpp(ti);
+        self.note_executor(ti, time);
         let p = self.threads[ti].process;
         let known = cx.entities.callback(p, callback);
         let read = self.take_read(cx, ti, time);
@@ -87,7 +84,7 @@ impl Spans {
         let entity = match (known, guess) {
             (Some(entity), _) => entity,
             (None, Some(read)) => {
-                // Late attach: the callback belongs to what was read right before.
+                // Late attach: the callback belongs to the entity that was read right before.
                 cx.entities
                     .set_handle(p, HandleKind::Callback, callback, read);
                 read
@@ -113,7 +110,7 @@ impl Spans {
                 client_call: false,
                 responded: None,
                 triggers: Triggers::None,
-                with: Vec::new(),
+                taken_together: Vec::new(),
             },
         );
         span.bounds = Bounds::Exact(Exact {
@@ -126,28 +123,28 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// What the thread has read and not run a callback on. A callback that has an end of its own
-    /// waits; anything else that runs there ends.
+    /// Takes the read of the thread for which no callback has run yet. An outer callback with an
+    /// end of its own is paused. Anything else that runs on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();
         if self.threads[ti].span().is_some_and(begun) {
             if let Some(span) = self.threads[ti].take_span() {
-                self.end_inner(cx, ti, span, time, Why::Executor);
+                self.end_inner(cx, ti, span, time, CloseReason::ExecutorWentOn);
             }
         }
         self.nest(cx, ti, time);
         let span = self.threads[ti].take_span()?;
         let entity = span.entity.map(|e| cx.entities.get(e));
         if entity.is_some_and(|e| e.action.is_some()) {
-            // What an action reads is for itself: its callbacks have no events of their own.
-            self.close(cx, ti, span, time, Why::Executor);
+            // An action reads for itself. Its callbacks have no events of their own.
+            self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
             return None;
         }
         Some(span)
     }
 
-    /// The input of an entity's callback and when it was released, from the read before it.
+    /// Returns the input of an entity's callback and when it was released, from the read before it.
     fn input_of(
         &mut self,
         cx: &mut Context,
@@ -174,8 +171,9 @@ impl Spans {
             if !self.threads[ti].outer().is_empty() {
                 self.own_input(cx, ti, &read);
             } else {
-                // Of a callback without events of its own (an action's), it is all that is seen.
-                self.close(cx, ti, read, time, Why::Executor);
+                // The read belongs to a callback without events of its own (an action's). Nothing
+                // more of it is seen.
+                self.close(cx, ti, read, time, CloseReason::ExecutorWentOn);
             }
             return (input, Release::Unknown);
         }
@@ -187,7 +185,6 @@ impl Spans {
         (read.input, read.release)
     }
 
-    /// `callback_end`
     pub(crate) fn callback_end(
         &mut self,
         cx: &mut Context,
@@ -195,20 +192,20 @@ impl Spans {
         time: u64,
         callback: u64,
     ) {
-        self.is_of_rclcpp(ti);
+        self.note_rclcpp(ti);
         let thread = &mut self.threads[ti];
         if !thread.span().is_some_and(|span| span.is_callback(callback))
             && !self.leave_inner(cx, ti, time, callback)
         {
             if self.threads[ti].span().is_none() {
-                // One that could not be told.
+                // The entity of this callback was unknown at its start.
                 self.threads[ti].sleeps.busy_until = time;
             }
             return;
         }
         if let Some(mut span) = self.threads[ti].take_span() {
             self.prove_spin(cx, &mut span);
-            self.end_inner(cx, ti, span, time, Why::End);
+            self.end_inner(cx, ti, span, time, CloseReason::CallbackEnded);
         }
     }
 }
@@ -247,7 +244,8 @@ mod tests {
             Harness::new(&trace).span_events(),
             [
                 "11000 begin #0 timer",
-                // Its own, or of what caught the exception: it does not end, and so nobody's.
+                // The publisher is the callback or the code that caught its exception. The callback
+                // never ends, so nobody owns the publication.
                 "13000 publish /t by ?1",
                 "decided ?1 nobody",
                 "21000 end #0 Aborted exec 10000",
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_without_a_callback_takes_the_item_only() {
+    fn a_read_without_a_callback_only_takes_the_item() {
         let trace = format!(
             "{PAIR}{}
 20ms cpu1 20/20 take rmw=0x1020 source_ns=5ms
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn late_attach_ties_a_callback_to_what_was_read_before() {
+    fn late_attach_ties_a_callback_to_the_read_before_it() {
         let trace = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
 2ms cpu0 10/10 callback_start callback=0x60

@@ -1,29 +1,29 @@
-//! rclpy: a callback has no events of its own. The executor triggers its guard condition right
-//! before the callback and right after it; the thread's next call of the executor ends it.
+//! The callbacks of rclpy, which have no events of their own. The executor triggers its guard
+//! condition right before and right after each callback. The thread's next call of the executor
+//! ends the callback.
 
 use super::span::{longer, Bounds, CallbackSpan, Inferred, Triggers};
-use super::{Spans, Why};
+use super::{CloseReason, Spans};
 use crate::entities::EntityKind;
 use crate::events::{Owner, SpanEvent};
 use crate::ids::ThreadIndex;
 use crate::Context;
 
-/// How the guard conditions of a process were triggered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guards {
-    /// A callback ran between two triggers, as rclpy does it.
+    /// A callback ran between two triggers, as in rclpy.
     pub(super) rclpy: bool,
-    /// Late attach: whether the process is rclpy's was once not known where it mattered.
+    /// Late attach: a callback was left out once, because the process might be rclpy's or not.
     pub(super) doubted: bool,
-    /// Guard that a pool of threads (not rclpy) triggers after each callback; 0: none known.
+    /// The guard that a pool of threads (not rclpy's) triggers after each callback, or 0 if none is
+    /// known.
     pub(super) pool: u64,
 }
 
 impl Spans {
-    /// A guard condition is triggered.
     pub(crate) fn trigger(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, guard: u64) {
         let thread = &mut self.threads[ti];
-        if thread.is_rclcpp() || self.processes[thread.process.index()].events.rclcpp {
+        if thread.is_rclcpp() || self.processes[thread.process.index()].events.runs_rclcpp {
             return;
         }
         let mark = thread.account.mark(time);
@@ -58,8 +58,8 @@ impl Spans {
                 let process = self.threads[ti].process;
                 let guards = &self.processes[process.index()].guards;
                 if guard == guards.pool && guard != 0 && !guards.rclpy {
-                    // The thread is free again; it may well do nothing for long.
-                    self.close(cx, ti, span, time, Why::Executor);
+                    // The thread is free again and may do nothing for a long time.
+                    self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
                     return;
                 }
                 self.first_trigger(cx, ti, &mut span, guard);
@@ -77,8 +77,9 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// A guard is triggered after a read within a callback. By another executor's it was the
-    /// callback's own input; twice by its own one's, another callback ran on it.
+    /// Handles a trigger after a read within a callback. If the guard is another executor's, the
+    /// read was the callback's own input. If its own executor's guard was triggered twice, another
+    /// callback ran on the read.
     fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
         let thread = &self.threads[ti];
         let outer = thread.outer().last().and_then(CallbackSpan::once);
@@ -86,11 +87,11 @@ impl Spans {
         if outer.is_none_or(|o| o.0 != guard) {
             self.settle_read(cx, ti);
         } else if read.is_some_and(|r| r.0 == guard) {
-            self.suspend_outer(cx, ti);
+            self.suspend_outer_callback(cx, ti);
         }
     }
 
-    /// The first trigger after a read, at the thread's last trigger.
+    /// Handles the first trigger after a read. It is the thread's last trigger.
     fn first_trigger(
         &mut self,
         cx: &mut Context,
@@ -98,17 +99,17 @@ impl Spans {
         span: &mut CallbackSpan,
         guard: u64,
     ) {
-        // Only a trigger before anything else can be rclpy's before the callback.
+        // rclpy's trigger before the callback comes before anything else.
         if span.instance.is_some() || guard == 0 {
             return;
         }
         self.note_spin(ti, guard);
-        let opened = span.from;
+        let read_at = span.from;
         if let Some(mark) = self.threads[ti].rounds.last_trigger {
             span.from = mark;
         }
         if let Some(inferred) = span.inferred_mut() {
-            inferred.triggers = Triggers::Once { guard, opened };
+            inferred.triggers = Triggers::Once { guard, read_at };
         }
         let process = self.threads[ti].process;
         let within = !self.threads[ti].outer().is_empty();
@@ -117,7 +118,7 @@ impl Spans {
         }
     }
 
-    /// One more trigger of the same guard: the callback ran in between.
+    /// Handles one more trigger of the same guard: the callback ran in between.
     fn next_trigger(
         &mut self,
         cx: &mut Context,
@@ -147,23 +148,25 @@ impl Spans {
             self.begin(cx, ti, span);
             if let Some(instance) = span.instance {
                 let time = last.time;
-                self.out.push(SpanEvent::InputDone { instance, time });
+                self.new_events
+                    .push(SpanEvent::InputDone { instance, time });
             }
         }
         if let Some(decision) = undecided {
             let owner = span.instance.map_or(Owner::Outside, Owner::Instance);
-            self.out.push(SpanEvent::Decided { decision, owner });
+            self.new_events.push(SpanEvent::Decided { decision, owner });
         }
         if self.waits_for_response(cx, ti, span) && !self.is_awaited(ti, span) {
             // The waiting code may run on another worker before this one does anything again.
             self.push_pending(ti, span);
             if let Some(triggered) = span.triggered_mut() {
-                triggered.pushed = true;
+                triggered.is_pending = true;
             }
         }
     }
 
-    /// Whether a span is rclpy's own handling of a response: code that waits for it runs later.
+    /// Reports whether a span is rclpy's own handling of a response, so that the code which waits
+    /// for the response runs later.
     pub(super) fn waits_for_response(
         &self,
         cx: &Context,
@@ -177,7 +180,8 @@ impl Spans {
             && !super::is_hidden(cx, span)
     }
 
-    /// An inferred span ends: whether a single trigger in it was a pool's, after the callback.
+    /// Checks whether the only trigger of an ending inferred span was a pool's, after the callback.
+    /// If so, returns that trigger and lets the span begin at its read.
     pub(super) fn learn_pool(
         &mut self,
         ti: ThreadIndex,
@@ -185,7 +189,7 @@ impl Spans {
     ) -> Option<super::Mark> {
         let guards = &mut self.processes[self.threads[ti].process.index()].guards;
         let Bounds::Inferred(Inferred {
-            triggers: Triggers::Once { guard, opened },
+            triggers: Triggers::Once { guard, read_at },
             ..
         }) = span.bounds
         else {
@@ -194,9 +198,9 @@ impl Spans {
         if span.instance.is_some() || guards.rclpy {
             return None;
         }
-        // The pool was told after the callback that there is one thread more.
+        // The trigger after the callback informed the pool that one more thread is free.
         guards.pool = guard;
-        Some(std::mem::replace(&mut span.from, opened))
+        Some(std::mem::replace(&mut span.from, read_at))
     }
 }
 
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_after_the_last_trigger_is_decided_by_what_follows() {
+    fn the_next_call_decides_who_owns_a_publication_after_the_last_trigger() {
         let start = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50

@@ -1,104 +1,97 @@
-//! One callback span: an execution of a callback that has begun, or is about to, and has not
-//! ended.
+//! The callback span: an execution of a callback that has begun, or is about to, and has not ended.
 
 use super::account::Mark;
 use crate::events::Input;
 use crate::ids::{DecisionId, EntityId, InstanceId};
 use crate::values::{Cpus, Release, Totals};
 
-/// A callback span on a thread.
 #[derive(Debug, Clone)]
 pub(super) struct CallbackSpan {
-    /// Unknown for a ring buffer of an unknown subscription.
+    /// The entity that was read. It is `None` for a ring buffer whose subscription is unknown.
     pub(super) entity: Option<EntityId>,
     pub(super) input: Input,
-    /// When the timer was due.
     pub(super) release: Release,
-    /// Set once [`SpanEvent::Begin`](crate::events::SpanEvent) has been sent.
+    /// The instance, once [`SpanEvent::Begin`](crate::events::SpanEvent) was sent.
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
-    /// Its own times before `from`'s sums: those before another callback ran within it.
+    /// The times that the callback spent before the sums in `from`, which restart after each nested
+    /// callback.
     pub(super) earlier: Totals,
     pub(super) cpus: Cpus,
     pub(super) bounds: Bounds,
 }
 
-/// How the start and end of a span are known.
+/// The way in which the start and end of a span are known.
 ///
-/// A span lies in its thread, of which there are few; a box would cost an allocation per span.
+/// Spans lie within their threads, of which there are few. A box would cost one allocation per
+/// span.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
-    /// By `callback_start` and `callback_end`.
+    /// The client library reports both with `callback_start` and `callback_end`.
     Exact(Exact),
-    /// From what the executor does before and after.
+    /// Both follow from the executor's calls before and after the callback.
     Inferred(Inferred),
 }
 
-/// A span with events of its own.
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
-    /// The callback's address.
     pub(super) callback: u64,
-    /// An executor did something since it began: it runs one itself, or was left by an exception.
+    /// The executor did something since the callback began. Either the callback runs an executor
+    /// itself, or an exception left it.
     pub(super) spins: bool,
-    /// Names the undecided owner of publications after that.
+    /// The undecided owner of the publications since the executor did something.
     pub(super) undecided: Option<DecisionId>,
 }
 
-/// What is known of a span without events of its own: it began with the read of an entity, or
-/// the call of a timer.
+/// The data about a span that has no events of its own. Such a span begins with the read of an
+/// entity or the call of a timer.
 #[derive(Debug, Clone)]
 pub(super) struct Inferred {
-    /// Ring buffer that the input came from.
     pub(super) buffer: Option<u64>,
-    /// Inside `execute_client`, so that its return is the exact end.
+    /// The thread is inside `execute_client`, whose return is the exact end of the callback.
     pub(super) client_call: bool,
-    /// When it sent its response, which a client library does right after the callback.
+    /// The time when the callback's response was sent. A client library sends it right after the
+    /// callback.
     pub(super) responded: Option<Mark>,
     pub(super) triggers: Triggers,
-    /// What rclpy took with its input, for the same execution.
-    pub(super) with: Vec<Together>,
+    pub(super) taken_together: Vec<Together>,
 }
 
-/// What rclpy took together with the input of a span: an action has one callback for all of its
-/// endpoints on a side.
+/// An input that rclpy took together with the input of a span. An action has one callback for all
+/// of its endpoints on a side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,
     pub(super) input: Input,
 }
 
-/// Triggers of the executor's guard condition since the read.
+/// The triggers of the executor's guard condition since the read.
 #[derive(Debug, Clone)]
 pub(super) enum Triggers {
     None,
-    /// One trigger, at the span's `from`: rclpy's before the callback, or a pool's after it.
+    /// One trigger, at the span's `from`. rclpy triggers before the callback, a pool after it.
     Once {
         guard: u64,
-        /// When the entity was read.
-        opened: Mark,
+        read_at: Mark,
     },
-    /// Two or more: rclpy's callback ran from the first to the last.
+    /// Two or more triggers. rclpy's callback ran from the first to the last one.
     Several(Triggered),
 }
 
-/// Two or more triggers of rclpy's guard.
 #[derive(Debug, Clone)]
 pub(super) struct Triggered {
     pub(super) guard: u64,
     pub(super) last: Mark,
-    /// Longest time between two triggers after the first: where code that waited for a response
-    /// ran.
+    /// The longest time between two triggers after the first. The code that waited for a response
+    /// ran there.
     pub(super) longest: Option<(Mark, Mark)>,
-    /// Names the undecided owner of publications after the last trigger.
+    /// The undecided owner of the publications after the last trigger.
     pub(super) undecided: Option<DecisionId>,
-    /// The response is already among those that code waits for.
-    pub(super) pushed: bool,
+    pub(super) is_pending: bool,
 }
 
 impl CallbackSpan {
-    /// Starts a span at the read of its entity.
     pub(super) fn read(
         entity: Option<EntityId>,
         input: Input,
@@ -121,18 +114,19 @@ impl CallbackSpan {
         }
     }
 
-    /// Its own times from its beginning to a mark.
+    /// Returns the callback's own times from its beginning to a mark, without those of nested
+    /// callbacks.
     pub(super) fn spent(&self, to: &Mark) -> Totals {
         to.totals.since(&self.from.totals).plus(&self.earlier)
     }
 
-    /// Another callback runs within it from now on.
+    /// Stops the callback's times, because a nested callback begins.
     pub(super) fn pause(&mut self, now: &Mark) {
         self.earlier = self.spent(now);
         self.from.totals = now.totals;
     }
 
-    /// It goes on.
+    /// Starts the callback's times again, because the nested callback ended.
     pub(super) fn resume(&mut self, now: &Mark) {
         self.from.totals = now.totals;
     }
@@ -141,12 +135,13 @@ impl CallbackSpan {
         matches!(self.bounds, Bounds::Exact(_))
     }
 
-    /// Whether only the read of its input is known yet.
+    /// Reports whether only the read of the input is known so far.
     pub(super) fn is_read_only(&self) -> bool {
         self.instance.is_none() && !self.is_exact()
     }
 
-    /// Whether it may be what a callback that waits took itself, and no callback runs on it.
+    /// Reports whether a waiting callback may have taken this input itself, so that no callback
+    /// runs on it.
     pub(super) fn may_be_own(&self) -> bool {
         let client_call = matches!(&self.bounds, Bounds::Inferred(i) if i.client_call);
         self.is_read_only() && !client_call
@@ -173,33 +168,34 @@ impl CallbackSpan {
         }
     }
 
-    /// Whether it is the callback of this address, by its own events.
+    /// Reports whether the span is exact and belongs to the callback at this address.
     pub(super) fn is_callback(&self, callback: u64) -> bool {
         self.exact().is_some_and(|e| e.callback == callback)
     }
 
-    /// The single trigger so far: its guard, and when the entity was read.
+    /// Returns the guard of the only trigger so far, and when the entity was read.
     pub(super) fn once(&self) -> Option<(u64, Mark)> {
         match &self.bounds {
             Bounds::Inferred(Inferred {
-                triggers: Triggers::Once { guard, opened },
+                triggers: Triggers::Once { guard, read_at },
                 ..
-            }) => Some((*guard, *opened)),
+            }) => Some((*guard, *read_at)),
             _ => None,
         }
     }
 
-    /// When its entity was read, if one trigger came since.
-    pub(super) fn opened(&self) -> Option<Mark> {
+    /// Returns when the entity was read, if exactly one trigger came since.
+    pub(super) fn read_at(&self) -> Option<Mark> {
         self.once().map(|once| once.1)
     }
 
-    /// It is the handling of a response that is kept: its execution is the code that waits for it.
+    /// Reports whether the span is the handling of a response that is kept. Its execution is the
+    /// code that waits for the response.
     pub(super) fn is_kept(&self) -> bool {
-        self.instance.is_none() && self.triggered().is_some_and(|t| t.pushed)
+        self.instance.is_none() && self.triggered().is_some_and(|t| t.is_pending)
     }
 
-    /// The triggers of rclpy's executor, once there are two.
+    /// Returns the triggers of rclpy's executor if there are two or more.
     pub(super) fn triggered(&self) -> Option<&Triggered> {
         match &self.bounds {
             Bounds::Inferred(Inferred {
@@ -210,7 +206,7 @@ impl CallbackSpan {
         }
     }
 
-    /// Two triggers of a guard: the callback ran until the last one.
+    /// Notes the second trigger of a guard. The callback ran until `last`.
     pub(super) fn set_triggered(&mut self, guard: u64, last: Mark) {
         if let Some(inferred) = self.inferred_mut() {
             inferred.triggers = Triggers::Several(Triggered {
@@ -218,7 +214,7 @@ impl CallbackSpan {
                 last,
                 longest: None,
                 undecided: None,
-                pushed: false,
+                is_pending: false,
             });
         }
     }
@@ -233,7 +229,6 @@ impl CallbackSpan {
         }
     }
 
-    /// Takes the undecided owner of its last publications.
     pub(super) fn take_undecided(&mut self) -> Option<DecisionId> {
         match &mut self.bounds {
             Bounds::Exact(exact) => exact.undecided.take(),
@@ -242,7 +237,7 @@ impl CallbackSpan {
     }
 }
 
-/// Of two stretches of a thread, the one with more time on the CPU.
+/// Returns the one of two stretches of a thread that has more time on the CPU.
 pub(super) fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
     let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
     match best {

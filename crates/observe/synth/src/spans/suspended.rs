@@ -1,8 +1,9 @@
-//! rclpy: callbacks that are open and do not run. A coroutine that awaits something, or a callback
-//! within which another executor runs: the executor goes on before the callback's second trigger.
+//! rclpy's callbacks that have begun but do not run: their executor went on before their second
+//! trigger. Each is a coroutine that awaits something, or runs another executor.
 //!
-//! Both go on when the response that they asked for was handled, or when their own executor's
-//! guard is triggered outside of other callbacks, which is the end.
+//! Such a callback continues when the response to its request was handled. It also continues when
+//! the guard of its own executor is triggered outside of other callbacks, and ends with that
+//! trigger.
 
 use super::account::Mark;
 use super::span::{CallbackSpan, Triggers};
@@ -14,42 +15,40 @@ use crate::notes::Note;
 use crate::Context;
 use std::collections::VecDeque;
 
-/// A callback that is open and does not run.
+/// A callback that has begun but does not run.
 #[derive(Debug, Clone)]
 struct Open {
     span: CallbackSpan,
     instance: InstanceId,
-    /// The guard of its executor.
     guard: u64,
     thread: ThreadIndex,
-    /// Another executor runs callbacks on its thread: it is not suspended, but runs that one.
+    /// Another executor runs callbacks on the same thread. The callback is not suspended, but runs
+    /// that executor.
     spins: bool,
-    /// Since when it does not run, and how much executions on its thread had used by then.
+    /// The time since which the callback does not run. `ended_ns` is the time on the CPU of the
+    /// thread's executions up to then.
     since: Mark,
     ended_ns: u64,
 }
 
-/// What is open in a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Suspended {
     open: Vec<Open>,
-    /// Requests that were sent, oldest first.
     asked: VecDeque<Asked>,
 }
 
-/// A request that was sent.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     client: EntityId,
     sequence: i64,
-    /// Late attach: none where no callback is known to run on the thread.
+    /// Late attach: `None` if no callback is known to run on the thread.
     by: Option<InstanceId>,
 }
 
-/// Most callbacks of a process that are open and do not run; beyond, the oldest counts as left.
+/// The most callbacks per process that have begun but do not run. With one more, the oldest is
+/// aborted.
 const MAX_OPEN: usize = 64;
 
-/// Most requests that are kept.
 const MAX_ASKED: usize = 256;
 
 impl Spans {
@@ -58,7 +57,8 @@ impl Spans {
         &mut self.processes[process.index()].suspended
     }
 
-    /// The guard of rclpy's executor, if the thread is in a callback of it that has not ended.
+    /// Returns the guard of rclpy's executor if the thread is in a callback of that executor which
+    /// has not ended.
     pub(super) fn open_guard(&self, cx: &Context, ti: ThreadIndex) -> Option<u64> {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -66,8 +66,8 @@ impl Spans {
             return None;
         }
         let span = thread.span()?;
-        // Late attach: this may be the first callback that is seen. A pool's callback is over with
-        // its trigger, and its wait set was made before the recording.
+        // Late attach: this may be the first callback that is seen. A pool's callback ends with its
+        // trigger, and the pool made its wait set before the recording.
         let late = cx.entities.process(thread.process).late && guards.pool == 0;
         let sets = if late { 1 } else { 2 };
         let is_rclpy = guards.rclpy || thread.rounds.sets >= sets;
@@ -86,8 +86,9 @@ impl Spans {
         }
     }
 
-    /// Late attach: whether the callback on the thread has ended, as a pool's has after its trigger,
-    /// or is rclpy's and goes on, cannot be told. Once in a process: by the next time it is known.
+    /// Late attach: reports whether the thread's callback may or may not have ended. A pool's has
+    /// ended after its trigger, rclpy's continues. This occurs once per process, because the next
+    /// trigger decides.
     pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -101,7 +102,7 @@ impl Spans {
         span.is_some_and(|s| !s.entity.is_some_and(client)) && thread.rounds.sets == 0
     }
 
-    /// Leaves out the callback on the thread where that [is so](Spans::is_doubtful).
+    /// Leaves out the thread's callback if it [may or may not have ended](Spans::is_doubtful).
     pub(super) fn leave_doubtful(&mut self, cx: &mut Context, ti: ThreadIndex) {
         if self.is_doubtful(cx, ti) {
             let thread = &mut self.threads[ti];
@@ -111,7 +112,8 @@ impl Spans {
         }
     }
 
-    /// The executor goes on though the callback on its thread has not ended: it is suspended.
+    /// Suspends the thread's callback, because the executor continues before the callback has
+    /// ended.
     pub(super) fn suspend(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let Some(guard) = self.open_guard(cx, ti) else {
             return;
@@ -123,22 +125,23 @@ impl Spans {
         let process = self.threads[ti].process.index();
         self.processes[process].guards.rclpy = true;
         let Some(instance) = span.instance else {
-            // Of a hidden one nothing is told; it ends here.
+            // Nothing is reported of a hidden callback, so it ends here.
             return;
         };
         let now = self.threads[ti].account.mark(time);
         self.suspend_span(ti, span, instance, guard, now);
     }
 
-    /// What was read within a callback of rclpy starts another one: that callback is suspended.
-    pub(super) fn suspend_outer(&mut self, cx: &Context, ti: ThreadIndex) {
+    /// Suspends the outer callback of rclpy, because the input that was read within it starts
+    /// another callback.
+    pub(super) fn suspend_outer_callback(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
-        let read = thread.span().and_then(CallbackSpan::opened);
-        let (Some(opened), Some(outer)) = (read, thread.outer_mut().pop()) else {
+        let read = thread.span().and_then(CallbackSpan::read_at);
+        let (Some(read_at), Some(outer)) = (read, thread.outer_mut().pop()) else {
             return;
         };
         if let (Some(instance), Some((guard, _))) = (outer.instance, outer.once()) {
-            self.suspend_span(ti, outer, instance, guard, opened);
+            self.suspend_span(ti, outer, instance, guard, read_at);
         }
         if let Some(mut span) = self.threads[ti].take_span() {
             self.begin(cx, ti, &mut span);
@@ -163,7 +166,7 @@ impl Spans {
             thread: ti,
             spins: false,
             since: from,
-            ended_ns: self.threads[ti].rounds.ended_ns,
+            ended_ns: self.threads[ti].rounds.executions_ns,
         };
         let all = &mut self.suspended(ti).open;
         let oldest = (all.len() >= MAX_OPEN).then(|| all.remove(0));
@@ -178,7 +181,6 @@ impl Spans {
         self.end(open.thread, open.instance, end, how, open.span.cpus);
     }
 
-    /// Ends what is open in a process, or on one of its threads.
     pub(super) fn end_suspended(&mut self, process: ProcessIndex, time: u64, how: Ending) {
         let suspended = &mut self.processes[process.index()].suspended;
         suspended.asked.clear();
@@ -187,7 +189,7 @@ impl Spans {
         }
     }
 
-    /// A request is sent, by an instance if any is known.
+    /// Notes that a request is sent, by the instance `by` if it is known.
     pub(super) fn ask(
         &mut self,
         cx: &Context,
@@ -211,8 +213,8 @@ impl Spans {
         });
     }
 
-    /// Late attach: whether a request was sent while no callback was known to run on its thread:
-    /// by one that began before the recording, if by any.
+    /// Late attach: reports whether a request was sent while no callback was known to run on its
+    /// thread. A callback that began before the recording may have sent it.
     pub(crate) fn is_asked_by_nobody(
         &self,
         ti: ThreadIndex,
@@ -225,13 +227,13 @@ impl Spans {
         sent.is_some_and(|a| a.by.is_none())
     }
 
-    /// Late attach: what runs on the thread until its executor goes on waited for a response to a
-    /// request of before the recording.
+    /// Late attach: notes that the thread's code waited for a response to a request from before the
+    /// recording. This holds until the thread's executor continues.
     pub(crate) fn goes_on_unseen(&mut self, ti: ThreadIndex) {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Whether code that is suspended waits for the response that a span took.
+    /// Returns the place of the suspended callback that waits for the response which a span took.
     fn awaiting(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<usize> {
         let process = self.threads[ti].process;
         let suspended = &self.processes[process.index()].suspended;
@@ -250,14 +252,13 @@ impl Spans {
         suspended.open.iter().position(|o| o.instance == by)
     }
 
-    /// Whether a suspended callback waits for the response that a span took.
     pub(super) fn is_awaited(&self, ti: ThreadIndex, span: &CallbackSpan) -> bool {
         self.awaiting(ti, span).is_some()
     }
 
-    /// A response was handled for which a suspended callback waits: the client's own part is over
-    /// at `to`.
-    fn hand_back(
+    /// Ends the client's own part at `to`: a response was handled for which a suspended callback
+    /// waits.
+    fn end_client_part(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
@@ -269,7 +270,7 @@ impl Spans {
         let Some(instance) = client.instance else {
             return;
         };
-        self.out.push(SpanEvent::Continue {
+        self.new_events.push(SpanEvent::Continue {
             instance: waiting,
             client: instance,
             time: to.time,
@@ -278,13 +279,14 @@ impl Spans {
         self.end(ti, instance, end, Ending::Inferred, client.cpus);
     }
 
-    /// Puts a suspended callback on a thread again: it goes on at `from`.
-    fn go_on(&mut self, ti: ThreadIndex, at: usize, from: &Mark) -> InstanceId {
+    /// Puts a suspended callback back on its thread, where it continues at `from`.
+    fn continue_suspended(&mut self, ti: ThreadIndex, at: usize, from: &Mark) -> InstanceId {
         let mut open = self.suspended(ti).open.remove(at);
         if open.spins && open.thread == ti {
-            // The executor in it is its own code; the callbacks of that one are not.
+            // The nested executor is part of the callback's own code. The callbacks of that
+            // executor are not.
             let since = from.totals.since(&open.since.totals).exec_ns;
-            let ended = self.threads[ti].rounds.ended_ns - open.ended_ns;
+            let ended = self.threads[ti].rounds.executions_ns - open.ended_ns;
             let own = &mut open.span.earlier.exec_ns;
             *own = own.saturating_add(since.saturating_sub(ended));
         }
@@ -293,9 +295,10 @@ impl Spans {
         open.instance
     }
 
-    /// Something is published on a thread after the handling of a response, `client`, for which a
-    /// suspended callback [waits](Spans::is_awaited): that one goes on. None if none waits.
-    pub(super) fn go_on_after(
+    /// Continues the suspended callback that [waits](Spans::is_awaited) for the response `client`,
+    /// because something is published after the handling of that response. Returns `None` if no
+    /// callback waits.
+    pub(super) fn continue_after_response(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
@@ -306,13 +309,17 @@ impl Spans {
         let at = self.awaiting(ti, &client)?;
         let from = self.continuation_start(ti, time, Some(last));
         let waiting = self.suspended(ti).open[at].instance;
-        self.hand_back(cx, ti, client, waiting, last);
-        Some(self.go_on(ti, at, &from))
+        self.end_client_part(cx, ti, client, waiting, last);
+        Some(self.continue_suspended(ti, at, &from))
     }
 
-    /// Something is published outside of callbacks: the one that is suspended goes on, if there
-    /// is only one.
-    pub(super) fn go_on_alone(&mut self, ti: ThreadIndex, time: u64) -> Option<InstanceId> {
+    /// Continues the suspended callback if there is exactly one, because something is published
+    /// outside of callbacks.
+    pub(super) fn continue_only_suspended(
+        &mut self,
+        ti: ThreadIndex,
+        time: u64,
+    ) -> Option<InstanceId> {
         let thread = &self.threads[ti];
         let suspended = &self.processes[thread.process.index()].suspended;
         let [open] = &suspended.open[..] else {
@@ -323,19 +330,19 @@ impl Spans {
         }
         let now = thread.account.mark(time);
         let from = thread.rounds.last_act.unwrap_or(now);
-        Some(self.go_on(ti, 0, &from))
+        Some(self.continue_suspended(ti, 0, &from))
     }
 
-    /// An executor with this guard runs a callback on a thread: callbacks of other executors that
-    /// are open there run it.
+    /// Notes that an executor with this guard runs a callback on the thread. The open callbacks of
+    /// other executors there run that executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
         }
     }
 
-    /// A guard is triggered outside of callbacks, or after one that has ended: the end of the
-    /// callback that was suspended on its executor.
+    /// Continues the only callback that is suspended on the guard's executor, which then ends. The
+    /// guard was triggered outside of callbacks, or after one that has ended.
     pub(super) fn trigger_suspended(
         &mut self,
         cx: &Context,
@@ -353,8 +360,8 @@ impl Spans {
         if !thread.span().is_none_or(ended) {
             return;
         }
-        let is_it = |o: &Open| o.guard == guard && o.thread == ti;
-        let mut found = open.iter().enumerate().filter(|(_, o)| is_it(o));
+        let is_same = |o: &Open| o.guard == guard && o.thread == ti;
+        let mut found = open.iter().enumerate().filter(|(_, o)| is_same(o));
         let (Some((at, open)), None) = (found.next(), found.next()) else {
             return;
         };
@@ -364,17 +371,18 @@ impl Spans {
         if let Some(span) = self.threads[ti].take_span() {
             match span.triggered().map(|t| t.last) {
                 Some(last) if self.awaiting(ti, &span) == Some(at) => {
-                    self.hand_back(cx, ti, span, waiting, last);
+                    self.end_client_part(cx, ti, span, waiting, last);
                 }
-                _ => self.close(cx, ti, span, time, super::Why::Executor),
+                _ => self.close(cx, ti, span, time, super::CloseReason::ExecutorWentOn),
             }
         }
-        self.go_on(ti, at, &from);
+        self.continue_suspended(ti, at, &from);
     }
 
-    /// The executor goes on after the handling of a response, `client`: if a suspended callback
-    /// waits for it, that one went on in the stretch after it. Gives the span back if none waits.
-    pub(super) fn went_on(
+    /// Handles that the executor continues after the handling of the response `client`. If a
+    /// suspended callback waits for it, that callback ran in the stretch afterwards. Otherwise
+    /// returns the span.
+    pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,
         ti: ThreadIndex,
@@ -391,9 +399,9 @@ impl Spans {
         let now = to.time == time;
         let last = triggered.map_or(from, |t| t.1);
         let own = if now { last } else { from };
-        self.hand_back(cx, ti, client, waiting, own);
+        self.end_client_part(cx, ti, client, waiting, own);
         if triggered.is_none_or(|t| t.0 != guard) {
-            // An executor within it: it goes on when its own guard is triggered.
+            // The callback runs an executor. It continues when its own guard is triggered.
             return None;
         }
         let to = if now {
@@ -401,10 +409,10 @@ impl Spans {
         } else {
             to
         };
-        self.go_on(ti, at, &from);
+        self.continue_suspended(ti, at, &from);
         let span = self.threads[ti].take_span()?;
         if now {
-            // No trigger of an end: it awaits something else.
+            // No trigger marks an end, so the callback awaits something else.
             self.suspend_span(ti, span, waiting, guard, to);
         } else {
             let end = (to.time, span.spent(&to));

@@ -1,8 +1,8 @@
-//! A thread: its account, what its executor does, and which span it is in.
+//! A thread: its times, the state of its executor, and the span that runs on it.
 
 use super::account::{Account, Mark};
 use super::continuation::Continuation;
-use super::own::Own;
+use super::own::OwnThread;
 use super::span::CallbackSpan;
 use super::waits::ThreadWaits;
 use super::worker::Sleeps;
@@ -14,21 +14,18 @@ use crate::values::{Idle, ThreadId, ThreadProfile};
 use rustc_hash::FxHashMap;
 use std::ops::{Index, IndexMut};
 
-/// What a thread's executor does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Phase {
-    /// It waits in `rcl_wait`.
     Waiting {
         from: u64,
-        /// When the thread was last woken, if it slept.
+        /// The time when the thread last woke up, if it slept.
         woken: Option<u64>,
     },
-    /// It works, after a last wait in which it may have slept.
+    /// The executor works. `after` is its last wait, if the thread slept in it.
     Working { after: Option<Idle> },
 }
 
 impl Phase {
-    /// The executor goes on: a wait is over.
     pub(super) fn leave_wait(&mut self) {
         if let Phase::Waiting { from, woken } = *self {
             let after = woken.map(|woken| Idle { from, woken });
@@ -36,7 +33,7 @@ impl Phase {
         }
     }
 
-    /// The last wait, if the thread slept in it and it is over.
+    /// Returns the last wait, if the thread slept in it and it is over.
     pub(super) fn idle(&self) -> Option<Idle> {
         match *self {
             Phase::Waiting { .. } => None,
@@ -51,92 +48,80 @@ impl Phase {
     }
 }
 
-/// What runs on a thread, of which there are few: no box.
+/// The code that runs on a thread. There are few threads, so the variants are not boxed.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Default)]
 pub(super) enum Running {
-    /// No callback that is known.
     #[default]
     Nothing,
-    /// A callback, exact or inferred.
     Callback(CallbackSpan),
-    /// Code that waited for a response, in rclpy.
+    /// A continuation of rclpy: code that waited for a response.
     Continuation(Continuation),
 }
 
-/// What runs on a thread, and what that runs within.
+/// The span that runs on a thread, and the callbacks within which it runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stack {
     top: Running,
-    /// Callbacks that wait for what runs within them, outermost first. Without memory of its own
-    /// until a callback takes items or runs an executor itself.
+    /// Callbacks that wait for a nested one, outermost first. Allocates no memory until a callback
+    /// takes items or runs an executor itself.
     outer: Vec<CallbackSpan>,
-    /// What it does if no executor runs on it.
-    pub(super) own: Own,
+    pub(super) own: OwnThread,
 }
 
-/// The client library of a thread, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     /// rclpy, or plain rcl.
     Other,
     /// rclcpp, whose callbacks have events of their own.
-    Rclcpp {
-        /// Inside `execute_client`.
-        client_call: bool,
-    },
+    Rclcpp { client_call: bool },
 }
 
-/// rclpy's rounds on a thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rounds {
-    /// The last trigger of a guard condition.
     pub(super) last_trigger: Option<Mark>,
-    /// Its executor was seen between two callbacks. A single trigger may be that before a
-    /// callback, and what is taken first may be taken by one.
+    /// The executor was seen between two callbacks. Until then, a single trigger may be the one
+    /// before a callback. A first take may come from within a callback.
     pub(super) shown: bool,
-    /// Time on the CPU of all executions that ended on the thread.
-    pub(super) ended_ns: u64,
-    /// Wait sets that the thread has made: other executors than rclpy's keep theirs.
+    pub(super) executions_ns: u64,
+    /// The number of wait sets that the thread has made. Executors other than rclpy's keep theirs.
     pub(super) sets: u8,
-    /// What the executor last did: a trigger, a read, or a wait that began.
+    /// The executor's last act: a trigger, a read, or the begin of a wait.
     pub(super) last_act: Option<Mark>,
-    /// Time on the CPU from the last trigger of a round to the next wait set, in rounds in which
-    /// nothing waited for a response: the executor's own part.
+    /// The time on the CPU from the last trigger of a round to the next wait set, which is the
+    /// executor's own. Counts only rounds in which nothing waited for a response.
     pub(super) overhead: RunningMedian,
 }
 
-/// Calls of a thread that a later call of it refers to.
+/// The calls of a thread to which a later call of the same thread refers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Calls {
-    /// Last `rcl_publish`: publisher's handle and message.
+    /// The last `rcl_publish`: the publisher's handle and the message.
     pub(super) rcl_publish: (u64, u64),
-    /// Publisher of the last intra-process publication.
     pub(super) intra_publisher: Option<EntityId>,
-    /// When that was, until a publication through the middleware takes it up.
+    /// The time of the last intra-process publication. It is reset when the same message is
+    /// published through the middleware.
     pub(super) intra_publish: Option<u64>,
-    /// Publisher whose last item has no time stamp and whose publish call may still run.
+    /// The publisher whose last item has no time stamp and whose publish call may still run.
     pub(super) unstamped: Option<EntityId>,
-    /// Last publication of an action's state in a callback, and triggers since.
+    /// The last publication of an action's state in a callback, and the number of triggers since.
     pub(super) goal_state: Option<(EntityId, u8)>,
-    /// The thread's last act was to look for what is ready: its time on the CPU then.
+    /// The thread's time on the CPU when it looked for ready entities, if that was its last act.
     pub(super) ready: Option<u64>,
-    /// The same before the act of now.
+    /// The value of `ready` before the current act.
     pub(super) before: Option<u64>,
-    /// rclpy's executor woke up and triggered a guard before it took anything: which one, and the
-    /// time on the CPU then.
+    /// The guard that rclpy's executor triggered after its wake-up and before any take, with the
+    /// time on the CPU.
     pub(super) woke: Option<(u64, u64)>,
-    /// What is taken now is the first that is seen of a thread that ran before the recording.
+    /// The current take is the first act that is seen of a thread that ran before the recording.
     pub(super) first: bool,
-    /// How many timers it has called.
-    pub(super) timers: u8,
-    /// Late attach: until its executor goes on, the thread may run what began before the recording.
+    pub(super) timer_calls: u8,
+    /// Late attach: the thread may still run a callback that began before the recording. Reset when
+    /// its executor goes on.
     pub(super) unseen: bool,
-    /// What is to be created next.
     pub(super) creation: Creation,
 }
 
-/// A thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Thread {
     pub(super) id: ThreadId,
@@ -144,17 +129,17 @@ pub(crate) struct Thread {
     pub(super) profile: ThreadProfile,
     pub(super) account: Account,
     pub(super) library: Library,
-    /// It waits for work itself, so it is no worker of a pool.
+    /// The thread waits for work itself, so it is not a worker of a pool.
     pub(super) waits: bool,
-    /// It asks for work, by `rcl_wait` or in rclcpp's loop; an executor of events never does.
-    pub(super) asks: bool,
+    /// The thread asks for work, by `rcl_wait` or in rclcpp's loop. An executor of events never
+    /// does.
+    pub(super) asks_for_work: bool,
     pub(super) phase: Phase,
     pub(super) running: Stack,
     pub(super) sleeps: Sleeps,
     pub(super) waited: ThreadWaits,
     pub(super) rounds: Rounds,
     pub(super) calls: Calls,
-    /// What it does as long as it makes no call.
     pub(super) quiet: Quiet,
 }
 
@@ -171,7 +156,7 @@ impl Thread {
             account: Account::new(time),
             library: Library::Other,
             waits: false,
-            asks: false,
+            asks_for_work: false,
             phase: Phase::Working { after: None },
             running: Stack::default(),
             sleeps: Sleeps::default(),
@@ -186,7 +171,6 @@ impl Thread {
         matches!(self.library, Library::Rclcpp { .. })
     }
 
-    /// The callback span, if the thread is in one.
     pub(super) fn span(&self) -> Option<&CallbackSpan> {
         match &self.running.top {
             Running::Callback(span) => Some(span),
@@ -201,7 +185,6 @@ impl Thread {
         }
     }
 
-    /// Takes the callback span out.
     pub(super) fn take_span(&mut self) -> Option<CallbackSpan> {
         if !matches!(self.running.top, Running::Callback(_)) {
             return None;
@@ -216,12 +199,10 @@ impl Thread {
         self.running.top = Running::Callback(span);
     }
 
-    /// Whether no callback is known to run or to wait on it.
     pub(super) fn runs_nothing(&self) -> bool {
         matches!(self.running.top, Running::Nothing) && self.running.outer.is_empty()
     }
 
-    /// Callbacks within which the span runs, outermost first.
     pub(super) fn outer(&self) -> &[CallbackSpan] {
         &self.running.outer
     }
@@ -248,7 +229,6 @@ impl Thread {
         self.running.top = Running::Continuation(continuation);
     }
 
-    /// Takes the continuation out.
     pub(super) fn take_continuation(&mut self) -> Option<Continuation> {
         if !matches!(self.running.top, Running::Continuation(_)) {
             return None;
@@ -260,7 +240,6 @@ impl Thread {
     }
 }
 
-/// The threads that live, and the free places of those that ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Threads {
     list: Vec<Thread>,
@@ -269,7 +248,6 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// The thread of a tid.
     pub(super) fn of_tid(&self, tid: u32) -> Option<ThreadIndex> {
         self.of_tid.get(&tid).copied()
     }
@@ -290,7 +268,7 @@ impl Threads {
         ti
     }
 
-    /// Forgets which thread a tid is. Its place stays in use until [`Threads::release`].
+    /// Forgets which thread has this id. Its place stays in use until [`Threads::release`].
     pub(super) fn remove(&mut self, tid: u32) -> Option<ThreadIndex> {
         self.of_tid.remove(&tid)
     }
@@ -299,13 +277,12 @@ impl Threads {
         self.free.push(ti);
     }
 
-    /// The tids of a process.
     pub(super) fn tids(&self, pid: u32) -> Vec<u32> {
         let of_pid = self.of_tid.iter().filter(|(_, &ti)| self[ti].id.pid == pid);
         of_pid.map(|(&tid, _)| tid).collect()
     }
 
-    /// All places, those of threads that ended included.
+    /// Returns all places, including those of threads that ended.
     pub(super) fn all(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.list.len()).map(ThreadIndex::new)
     }

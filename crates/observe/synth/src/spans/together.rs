@@ -1,5 +1,5 @@
-//! rclpy's actions: all that is ready on one side of an action is taken at once, and one execution
-//! handles it. It is the execution of the part whose user code runs in it.
+//! The actions of rclpy, whose ready endpoints on one side are all taken at once and handled by one
+//! execution. The execution belongs to the endpoint whose user code runs in it.
 
 use super::continuation::PendingResponse;
 use super::span::{CallbackSpan, Inferred, Together, Triggers};
@@ -11,7 +11,7 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Whether an entity is read for the execution that the thread's last read was for.
+    /// Reports whether an entity is read for the same execution as the thread's last read.
     pub(crate) fn is_together(&self, cx: &Context, ti: ThreadIndex, e: EntityId) -> bool {
         let Some(action) = cx.entities.get(e).action else {
             return false;
@@ -36,7 +36,6 @@ impl Spans {
             })
     }
 
-    /// Adds a read to the thread's span.
     pub(super) fn take_together(
         &mut self,
         cx: &Context,
@@ -58,11 +57,11 @@ impl Spans {
             }
         }
         if let Some(inferred) = span.inferred_mut() {
-            inferred.with.push(other);
+            inferred.taken_together.push(other);
         }
     }
 
-    /// What was taken with a span's input is handled by now.
+    /// Reports the executions of the other inputs that were taken with the span's input.
     pub(super) fn settle_together(
         &mut self,
         cx: &Context,
@@ -73,7 +72,7 @@ impl Spans {
         let Some(inferred) = span.inferred_mut() else {
             return;
         };
-        for other in std::mem::take(&mut inferred.with) {
+        for other in std::mem::take(&mut inferred.taken_together) {
             self.settle(cx, ti, span, other, time);
         }
     }
@@ -91,7 +90,7 @@ impl Spans {
         }
         let now = self.threads[ti].account.mark(time);
         match other.input {
-            // The code that waits for it runs later.
+            // The code that waits for the response runs later.
             Input::Response { .. } => self.push_response(
                 ti,
                 PendingResponse {
@@ -108,7 +107,7 @@ impl Spans {
             ),
             _ => {
                 let instance = self.instances.next();
-                self.out.push(SpanEvent::Begin(Begin {
+                self.new_events.push(SpanEvent::Begin(Begin {
                     instance,
                     entity: other.entity,
                     start: span.from.time,
@@ -123,7 +122,8 @@ impl Spans {
         }
     }
 
-    /// A service responds: if its request was taken with another's, it has run by now.
+    /// Reports the execution of a service that responds, if its request was taken together with
+    /// another input.
     pub(super) fn settle_service(
         &mut self,
         cx: &Context,
@@ -135,10 +135,14 @@ impl Spans {
         let Some(inferred) = span.and_then(|span| span.inferred_mut()) else {
             return;
         };
-        let Some(at) = inferred.with.iter().position(|o| o.entity == service) else {
+        let Some(at) = inferred
+            .taken_together
+            .iter()
+            .position(|o| o.entity == service)
+        else {
             return;
         };
-        let other = inferred.with.remove(at);
+        let other = inferred.taken_together.remove(at);
         if let Some(span) = self.threads[ti].take_span() {
             self.settle(cx, ti, &span, other, time);
             self.threads[ti].put_span(span);
@@ -146,8 +150,8 @@ impl Spans {
     }
 }
 
-/// How much of the execution is the user's code of this endpoint: a callback runs in it, or later,
-/// or there is none.
+/// Ranks how much of an execution is the user's code of this endpoint: a callback within it, a
+/// callback later, or none.
 fn importance(cx: &Context, e: EntityId) -> u8 {
     match cx.entities.get(e).action.map(|a| a.part) {
         Some(ActionPart::Feedback) => 4,

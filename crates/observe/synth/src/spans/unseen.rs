@@ -1,5 +1,5 @@
-//! What executors run without events of its own: waitables other than actions (events of QoS,
-//! guard conditions, a program's own). That it ran is counted, with its time on the CPU.
+//! Work of executors that has no events of its own: waitables other than actions (events of QoS,
+//! guard conditions, a program's own). Such work is counted, with its time on the CPU.
 
 use super::thread::Phase;
 use super::Spans;
@@ -8,19 +8,20 @@ use crate::notes::Note;
 use crate::Context;
 
 impl Spans {
-    /// rclcpp's executor looks for what is ready. If that was the last thing that the thread did,
-    /// too, it has run something in between.
+    /// Handles that rclcpp's executor looks for ready entities. If that was also the thread's last
+    /// act, the thread has run something unseen in between.
     pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.at(time).exec_ns;
         thread.calls.ready = Some(now);
         if let Some(before) = thread.calls.before {
-            count(cx, now.saturating_sub(before));
+            count_unseen(cx, now.saturating_sub(before));
         }
     }
 
-    /// A guard is triggered outside of callbacks. rclpy's executor does so before and after each
-    /// callback: right after its wait, with nothing taken, it runs something else.
+    /// Handles a trigger of a guard outside of callbacks. rclpy's executor triggers before and
+    /// after each callback. If it does so right after its wait and has taken nothing, it runs
+    /// something unseen.
     pub(super) fn unseen_trigger(
         &mut self,
         cx: &mut Context,
@@ -35,7 +36,7 @@ impl Spans {
             return;
         }
         match thread.calls.woke.take() {
-            Some((same, before)) if same == guard => count(cx, now.saturating_sub(before)),
+            Some((same, before)) if same == guard => count_unseen(cx, now.saturating_sub(before)),
             _ if matches!(thread.phase, Phase::Waiting { .. }) => {
                 thread.calls.woke = Some((guard, now));
                 thread.phase.leave_wait();
@@ -45,8 +46,7 @@ impl Spans {
     }
 }
 
-/// Counts something that ran for so long.
-fn count(cx: &mut Context, exec_ns: u64) {
+fn count_unseen(cx: &mut Context, exec_ns: u64) {
     cx.notes.count(Note::UnseenWork, 1);
     cx.notes.count(Note::UnseenTime, exec_ns);
 }
@@ -56,7 +56,7 @@ mod tests {
     use crate::testing::Harness;
 
     #[test]
-    fn what_rclcpp_runs_without_events_is_counted() {
+    fn rclcpp_work_without_events_is_counted() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
 2ms cpu0 10/10 executor_wait_for_work timeout_ns=-1
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rclpy_runs_without_taking_anything_is_counted() {
+    fn rclpy_work_without_takes_is_counted() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
 1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms

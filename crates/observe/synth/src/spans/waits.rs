@@ -1,4 +1,5 @@
-//! When a thread did not run, though it could or had begun something, and who is why.
+//! The waits of threads: when a thread was ready or asleep within an execution, and which thread
+//! caused it.
 
 use super::Spans;
 use crate::causes::{Wait, HOST};
@@ -6,18 +7,18 @@ use crate::ids::{InstanceId, ThreadIndex};
 use crate::Context;
 use onbeat_trace::UNTOLD;
 
-/// Waits of a thread that are kept until an execution ends; what comes after is not told.
+/// The most waits that a thread keeps until an execution ends. Later ones are dropped.
 const KEPT: usize = 1024;
 
-/// What a thread waits for, and the waits since its last execution ended.
+/// The state of a thread that waits, and its waits since its last execution ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
-    /// Ready since then; on this CPU, if it was preempted.
+    /// The time since which the thread is ready, and its CPU if it was preempted.
     ready: Option<(u64, Option<u16>)>,
-    /// Asleep within an execution since then.
+    /// The time since which the thread is asleep within an execution.
     asleep: Option<u64>,
     list: Vec<Wait>,
-    /// Waits before this time are another execution's, within which this one runs.
+    /// The start of a nested execution. Earlier waits belong to the outer execution.
     from: u64,
 }
 
@@ -28,7 +29,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The thread is woken up, by another one of its process where `by` is not 0.
+    /// Notes that the thread is woken up by `by`, a thread of the same process, or by 0 for any
+    /// other.
     pub(super) fn woken(&mut self, time: u64, by: u32) {
         self.ready = Some((time, None));
         if let Some(begin) = self.asleep.take() {
@@ -41,7 +43,6 @@ impl ThreadWaits {
         }
     }
 
-    /// The hypervisor took time from the thread.
     pub(super) fn stolen(&mut self, time: u64, stolen_ns: u64) {
         self.push(Wait {
             begin: time.saturating_sub(stolen_ns),
@@ -51,8 +52,8 @@ impl ThreadWaits {
         });
     }
 
-    /// Takes out the waits up to the end of an execution. None where there were none.
-    pub(super) fn until(&mut self, time: u64) -> Option<Vec<Wait>> {
+    /// Removes and returns the waits up to the end of an execution, or `None` if there are none.
+    pub(super) fn take_until(&mut self, time: u64) -> Option<Vec<Wait>> {
         let from = std::mem::take(&mut self.from);
         if self.list.is_empty() {
             return None;
@@ -65,20 +66,21 @@ impl ThreadWaits {
 }
 
 impl Spans {
-    /// The waits of instances that ended since the last call.
     pub(crate) fn take_waits(&mut self) -> impl Iterator<Item = (InstanceId, Vec<Wait>)> + '_ {
-        self.waited.drain(..)
+        self.ended_waits.drain(..)
     }
 
-    /// The execution that ends began at this time: within another one, waits before it are that one's.
-    pub(super) fn within(&mut self, ti: ThreadIndex, start: u64) {
+    /// Notes when the ending execution began. If it is nested, earlier waits belong to the outer
+    /// execution.
+    pub(super) fn note_nested_start(&mut self, ti: ThreadIndex, start: u64) {
         let thread = &mut self.threads[ti];
         if !thread.outer().is_empty() {
             thread.waited.from = start;
         }
     }
 
-    /// The thread gets a CPU, after another one: who had it while it waited.
+    /// Notes which thread had the CPU while this one waited. This thread gets the CPU after
+    /// `prev_tid`.
     pub(crate) fn waited(
         &mut self,
         cx: &mut Context,
@@ -97,7 +99,6 @@ impl Spans {
         cx.causes.switch(cpu, time, prev_tid, tid);
     }
 
-    /// The thread leaves its CPU to another one.
     pub(crate) fn leaves(
         &mut self,
         cx: &mut Context,
@@ -112,7 +113,7 @@ impl Spans {
         if state == 0 {
             waits.ready = Some((time, Some(cpu)));
         } else if idle {
-            // It waits for work: what was before delays nothing that follows.
+            // The thread waits for work, so earlier waits do not delay the next execution.
             waits.list.clear();
         } else {
             waits.asleep = Some(time);

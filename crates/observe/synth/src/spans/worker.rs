@@ -1,12 +1,11 @@
-//! Workers: threads of a pool that run callbacks which another thread waited for.
+//! Workers: threads of a pool that run the callbacks for which another thread waited.
 //!
 //! A worker sleeps between two callbacks. Shorter sleeps may be waits for Python's lock. A pool
-//! that is not rclpy's triggers its guard condition once after each callback, to tell its
+//! that is not rclpy's triggers its guard condition once after each callback. This informs its
 //! executor that one more thread is free.
 
 use super::account::{Account, Mark};
 
-/// A sleep that is over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sleep {
     pub(super) length: u64,
@@ -14,55 +13,49 @@ pub(super) struct Sleep {
     pub(super) to: Mark,
 }
 
-/// What a worker uses to put one thing away and to wait for the next, in ns; before more than that
-/// it has begun the next.
+/// The most time that a worker uses to finish one callback and wait for the next, in ns. A worker
+/// that uses more has begun the next one.
 const MAX_IDLE_NS: u64 = 250_000;
 
-/// Longest sleep in which a thread may wait for Python's lock, in ns: it asks for it every 5 ms. A
-/// worker that sleeps longer waits for something to do.
+/// The longest sleep in which a thread may wait for Python's lock, in ns, because it asks for the
+/// lock every 5 ms. A worker that sleeps longer waits for work.
 const MAX_LOCK_NS: u64 = 6_000_000;
 
-/// When a thread slept.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sleeps {
-    /// Since when it sleeps.
     asleep: Option<u64>,
-    /// When it last went to sleep.
     last: Option<Mark>,
-    /// The longest sleep since the last trigger, or publication.
+    /// The longest sleep since the last trigger or publication.
     longest: Option<Sleep>,
-    /// When it was last woken.
     woken: Option<u64>,
-    /// Since when it may run what it runs now: it got up for it, with next to nothing done since
-    /// the last trigger or publication, or after a long sleep.
+    /// The time when the thread got up for its current work. It had done next to nothing since the
+    /// last trigger or publication, or it had slept long.
     up: Option<Mark>,
-    /// Time on the CPU up to that trigger or publication, or to where it last got up.
+    /// The time on the CPU up to that trigger or publication, or up to when the thread last got up.
     base_ns: u64,
-    /// When the last callback on the thread ended.
     pub(super) busy_until: u64,
-    /// When an executor of events last found its queue empty, and slept.
+    /// The time when an executor of events last found its queue empty and slept.
     pub(super) idle_from: Option<u64>,
 }
 
 impl Sleeps {
-    /// The thread goes to sleep.
     pub(super) fn begin(&mut self, at: Mark) {
         self.asleep = Some(at.time);
         self.last = Some(at);
     }
 
-    /// The thread is woken.
     pub(super) fn wake(&mut self, time: u64) {
         self.woken = Some(time);
     }
 
-    /// The last sleep, if it is over.
+    /// Returns when the last sleep began and when the thread was woken up, if it was.
     pub(super) fn ended(&self) -> Option<(Mark, u64)> {
         let (from, woken) = (self.last?, self.woken?);
         (woken >= from.time).then_some((from, woken))
     }
 
-    /// The thread gets a CPU, perhaps after a sleep. Returns whether that is the longest one now.
+    /// Notes that the thread gets a CPU, perhaps after a sleep. Returns true if that sleep is the
+    /// longest one so far.
     pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
         let asleep = self.asleep.take();
         let mark = account.mark(time);
@@ -89,36 +82,35 @@ impl Sleeps {
         is_longest
     }
 
-    /// The last time that it went to sleep, if that was at `time` or later.
+    /// Returns when the thread last went to sleep, if that was at `time` or later.
     pub(super) fn since(&self, time: u64) -> Option<Mark> {
         self.last.filter(|mark| mark.time >= time)
     }
 
-    /// Since when a worker runs what it runs now, if it got up for it after the last trigger or
+    /// Returns when a worker got up for its current work, if that was after the last trigger or
     /// publication.
     pub(super) fn up(&self) -> Option<Mark> {
         self.up
     }
 
-    /// A trigger or a publication: what runs next begins later.
+    /// Notes a trigger or a publication, after which the next work begins.
     pub(super) fn restart(&mut self, at: &Mark) {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Whether it slept most of the time from `last`, a trigger, to `time`: then a worker did
-    /// something else in between, for example found a callback group busy.
+    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. If so,
+    /// a worker did something else in between: for example, it found a callback group busy.
     pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
         let slept = self.longest.map_or(0, |longest| longest.length);
         let since = last.map_or(0, |last| time.saturating_sub(last.time));
         slept > since / 2
     }
 
-    /// The longest sleep since it was asked for last.
     pub(super) fn take_longest(&mut self) -> Option<Sleep> {
         self.longest.take()
     }
 
-    /// When the longest sleep began, with the one that goes on at `time`.
+    /// Returns when the longest sleep began, including a sleep that continues at `time`.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.zip(self.last);
@@ -127,7 +119,6 @@ impl Sleeps {
         longer.map(|sleep| sleep.1)
     }
 
-    /// Starts anew after a trigger, or after a publication.
     pub(super) fn forget_longest(&mut self) {
         self.longest = None;
     }
@@ -152,7 +143,7 @@ mod tests {
         assert_eq!(
             Harness::new(trace).span_events(),
             [
-                // The first time, the callback's end shows later that there was one trigger only.
+                // On the first callback, only its end shows that there was one trigger.
                 "11000 begin #0 subscription(/in)",
                 "12000 end #0 Inferred exec 1000",
                 "15000 begin #0 subscription(/in)",

@@ -1,10 +1,11 @@
-//! Actions: rclpy takes all that is ready on one side of an action at once, and handles it in one
-//! execution. The order of calls is that of a recording of rclpy's own action server and client.
+//! Actions: rclpy takes all ready endpoints on one side of an action at once, and handles them in
+//! one execution. The order of calls is that of a recording of rclpy's own action server and
+//! client.
 
 use super::*;
 
-/// Process 10, one thread of rclpy: `/walker` has the server of `/walk`, `/asker` its client and a
-/// timer (0x50) that sends goals.
+/// Process 10, one thread of rclpy: `/walker` has the server of `/walk`. `/asker` has its client
+/// and a timer (0x50) that sends goals.
 const WALK: &str = "
 1ms cpu0 10/10 process command=/opt/walk distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=walker namespace=/
@@ -26,9 +27,9 @@ const WALK: &str = "
 1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
 ";
 
-/// One goal from `t` us on, as number `n`: accepted in 1 ms, executed in 4 ms with one piece of
-/// feedback. The client takes the answer, the feedback and the state at once: the feedback's
-/// callback runs 1 ms, then the code that waits for the answer 1 ms, which asks for the result.
+/// Goal number `n` from `t` us on: accepted in 1 ms, executed in 4 ms with one piece of feedback.
+/// The client takes the answer, the feedback and the state at once. The feedback's callback runs 1
+/// ms, then the code that waits for the answer runs 1 ms and asks for the result.
 fn goal(t: u64, n: u64) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
     let mut s = String::new();
@@ -102,7 +103,8 @@ fn goal(t: u64, n: u64) -> String {
     s
 }
 
-/// The result of goal `n` comes: the client takes it with the state or alone; its callback runs 3 ms.
+/// The result of goal `n` comes. The client takes it with the state or alone, and its callback runs
+/// 3 ms.
 fn result(t: u64, n: u64, with_status: bool) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
     let mut s = at(
@@ -139,16 +141,16 @@ const FEEDBACK: &str = "/asker:subscription(/walk/_action/feedback)";
 const STATUS: &str = "/asker:subscription(/walk/_action/status)";
 
 #[test]
-fn all_that_rclpy_takes_of_an_action_at_once_is_seen() {
+fn all_inputs_of_an_action_that_rclpy_takes_at_once_are_followed() {
     let m = walk(false);
     let exec = |id: &str| {
         let exec = &callback(&m, id).figures.exec_ns;
         (exec.count(), exec.min() / 100_000, exec.max() / 100_000)
     };
-    // The feedback's callback runs where all is taken, the code that waits later.
+    // The feedback's callback runs where all is taken, the waiting code later.
     assert_eq!(exec(FEEDBACK), (20, 10, 10));
     assert_eq!(exec(GOALS), (20, 10, 10));
-    // Less what the executor usually takes until its next wait.
+    // Less the time that the executor usually takes until its next wait.
     assert_eq!(exec(RESULTS), (20, 28, 29));
     // The code that got the goal's answer asks for the result.
     let asked = edge(
@@ -159,7 +161,7 @@ fn all_that_rclpy_takes_of_an_action_at_once_is_seen() {
     assert_eq!((asked.taken, asked.lost), (20, 0));
     let answered = edge(&m, "/walker:service(/walk/_action/send_goal)@/asker", GOALS);
     assert_eq!((answered.taken, answered.lost), (20, 0));
-    // The state was read in the feedback's execution: counted, without times of its own.
+    // The state was read in the feedback's execution. It is counted, without times of its own.
     assert_eq!(callback(&m, STATUS).figures.exec_ns.count(), 0);
     let said = format!("{STATUS} ran 20 times together");
     assert!(
@@ -170,7 +172,7 @@ fn all_that_rclpy_takes_of_an_action_at_once_is_seen() {
 }
 
 #[test]
-fn results_that_rclpy_takes_with_the_state_are_seen() {
+fn results_that_rclpy_takes_together_with_the_state_are_followed() {
     let m = walk(true);
     let exec = &callback(&m, RESULTS).figures.exec_ns;
     assert_eq!(exec.count(), 20);
@@ -179,13 +181,13 @@ fn results_that_rclpy_takes_with_the_state_are_seen() {
         "{}",
         exec.min()
     );
-    // The service only asks for it; the execution of the goal makes it.
+    // The service only asks for the result. The execution of the goal makes it.
     let edge = edge(&m, EXECUTION, RESULTS);
     assert_eq!((edge.taken, edge.lost), (20, 0));
 }
 
 #[test]
-fn requests_of_an_action_that_are_taken_at_once_are_both_served() {
+fn two_requests_of_an_action_taken_at_once_are_both_served() {
     let mut s = WALK.to_string();
     for n in 1..=10 {
         let t = n * 100_000;
@@ -229,7 +231,7 @@ fn requests_of_an_action_that_are_taken_at_once_are_both_served() {
     let all: Vec<_> = services
         .map(|c| (c.id.as_str(), c.figures.exec_ns.count()))
         .collect();
-    // The result's request was handled in the goal's execution.
+    // The request for the result was handled in the goal's execution.
     let (result, goal) = (
         "/walker:service(/walk/_action/get_result)",
         "/walker:service(/walk/_action/send_goal)",
@@ -258,7 +260,7 @@ fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
     let f = &action.figures;
     assert_eq!((f.goals, f.served, f.cancels), (20, 20, 0));
     assert_eq!((f.feedback, f.results, f.untimed), (20, 20, 0));
-    // Sent at 300 us, its result taken at 8800 us.
+    // The goal is sent at 300 us, and its result is taken at 8800 us.
     let time = &f.goal_to_result_ns;
     assert_eq!(
         (time.count(), time.min(), time.max()),
@@ -268,7 +270,7 @@ fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
 
 #[test]
 fn results_belong_to_the_goal_whose_answer_asked_for_them() {
-    // The second goal is sent before the first one's result comes; both are told apart.
+    // The second goal is sent before the first one's result comes.
     let sent = |t: u64, n: u64| {
         format!("{t}us cpu0 10/10 wait_set_init\n{t}us cpu0 10/10 request_send rmw=0x1040 sequence={n}\n")
     };
@@ -312,9 +314,9 @@ fn results_belong_to_the_goal_whose_answer_asked_for_them() {
 }
 
 #[test]
-fn a_callback_after_what_an_action_read_is_not_the_actions() {
-    // rclcpp's executor of events, attached late: a timer's callback (0x60) starts after the
-    // state was read and the executor slept.
+fn a_callback_after_an_actions_read_does_not_belong_to_the_action() {
+    // rclcpp's executor of events, attached late: a timer's callback (0x60) starts after the state
+    // was read and the executor slept.
     let mut s = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/walk/_action/status
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/out
@@ -388,13 +390,15 @@ fn rclcpp_accepts_a_goal_after_its_response() {
     assert!(goal.outputs.contains(&"/walk/_action/status".to_string()));
 }
 
-/// One goal on a pool of rclpy's, a line for each event: microseconds, thread, event, with `{n}` for the
-/// goal's number and `{+US}` for a time.
+/// One goal on a pool of rclpy. Each line is an event: microseconds, thread, event, with `{n}` for
+/// the goal's number and `{+US}` for a time.
 ///
-/// Thread 10 waits, 11 to 13 work. The server (3 ms) accepts the goal on 11; the client takes the answer on 12 (handled in 0.1 ms), and that
-/// thread executes the goal right after, with no event between: 2 ms, feedback, 3 ms, and after
-/// it has slept in between, its last state. Meanwhile 11 runs the code that waited for the answer, for
-/// 1 ms, and takes feedback for 2 ms. 13 sends the result when it is there.
+/// Thread 10 waits, 11 to 13 work. The server (3 ms) accepts the goal on 11. The client takes the
+/// answer on 12 (handled in 0.1 ms). That thread executes the goal right after, with no event
+/// between: 2 ms, feedback, 3 ms, and after a sleep in between its last state.
+///
+/// Meanwhile 11 runs the code that waited for the answer, for 1 ms, and takes feedback for 2 ms. 13
+/// sends the result when it is there.
 const POOLED: &str = "\
 0 13 switch_in
 10 13 timer_call timer=0x50
@@ -447,7 +451,7 @@ const POOLED: &str = "\
 15600 11 switch_out state=1
 ";
 
-/// The goal of [`POOLED`] from `t` us on, as number `n`: its events' lines.
+/// Returns the lines of the goal of [`POOLED`] from `t` us on, as number `n`.
 fn pooled(t: u64, n: u64) -> Vec<String> {
     let line = |line: &str| {
         let mut words = line.splitn(3, ' ');
@@ -480,7 +484,7 @@ fn pool(rounds: u64) -> Model {
 }
 
 #[test]
-fn on_a_pool_the_execution_of_a_goal_is_nobody_elses() {
+fn on_a_pool_the_execution_of_a_goal_belongs_to_its_task_only() {
     let m = pool(10);
     let exec = |id: &str| {
         let exec = &callback(&m, id).figures.exec_ns;
@@ -505,7 +509,7 @@ fn on_a_pool_the_execution_of_a_goal_is_nobody_elses() {
         ]
     );
     assert!(m.junctions.is_empty(), "{:?}", m.junctions);
-    // The way of the data: the goal, its execution, its result.
+    // The data goes from the goal to its execution to its result.
     let way = ["/asker:timer(100ms)", SERVER, EXECUTION, RESULTS];
     let chain = m.chains.iter().find(|c| c.callbacks == way);
     assert_eq!(chain.map(|c| c.figures.executions), Some(10));
@@ -519,7 +523,8 @@ fn on_a_pool_the_execution_of_a_goal_is_nobody_elses() {
 
 #[test]
 fn a_goal_that_no_callback_accepted_begins_no_execution() {
-    // Attached in the middle of it: what publishes is not known, and nobody who waits does it.
+    // The recorder attaches in the middle of the goal. The publisher is unknown, and no waiting
+    // code publishes.
     let mut s = WALK.to_string();
     for line in pooled(100_000, 1) {
         if !line.contains("request_take rmw=0x1030") {
@@ -533,8 +538,9 @@ fn a_goal_that_no_callback_accepted_begins_no_execution() {
 }
 
 #[test]
-fn which_of_two_goals_is_executed_is_not_guessed() {
-    // Both are accepted before the first is executed: two executions, no data followed into them.
+fn the_model_does_not_guess_which_of_two_goals_is_executed() {
+    // Both goals are accepted before the first is executed. This gives two executions, and no data
+    // is followed into them.
     let mut s = WALK.to_string();
     s += "2ms cpu0 10/10 wait_set_init\n2ms cpu0 10/10 wait\n";
     let (first, second) = (pooled(100_000, 1), pooled(106_000, 2));
@@ -560,8 +566,8 @@ fn which_of_two_goals_is_executed_is_not_guessed() {
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
 
-/// A pool whose thread 10 waits, with a publisher of `/done` at the client's node, which `/witness`
-/// in process 20 takes.
+/// A pool whose thread 10 waits, with a publisher of `/done` at the client's node. `/witness` in
+/// process 20 takes `/done`.
 fn with_witness() -> String {
     let mut s = WALK.to_string()
         + "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/done
@@ -590,7 +596,7 @@ fn response_on(t: u64, tid: u64, rmw: u64, n: u64) -> String {
         + &at(50, "switch_out state=1")
 }
 
-/// Code on thread `tid` computes 4 ms and sends `event` then; `/witness` takes what was published.
+/// Code on thread `tid` computes for 4 ms and then sends `event`.
 fn code_on(t: u64, tid: u64, event: &str) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
     at(0, "switch_in") + &at(4000, event) + &at(4100, "switch_out state=1")
@@ -606,8 +612,9 @@ fn done(t: u64, tid: u64) -> String {
 }
 
 #[test]
-fn which_waiting_code_published_is_not_guessed() {
-    // The answer to a goal and the result of another one are there: either's code may publish.
+fn the_model_does_not_guess_which_waiting_code_published() {
+    // The answer to a goal and the result of another one have come, so the code of either may
+    // publish.
     let mut s = with_witness();
     for n in 1..=5 {
         let t = n * 300_000;
@@ -622,7 +629,7 @@ fn which_waiting_code_published_is_not_guessed() {
     assert!(m.junctions.is_empty(), "{:?}", m.junctions);
     let witness = "/witness:subscription(/done)";
     assert_eq!(callback(&m, witness).figures.exec_ns.count(), 5);
-    // Something came before it: no chain begins there.
+    // The cause of `/done` is unknown, so no chain begins there.
     let chains: Vec<_> = m.chains.iter().map(|c| &c.callbacks).collect();
     assert!(
         !chains.iter().flat_map(|c| c.iter()).any(|c| c == witness),
@@ -634,7 +641,7 @@ fn which_waiting_code_published_is_not_guessed() {
         "{:?}",
         m.coverage
     );
-    // Both ran, and how long cannot be told either.
+    // Both ran, and the duration of each is unknown too.
     for client in [GOALS, RESULTS] {
         assert_eq!(callback(&m, client).figures.exec_ns.count(), 0, "{client}");
         let said = format!("{client} ran 5 times on a thread of a pool where no event shows it");
@@ -647,7 +654,7 @@ fn which_waiting_code_published_is_not_guessed() {
 }
 
 #[test]
-fn a_result_is_asked_for_by_who_got_the_answer() {
+fn the_code_that_got_a_goals_answer_asks_for_its_result() {
     // The result of one goal came before the answer to the next, whose code publishes first.
     let mut s = with_witness();
     for n in 1..=5 {
@@ -668,13 +675,13 @@ fn a_result_is_asked_for_by_who_got_the_answer() {
     assert_eq!(outputs(RESULTS), ["/done"]);
     for client in [GOALS, RESULTS] {
         let exec = &callback(&m, client).figures.exec_ns;
-        // From getting up until it sleeps.
+        // From when the worker gets up until it sleeps.
         assert_eq!((exec.count(), exec.min() / 100_000), (5, 41), "{client}");
     }
 }
 
 #[test]
-fn code_that_shows_nowhere_has_no_times() {
+fn waiting_code_that_publishes_nothing_on_a_pool_has_no_times() {
     let mut s = with_witness();
     for n in 1..=5 {
         let t = n * 300_000;
@@ -695,8 +702,8 @@ fn code_that_shows_nowhere_has_no_times() {
 
 #[test]
 fn a_result_of_one_of_several_goals_has_no_edge_from_its_service() {
-    // Two goals were executed. Their results are sent while the callback that was asked for
-    // them still runs on another thread.
+    // Two goals were executed. Their results are sent while the callback that was asked for them
+    // still runs on another thread.
     let mut s = with_witness();
     let (first, second) = (pooled(100_000, 1), pooled(106_000, 2));
     let accepts = |line: &&String| line.contains(" 10/11 ") || line.contains(" 10/13 ");
@@ -743,7 +750,7 @@ fn a_result_of_one_of_several_goals_has_no_edge_from_its_service() {
 
 #[test]
 fn a_response_that_code_waits_for_is_one_execution() {
-    // The thread that took it sends a result later, as part of no callback.
+    // The thread that took the response sends a result later, as part of no callback.
     let mut s = with_witness();
     for n in 1..=5 {
         let t = n * 300_000;
@@ -768,7 +775,7 @@ fn a_response_that_code_waits_for_is_one_execution() {
 }
 
 #[test]
-fn who_asks_for_a_second_result_is_the_next_one() {
+fn a_second_request_for_a_result_begins_the_next_execution() {
     // One thread runs the code of two answers, one right after the other.
     let mut s = with_witness();
     for n in 1..=5 {
@@ -794,7 +801,7 @@ fn who_asks_for_a_second_result_is_the_next_one() {
 }
 
 #[test]
-fn on_a_busy_machine_late_code_is_not_the_next_answers() {
+fn a_publication_of_delayed_code_is_not_given_to_the_next_answer() {
     // The code that got a result waits 800 ms for a CPU. Meanwhile the next goal is answered.
     let mut s = with_witness();
     s += &response_on(300_000, 11, 0x1042, 1);
@@ -813,8 +820,8 @@ fn on_a_busy_machine_late_code_is_not_the_next_answers() {
 }
 
 #[test]
-fn a_client_that_never_shows_is_not_in_the_way_of_another() {
-    // The code of one client publishes nothing; that of the other runs 250 ms later.
+fn a_client_that_never_publishes_does_not_make_another_one_doubtful() {
+    // The code of one client publishes nothing. The code of the other runs 250 ms later.
     let mut s = with_witness();
     for n in 1..=13 {
         let t = n * 2_500_000;

@@ -14,7 +14,8 @@ fn ends(from: &str, to: &str, through: &[&str]) -> Ends {
     }
 }
 
-/// The model of a trace, and that with what is between these ends as chains of their own.
+/// Returns the model of a trace, and the model in which the parts between these ends are chains of
+/// their own.
 fn cut(trace: &str, ends: &Ends) -> (Model, Model) {
     let events = text::parse(trace).unwrap();
     let mut synth = Synth::new(SynthOptions::new(run("r1", DEFAULT_MODE)));
@@ -32,8 +33,8 @@ fn whole_chains(model: &Model) -> Vec<&Chain> {
     model.chains.iter().filter(|c| !c.cut).collect()
 }
 
-/// A line of four nodes: the filter starts 2 ms after the driver, the mapper 5 to 8 ms; each
-/// publishes half a millisecond after its start. The filter takes more than the driver's data.
+/// A line of four nodes. The filter starts 2 ms after the driver, the mapper 5 to 8 ms. Each
+/// publishes half a millisecond after its start.
 fn line() -> System {
     let mut s = System::new();
     let a = s.node("lidar/driver", &[100], &[], &["/points"]);
@@ -70,7 +71,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert!(found.cut, "{from} {to}");
         assert_eq!(found.topics, ["/filtered", "/map"]);
         let figures = &found.figures;
-        // From the filter's start at 2 ms to the mapper's output, 5.5 ms and up to 3 ms more.
+        // From the filter's start at 2 ms to the mapper's output, at 5.5 ms and up to 3 ms more.
         assert_eq!(figures.executions, 10);
         let near = |is: u64, us: u64| is.abs_diff(us * 1_000) <= 1_000;
         assert!(
@@ -82,7 +83,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert_eq!(cuts::readers(&m, found), ["/sink:subscription(/map)"]);
         assert_eq!(cuts::sources(&m, found), ["/lidar/driver:timer(100ms)"]);
     }
-    // One end alone: the other is the whole chain's.
+    // With one end alone, the other end is that of the whole chain.
     let (_, m) = cut(&trace, &ends("", "/map", &[]));
     let found = m.chains.iter().find(|c| c.cut).unwrap();
     assert_eq!(found.callbacks.len(), 3);
@@ -94,16 +95,19 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
 }
 
 #[test]
-fn the_hot_path_of_the_reference_system_ends_where_it_is_asked_to() {
+fn the_hot_path_of_the_reference_system_ends_at_the_stated_end() {
     let asked = ends("/front_lidar", "/collision", &[]);
     let (whole, m) = cut(&reference(20).trace(), &asked);
     let reads = |c: &Chain| c.callbacks.last().unwrap().starts_with("/collision:");
-    assert!(!whole.chains.iter().any(reads), "a chain ends there anyway");
+    assert!(
+        !whole.chains.iter().any(reads),
+        "a chain already ends there"
+    );
     let found: Vec<&Chain> = m.chains.iter().filter(|c| reads(c)).collect();
     assert_eq!(found.len(), 1, "{:?}", chains(&m));
     assert!(found[0].cut && found[0].topics.last().unwrap() == "/collision");
     assert!(found[0].callbacks[0].starts_with("/front_lidar:timer"));
-    // The system without all that reads it, in which the chain ends there by itself.
+    // The system without the readers of /collision, in which the chain ends there by itself.
     let until = reference_until(20, "collision").model();
     let alone = until
         .chains
@@ -128,7 +132,7 @@ fn parts_of_several_runs_are_merged() {
         (part.id.clone(), part.figures.executions)
     };
     assert_eq!(of(&both), (of(&one).0, 2 * of(&one).1));
-    // Which run an execution was of is kept, from the first model of one run on.
+    // Chains keep the run of each execution, from the first model of one run on.
     for chain in &both.chains {
         let alone = one.chains.iter().find(|c| c.id == chain.id).unwrap();
         assert!(alone.per_run.is_empty());
@@ -140,7 +144,7 @@ fn parts_of_several_runs_are_merged() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_said_with_what_is_near() {
+fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let m = line().model();
     let error = |from: &str, to: &str, through: &[&str]| {
         let error = cuts::ways(&m, &ends(from, to, through)).unwrap_err();

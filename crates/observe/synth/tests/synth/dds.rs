@@ -1,10 +1,10 @@
-//! Applications of plain DDS: a process is a node, a listener's function has a start and an end, a
-//! loop with a waitset has takes and waits alone, and writes have no time stamp.
+//! Applications of plain DDS: a process is a node, and a listener's function has a start and an
+//! end. A loop with a waitset has only takes and waits, and writes have no time stamp.
 
 use super::*;
 
-/// Process 10 writes `/a` from its own thread, process 20 has a listener and writes `/b`, process 30
-/// takes in a loop.
+/// Process 10 writes `/a` from its own thread. Process 20 has a listener and writes `/b`. Process
+/// 30 takes in a loop.
 const NODES: &str = "
 1ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=0
 1ms cpu0 10/10 thread comm=source
@@ -30,7 +30,7 @@ const NODES: &str = "
 5ms cpu0 20/21 switch_out state=1
 ";
 
-/// The source wakes up at `t` us: all three run once, the listener for 2 ms, the loop for 1 ms.
+/// The source wakes up at `t` us and all three run once: the listener for 2 ms, the loop for 1 ms.
 fn once(t: u64) -> String {
     format!(
         "{t}us cpu0 10/10 switch_in
@@ -67,7 +67,7 @@ fn once(t: u64) -> String {
 }
 
 #[test]
-fn a_chain_on_plain_dds_has_its_thread_its_listener_and_its_loop() {
+fn a_chain_on_plain_dds_passes_a_thread_a_listener_and_a_waitset_loop() {
     let rounds: String = (1..=5).map(|i| once(i * 10_000)).collect();
     let model = model(&format!("{NODES}{rounds}"));
     let (source, listener, waitset) = (

@@ -1,9 +1,11 @@
-//! Executors of events: no `rcl_wait`, and in rclcpp timers that are called on a thread apart.
+//! Executors of events, which do not call `rcl_wait`. The one of rclcpp calls timers on a separate
+//! thread.
 
 use super::*;
 
-/// Process 10: rclcpp's EventsExecutor on thread 10, its timers' thread 12. Node `/fast` has a
-/// timer of 10 ms (0x50) and publishes /t, `/slow` one of 20 ms (0x51), `/sink` listens to /t.
+/// Process 10: rclcpp's EventsExecutor runs on thread 10, its timers' thread is 12. Node `/fast`
+/// has a timer of 10 ms (0x50) and publishes /t. `/slow` has one of 20 ms (0x51). `/sink` listens
+/// to /t.
 const CREATED: &str = "
 1ms cpu0 10/10 process command=/opt/events distribution=jazzy rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=fast namespace=/
@@ -22,7 +24,7 @@ const CREATED: &str = "
 1ms cpu0 10/10 wait_set_init
 ";
 
-/// The same, attached late: handles with names, nothing of timers and callbacks.
+/// The same process with late attach: handles with names, but nothing of timers and callbacks.
 const FOUND: &str = "
 1ms cpu0 10/10 process command=/opt/events distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
 1ms cpu0 10/10 node_found node=0x1 name=/fast
@@ -30,9 +32,9 @@ const FOUND: &str = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/t
 ";
 
-/// At `t` us the timers' thread calls the fast timer, in every other round the slow one too. The
-/// executor, asleep before, runs 3 ms for the fast one, which publishes after 1 ms, then 2 ms for
-/// the slow one, then 1 ms for the subscription, and sleeps.
+/// At `t` us the timers' thread calls the fast timer, in every other round also the slow one. The
+/// executor, which was asleep, runs 3 ms for the fast timer, which publishes after 1 ms. Then it
+/// runs 2 ms for the slow one and 1 ms for the subscription, and sleeps.
 fn round(t: u64, slow: bool) -> String {
     let mut s = format!(
         "{t}us cpu1 10/12 wake waker_tid=0
@@ -90,7 +92,7 @@ fn round(t: u64, slow: bool) -> String {
     )
 }
 
-/// The executor and the timers' thread go to sleep; then so many rounds of 10 ms.
+/// The executor and the timers' thread go to sleep. Then `n` rounds of 10 ms follow.
 fn rounds(start: &str, n: u64) -> String {
     let mut s = start.to_string();
     s += "2ms cpu0 10/10 switch_out state=1\n2ms cpu1 10/12 switch_out state=1\n";
@@ -105,7 +107,7 @@ const SLOW: &str = "/slow:timer(20ms)";
 const SINK: &str = "/sink:subscription(/t)";
 
 #[test]
-fn a_timer_called_on_a_thread_apart_runs_once() {
+fn a_timer_called_on_a_separate_thread_runs_once() {
     let m = model(&rounds(CREATED, 20));
     assert_eq!(ids(&m), [FAST, SINK, SLOW]);
     let (fast, slow) = (callback(&m, FAST), callback(&m, SLOW));
@@ -119,7 +121,7 @@ fn a_timer_called_on_a_thread_apart_runs_once() {
     };
     assert_eq!(exec(fast), (20, 3_000_000, 3_000_000));
     assert_eq!(exec(slow), (10, 2_000_000, 2_000_000));
-    // Due on the grid of the period; the executor's queue is part of the response.
+    // Timers are due on the grid of their period. The executor's queue is part of the response.
     let response = |c: &Callback| (c.figures.response_ns.min(), c.figures.response_ns.max());
     assert_eq!(response(fast), (3_040_000, 3_040_000));
     assert_eq!(response(slow), (5_050_000, 5_050_000));
@@ -128,7 +130,7 @@ fn a_timer_called_on_a_thread_apart_runs_once() {
         20
     );
     let threads: Vec<_> = m.callbacks.iter().map(|c| c.threads.len()).collect();
-    assert_eq!(threads, [1, 1, 1], "all on the executor's thread");
+    assert_eq!(threads, [1, 1, 1], "all run on the executor's thread");
 }
 
 #[test]
@@ -188,10 +190,10 @@ fn transport_is_known_without_rcl_wait() {
 }
 
 #[test]
-fn late_attach_ties_callbacks_to_timers_that_are_called_on_a_thread_apart() {
+fn late_attach_ties_callbacks_to_timers_that_are_called_on_a_separate_thread() {
     let m = model(&rounds(FOUND, 40));
-    // Three calls of one timer make a callback known; the first of all is before the process is
-    // known to be rclcpp's.
+    // A callback is known after three calls of one timer. The first call of all comes before the
+    // process is known to use rclcpp.
     let fast = m.callbacks.iter().find(|c| c.outputs == ["/t"]).unwrap();
     let exec = &fast.figures.exec_ns;
     assert_eq!(
@@ -211,7 +213,7 @@ fn late_attach_ties_callbacks_to_timers_that_are_called_on_a_thread_apart() {
     );
 }
 
-/// Process 10: a node of rclpy whose events executor runs on thread 10: a timer (0x50) that
+/// Process 10: a node of rclpy with an executor of events on thread 10. It has a timer (0x50) that
 /// publishes /out, and a subscription to /in.
 const PY: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py namespace=/
@@ -226,7 +228,7 @@ fn a_callback_of_rclpy_ends_when_its_executor_of_events_sleeps() {
     let mut s = PY.to_string();
     for i in 1..=10 {
         let t = 1_000 + i * 10_000;
-        // The callback itself sleeps for 1 ms, and goes on for 2 ms.
+        // The callback itself sleeps for 1 ms and continues for 2 ms.
         s += &format!(
             "{t}us cpu0 10/10 wake waker_tid=0
 {}us cpu0 10/10 switch_in
@@ -263,7 +265,7 @@ fn a_callback_of_rclpy_ends_when_its_executor_of_events_sleeps() {
 
 #[test]
 fn a_sleep_of_a_callback_is_not_its_end() {
-    // The next event waits already, so that the executor does not sleep after the callback.
+    // The next event already waits, so that the executor does not sleep after the callback.
     let s = format!(
         "{PY}
 11ms cpu0 10/10 wake waker_tid=0
@@ -287,8 +289,8 @@ fn a_sleep_of_a_callback_is_not_its_end() {
 }
 
 #[test]
-fn executions_on_an_input_that_was_not_seen_are_said() {
-    // A loaned message whose take has no probe: the callback starts after nothing.
+fn the_coverage_counts_executions_on_an_unseen_input() {
+    // The take of a loaned message has no probe, so the callback starts after no event.
     let mut s = CREATED.to_string();
     for i in 1..=5 {
         let t = i * 10;
@@ -306,8 +308,8 @@ fn executions_on_an_input_that_was_not_seen_are_said() {
 }
 
 #[test]
-fn late_attach_with_a_backlog_makes_no_timer_of_calls_alone() {
-    // The executor runs a callback of before the recording while the timers' thread calls on.
+fn late_attach_with_a_backlog_makes_no_executions_from_timer_calls_alone() {
+    // The executor runs a callback from before the recording while the timers' thread calls on.
     let mut trace = FOUND.to_string();
     trace += "1ms cpu0 10/10 timer_found timer=0x50\n";
     trace += "1ms cpu0 10/10 timer_period timer=0x50 period_ns=10ms\n";

@@ -1,10 +1,10 @@
-//! Threads that run no callback, as the middleware's.
+//! Threads that run no callback, such as those of the middleware.
 
 use super::rclcpp::{listen, sorted, talk, LISTENER, TALKER};
 use super::*;
 use onbeat_document::schema::Helper;
 
-/// Threads of the talker: 11 and 12 of the middleware, and 13, which publishes later on.
+/// Threads of the talker: 11 and 12 belong to the middleware, and 13 publishes later on.
 const THREADS: &str = "
 3ms cpu0 10/11 thread comm=dds.shm.7411
 3ms cpu0 10/12 fork parent_pid=10 parent_tid=10 comm=dds.shm.7412
@@ -15,7 +15,7 @@ const THREADS: &str = "
 5ms cpu0 10/13 switch_out next_tid=0 state=1
 ";
 
-/// Thread 11 is ready at `t` us and has no CPU for `ready` us; then it runs for 100 us.
+/// Thread 11 is ready at `t` us and has no CPU for `ready` us. Then it runs for 100 us.
 fn receive(t: u64, ready: u64) -> String {
     let (at, end) = (t + ready, t + ready + 100);
     format!(
@@ -44,13 +44,13 @@ fn trace(publishes: &str) -> String {
 }
 
 #[test]
-fn how_long_they_had_no_cpu_is_kept_by_their_name() {
+fn helper_threads_are_kept_by_name_with_their_times_without_a_cpu() {
     let (_, helpers) = helpers(&trace(""));
     let names: Vec<&str> = helpers.iter().map(|h| h.name.as_str()).collect();
     assert_eq!(names, ["dds.shm", "driver"]);
     let shm = &helpers[0];
     assert_eq!(shm.nodes, ["/talker"]);
-    // 12 waits for 1 ms from its making on, 11 as above.
+    // Thread 12 waits for 1 ms after its creation, thread 11 as above.
     let ready = &shm.figures.ready_ns;
     assert_eq!((ready.count(), ready.max()), (3, 1_000_000));
     assert_eq!(ready.sum(), 1_900_000);
@@ -63,7 +63,7 @@ fn how_long_they_had_no_cpu_is_kept_by_their_name() {
 }
 
 #[test]
-fn a_thread_that_publishes_is_none() {
+fn a_thread_that_publishes_is_not_a_helper() {
     let publishes = "40ms cpu0 10/13 rcl_publish publisher=0x10 message=0x7
 40ms cpu0 10/13 publish rmw=0x1010 message=0x7 source_ns=-
 ";
@@ -73,7 +73,7 @@ fn a_thread_that_publishes_is_none() {
 }
 
 #[test]
-fn merging_adds_them_up() {
+fn merging_adds_up_the_figures_of_helpers() {
     let (one, _) = helpers(&trace(""));
     let mut other = one.clone();
     other.runs[0].id = "another".into();

@@ -1,9 +1,9 @@
-//! Who had the CPU while a callback waited, and who woke it up.
+//! The causes of waits: which thread had the CPU while a callback waited, and which one woke it up.
 
 use super::rclcpp::TALKER;
 use super::*;
 
-/// (component, preempted us and times, delayed us, blocked us) of the talker's timer.
+/// Returns (component, preempted us and times, delayed us, blocked us) of the talker's timer.
 fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
     let causes = &callback(model, "/talker:timer(100ms)").figures.causes;
     let row = |c: &Cause| {
@@ -19,7 +19,8 @@ fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
     causes.iter().map(row).collect()
 }
 
-/// Process 10's thread 11 is one of the middleware; 30 is another program, 40 a thread of the kernel.
+/// Thread 11 of process 10 belongs to the middleware. 30 is another program, 40 a thread of the
+/// kernel.
 const NAMES: &str = "
 3ms cpu0 10/11 bystander comm=dds.recv process=talker kernel=no
 3ms cpu0 30/31 bystander comm=worker process=neighbour kernel=no
@@ -34,7 +35,7 @@ const SLEEPS: &str = "
 ";
 
 #[test]
-fn each_component_is_told_for_the_time_in_which_it_had_the_cpu() {
+fn each_component_is_the_cause_of_the_time_in_which_it_had_the_cpu() {
     let trace = format!(
         "{TALKER}{NAMES}{SLEEPS}
 10ms cpu0 10/10 woken ready_ns=300us
@@ -59,7 +60,8 @@ fn each_component_is_told_for_the_time_in_which_it_had_the_cpu() {
     assert_eq!(
         causes(&model),
         [
-            // Delayed by 31 right before it began; 50 and 60: how they came after one another is missing.
+            // Thread 31 delayed the callback right before it began. The switch from 50 to 60 is
+            // missing.
             ("neighbour (worker)".into(), 500, 1, 300, 0),
             ("/talker (dds.recv)".into(), 100, 1, 0, 500),
             ("kernel (kworker)".into(), 100, 1, 0, 0),
@@ -73,7 +75,7 @@ fn each_component_is_told_for_the_time_in_which_it_had_the_cpu() {
 }
 
 #[test]
-fn what_was_before_the_executor_slept_delays_nothing() {
+fn waits_before_the_executor_slept_delay_no_callback() {
     let trace = format!(
         "{TALKER}{NAMES}
 8ms cpu0 10/10 switch_out next_tid=31 state=0
@@ -91,7 +93,7 @@ fn what_was_before_the_executor_slept_delays_nothing() {
 }
 
 #[test]
-fn recordings_that_do_not_say_who_took_the_cpu_name_nobody() {
+fn recordings_without_the_thread_that_took_the_cpu_give_no_causes() {
     let trace = format!(
         "{TALKER}{SLEEPS}
 10ms cpu0 10/10 wake waker_tid=0

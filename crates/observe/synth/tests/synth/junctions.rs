@@ -1,11 +1,11 @@
-//! Which subscriptions of a node wait for one another: decided, left open, and stated.
+//! Junctions of subscriptions of a node that wait for one another: decided, left open, and stated.
 
 use super::structure::System;
 use super::*;
 use onbeat_document::merge;
 use onbeat_document::StatedJunction;
 
-/// Junctions as `callback kind state`.
+/// Returns the junctions as `callback kind state`.
 fn junctions(model: &Model) -> Vec<String> {
     let junctions = model.junctions.iter();
     junctions
@@ -13,7 +13,7 @@ fn junctions(model: &Model) -> Vec<String> {
         .collect()
 }
 
-/// The model of a run, with junctions that the user states.
+/// Makes the model of a run with junctions that the user states.
 fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
     let mut options = SynthOptions::new(run(id, DEFAULT_MODE));
     let parse = |text: &&str| text.parse::<StatedJunction>().unwrap();
@@ -21,8 +21,8 @@ fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
     model_of(&s.trace(), options)
 }
 
-/// The fusion node waits for both inputs, but `/late` always comes last: each round gives the
-/// delay of `/early` and of `/late` in us, or that there is none of it.
+/// The fusion node waits for both inputs, but `/late` always comes last. Each round gives the
+/// delays of `/early` and `/late` in us, or `None` if the input is missing.
 fn fuse(rounds: u64, round: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> System {
     let mut s = System::new();
     let a = s.node("a", &[100], &[], &["/early"]);
@@ -60,7 +60,6 @@ fn fuse(rounds: u64, round: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Syste
     s
 }
 
-/// One input is always the later one.
 fn always_last() -> System {
     fuse(50, |_| (Some(5_000), Some(9_000)))
 }
@@ -93,8 +92,8 @@ fn a_node_that_takes_its_own_topics_is_a_plain_chain() {
 }
 
 #[test]
-fn a_controller_does_not_wait_for_what_its_own_output_brings_about() {
-    // A reference value for each state; the plant answers each command with a state.
+fn a_controller_does_not_wait_for_effects_of_its_own_output() {
+    // One reference value for each state. The plant answers each command with a state.
     let mut s = System::new();
     let r = s.node("reference", &[100], &[], &["/reference"]);
     let c = s.node("controller", &[], &["/reference", "/state"], &["/command"]);
@@ -135,7 +134,7 @@ fn one_input_that_is_always_the_later_one_is_ambiguous_until_stated() {
     assert_eq!(j.readings[1].kind, JunctionKind::Or);
     assert_eq!(j.readings[1].inputs, ["/f:subscription(/late)"]);
     assert_eq!(j.settle, "/f -> /out = and");
-    // The one chain exists in both readings.
+    // The chain of the late input exists in both readings.
     let (early, late) = (
         format!("{EARLY} > {SYNC} > {NEXT}"),
         format!("{LATE} > {SYNC} > {NEXT}"),
@@ -150,16 +149,17 @@ fn one_input_that_is_always_the_later_one_is_ambiguous_until_stated() {
     let or = stated(&s, "r1", &["/f -> /out = or"]);
     assert_eq!(junctions(&or), [] as [&str; 0]);
     assert_eq!(chains(&or), [EARLY.to_string(), format!("{LATE} > {NEXT}")]);
-    // The same latency, but nothing goes past a synchroniser.
+    // The latency is the same, but no chain passes a synchroniser.
     let (direct, through) = (chain(&or, &format!("{LATE} > {NEXT}")), chain(&m, &late));
     assert_eq!(direct.figures.latency_ns, through.figures.latency_ns);
     assert_eq!(direct.figures.executions, 50);
 }
 
 #[test]
-fn more_runs_decide_and_one_model_of_all_is_the_same() {
+fn more_runs_decide_an_ambiguous_junction() {
     let open = always_last().model();
-    // In the second run an early item is missing now and then: the late one waits for the next.
+    // In the second run, an early item is missing now and then, and the late one waits for the
+    // next.
     let other = fuse(50, |i| ((i % 10 > 0).then_some(5_000), Some(9_000)));
     let decided = stated(&other, "r2", &[]);
     assert_eq!(junctions(&decided), [format!("{SYNC} And Decided")]);
@@ -170,7 +170,7 @@ fn more_runs_decide_and_one_model_of_all_is_the_same() {
     let early = format!("{EARLY} > {SYNC} > {NEXT}");
     assert_eq!(chain(&both, &early).figures.executions, 50 + 45);
 
-    // In a third run the late one publishes without the other, and none waits.
+    // In a third run, the late input publishes without the other, so neither waits.
     let mut s = System::new();
     let b = s.node("b", &[100], &[], &["/late"]);
     let a = s.node("a", &[100], &[], &["/early"]);
@@ -191,14 +191,15 @@ fn more_runs_decide_and_one_model_of_all_is_the_same() {
     check(&all);
     assert_eq!(junctions(&all), [] as [&str; 0]);
     assert!(!ids(&all).iter().any(|i| i.contains("sync")));
-    // With every execution of both runs, also those that were followed through the synchroniser.
+    // All executions of both runs count, including those that were followed through the
+    // synchroniser.
     let late = format!("{LATE} > {NEXT}");
     assert_eq!(chain(&all, &late).figures.executions, 100);
 }
 
 #[test]
 fn a_guessed_node_has_no_junctions() {
-    // Attached late: the names of the nodes are not known, but the topics are.
+    // Late attach: the names of the nodes are unknown, but the topics are known.
     let named = |line: &&str| !(line.contains("node_init") && line.contains("name=f"));
     let trace = always_last().trace();
     let trace: String = trace
@@ -217,8 +218,9 @@ fn a_guessed_node_has_no_junctions() {
 }
 
 #[test]
-fn what_two_wait_for_in_turn_says_nothing_about_a_third() {
-    // /x and /y wait for one another. /z comes three times for two outputs, and stays out.
+fn two_inputs_that_wait_for_each_other_do_not_include_a_third() {
+    // /x and /y wait for one another. /z comes three times for two outputs, and is not part of the
+    // junction.
     let mut s = System::new();
     let a = s.node("a", &[100], &[], &["/x", "/y", "/z"]);
     let f = s.node("f", &[], &["/x", "/y", "/z"], &["/out"]);
@@ -247,9 +249,9 @@ fn what_two_wait_for_in_turn_says_nothing_about_a_third() {
     assert_eq!(m.chains.len(), 3, "{:#?}", chains(&m));
 }
 
-/// A camera of 30 Hz and a lidar of 10 Hz, which a node joins by approximate time: it publishes
-/// when the camera's next image comes, with the image before that. `approximate`: the
-/// synchroniser shows that it is one.
+/// A camera of 30 Hz and a lidar of 10 Hz, which a node joins by approximate time. It publishes
+/// when the camera's next image comes, with the previous image. With `approximate`, the events name
+/// the synchroniser's policy.
 fn camera_and_lidar(approximate: bool) -> System {
     let mut s = System::new();
     let c = s.node("camera", &[30], &[], &["/image"]);
@@ -280,7 +282,7 @@ fn camera_and_lidar(approximate: bool) -> System {
 }
 
 #[test]
-fn what_a_synchroniser_by_approximate_time_joins_is_not_what_triggers_it() {
+fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_it() {
     let image = "/camera:timer(30ms) > /fusion:subscription(/image) > /fusion:sync(/fused) > /listener:subscription(/fused)";
     let cloud = "/lidar:timer(90ms) > /fusion:subscription(/cloud) > /fusion:sync(/fused) > /listener:subscription(/fused)";
     let latency = |m: &Model, id: &str| {
@@ -291,7 +293,7 @@ fn what_a_synchroniser_by_approximate_time_joins_is_not_what_triggers_it() {
     let settled = ["/fusion -> /fused = approximate"];
     let stated = stated(&camera_and_lidar(false), "r1", &settled);
     for m in [&shown, &stated] {
-        // From the image before, 30 ms ago, and the cloud, 25 ms ago, to the listener's end.
+        // From the previous image, 30 ms ago, and the cloud, 25 ms ago, to the listener's end.
         assert_eq!(latency(m, image), (49, 33_000, 0), "{:#?}", chains(m));
         assert_eq!(latency(m, cloud), (49, 28_000, 0));
         assert_eq!(m.junctions[0].matching, Matching::Nearest);
@@ -303,7 +305,7 @@ fn what_a_synchroniser_by_approximate_time_joins_is_not_what_triggers_it() {
             .iter()
             .any(|a| a.contains("nearest to one another")));
     }
-    // Else it is said that which of the images was used does not show.
+    // Otherwise the model says that it is unknown which image was used.
     let open = camera_and_lidar(false).model();
     let said = "Which items /fusion joins into /fused does not show: in 48 of 49 outputs";
     assert!(

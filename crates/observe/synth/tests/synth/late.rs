@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// A process that runs already when the recording begins: a timer (0x50) publishes `/a`, which a
-/// subscription (rmw 0x1020) of another node takes to publish `/b`, which a third node takes.
+/// A process that already runs when the recording begins. A timer (0x50) publishes `/a`. A
+/// subscription (rmw 0x1020) of another node takes it and publishes `/b`, which a third node takes.
 const COMMAND: &str =
     "0 cpu0 10/10 process command=/opt/lib/chain distribution=kilted rmw=x late=yes\n";
 
-/// What late attach finds in the wait set and in memory, by name.
+/// The names that late attach finds in the wait set and in memory.
 const NODES: &str = "
 {t} cpu0 10/10 node_found node=0x1 name=/first
 {t} cpu0 10/10 node_found node=0x2 name=/second
@@ -18,7 +18,7 @@ const NODES: &str = "
 {t} cpu0 10/10 endpoint_node endpoint=subscription rcl=0x21 node=0x3
 ";
 
-/// The endpoints, as they are found at first use.
+/// The endpoints, as they are found at their first use.
 const ENDPOINTS: &str = "
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/b
@@ -27,7 +27,7 @@ const ENDPOINTS: &str = "
 1ms cpu0 10/10 timer_found timer=0x50
 ";
 
-/// Rounds of the chain, 10 ms apart, from a number of ms on.
+/// Rounds of the chain every 10 ms, between two times in ms.
 fn rounds(from: u64, to: u64) -> String {
     let round = |ms: u64| {
         format!(
@@ -45,7 +45,7 @@ fn rounds(from: u64, to: u64) -> String {
 }
 
 #[test]
-fn a_name_that_is_found_after_the_first_executions_is_theirs() {
+fn a_name_found_after_the_first_executions_applies_to_them_too() {
     let trace = format!(
         "{COMMAND}{ENDPOINTS}{}\n23ms cpu0 10/10 node_found node=0x0 name=/only{}",
         rounds(10, 21),
@@ -72,7 +72,7 @@ fn a_name_that_is_found_after_the_first_executions_is_theirs() {
 #[test]
 fn several_nodes_of_a_process_each_have_their_callbacks() {
     for found in [2, 25] {
-        // At once, or after some executions.
+        // The nodes are found at once, or after some executions.
         let nodes = NODES.replace("{t}", &format!("{found}ms"));
         let events = match found {
             2 => format!("{nodes}{}", rounds(10, 101)),
@@ -91,7 +91,7 @@ fn several_nodes_of_a_process_each_have_their_callbacks() {
 }
 
 #[test]
-fn a_second_node_that_turns_up_takes_back_what_was_the_only_ones() {
+fn with_a_second_node_the_callbacks_of_the_first_become_guessed() {
     let trace = format!(
         "{COMMAND}{ENDPOINTS}2ms cpu0 10/10 node_found node=0x0 name=/first{}
 95ms cpu0 10/10 node_found node=0x0 name=/second{}",
@@ -118,7 +118,7 @@ fn a_second_node_that_turns_up_takes_back_what_was_the_only_ones() {
 }
 
 #[test]
-fn a_synchroniser_of_a_node_that_is_found_late_is_found() {
+fn a_synchroniser_is_found_in_a_node_that_is_named_late() {
     // Two inputs of another process, 1 ms apart, and an output after both.
     let mut trace = format!(
         "{COMMAND}
@@ -131,7 +131,7 @@ fn a_synchroniser_of_a_node_that_is_found_late_is_found() {
 "
     );
     for ms in (10u64..=400).step_by(10) {
-        // Now the one comes first, now the other.
+        // Either input can come first.
         let ((p, s), (q, t)) = match ms % 20 {
             0 => (("0x1010", "0x1020"), ("0x1011", "0x1021")),
             _ => (("0x1011", "0x1021"), ("0x1010", "0x1020")),
@@ -156,10 +156,10 @@ fn a_synchroniser_of_a_node_that_is_found_late_is_found() {
 }
 
 #[test]
-fn what_a_guessed_node_fuses_is_open_and_nothing_is_dropped() {
-    // A process of several nodes, whose names nobody finds. Its sixteen subscriptions store `/x0`
-    // to `/x15`; eight fusions publish `/y0` to `/y7`, each when both of its inputs are there;
-    // a subscription to each takes it.
+fn fusions_of_a_guessed_node_stay_open_and_drop_no_lineage() {
+    // A process of several nodes with unknown names. Its sixteen subscriptions store `/x0` to
+    // `/x15`. Eight fusions publish `/y0` to `/y7`, each when both of its inputs are there. A
+    // subscription to each takes it.
     let mut trace = String::from(COMMAND);
     trace += "1ms cpu0 10/10 node_found node=0x0 name=/one\n";
     trace += "1ms cpu0 10/10 node_found node=0x0 name=/two\n";
@@ -181,7 +181,7 @@ fn what_a_guessed_node_fuses_is_open_and_nothing_is_dropped() {
     for round in 1..=30u64 {
         let mut us = 10_000 * round;
         for i in 0..8 {
-            // Now the one comes first, now the other.
+            // Either input can come first.
             let first = 2 * i + round % 2;
             let second = 4 * i + 1 - first;
             for (input, fused) in [(first, false), (second, true)] {
@@ -277,7 +277,7 @@ fn intra(publishers: bool) -> String {
 }
 
 #[test]
-fn ring_buffers_are_their_topics_subscriptions() {
+fn ring_buffers_belong_to_the_subscription_of_their_topic() {
     let m = model(&intra(true));
     assert_eq!(
         edges(&m),
@@ -300,7 +300,7 @@ fn ring_buffers_are_their_topics_subscriptions() {
 }
 
 #[test]
-fn a_ring_buffer_of_a_topic_with_two_subscriptions_is_neither_of_them() {
+fn a_ring_buffer_of_a_topic_with_two_subscriptions_belongs_to_neither() {
     let twin = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x22 rmw=0x1022 name=/b
 1ms cpu0 10/10 endpoint_node endpoint=subscription rcl=0x22 node=0x1";
@@ -347,7 +347,7 @@ fn ring_buffers_of_unknown_topics_have_their_executions_and_edges() {
 }
 
 #[test]
-fn what_the_recorder_finds_is_no_sign_that_the_thread_runs() {
+fn events_of_late_attach_do_not_show_that_the_thread_runs() {
     let round = |ms: u64| {
         format!(
             "
@@ -376,8 +376,8 @@ fn what_the_recorder_finds_is_no_sign_that_the_thread_runs() {
     assert_eq!(said, None);
 }
 
-/// Two nodes of a process that runs already: `/planner` with a publisher of `/path` and a timer,
-/// and `/helper`, which is there for its client of `/plan` and publishes `/state`.
+/// Two nodes of a process that already runs. `/planner` has a publisher of `/path` and a timer.
+/// `/helper` exists for its client of `/plan`, and publishes `/state`.
 const PLANNER: &str = "
 0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
 1ms cpu0 10/10 node_found node=0x1 name=/planner
@@ -390,20 +390,20 @@ const PLANNER: &str = "
 1ms cpu0 10/10 endpoint_node endpoint=client rcl=0x40 node=0x2
 ";
 
-/// A line of process 10 at `t` us.
+/// Returns a line of process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// The executor goes on at `t` us, and waits.
+/// The executor continues at `t` us, and waits.
 fn waits(t: u64) -> String {
     py(t, "wait_set_init") + &py(t + 1, "wait")
 }
 
 #[test]
-fn what_runs_on_the_response_to_a_request_that_was_not_seen_is_nobodys() {
+fn code_after_the_response_to_an_unseen_request_belongs_to_no_callback() {
     let mut trace = PLANNER.to_string() + &waits(1_100);
-    // A callback of before the recording waited for this response, and publishes.
+    // A callback from before the recording waited for this response, and publishes.
     trace += &py(2_000, "response_take rmw=0x1040 sequence=5 source_ns=1us");
     trace += &py(2_100, "publish rmw=0x1010 source_ns=2100us");
     trace += &waits(2_200);
@@ -433,7 +433,7 @@ fn what_runs_on_the_response_to_a_request_that_was_not_seen_is_nobodys() {
 }
 
 #[test]
-fn a_timer_belongs_to_the_node_that_publishes_and_not_to_the_one_that_calls() {
+fn a_timer_belongs_to_the_node_that_publishes_and_not_to_the_one_that_sends_requests() {
     let run = |t: u64, outputs: [&str; 2]| {
         let within = |(i, output): (usize, &&str)| {
             let t = t + 100 * (i as u64 + 1);
@@ -452,14 +452,14 @@ fn a_timer_belongs_to_the_node_that_publishes_and_not_to_the_one_that_calls() {
     let (id, assumed) = names([request, path]);
     assert_eq!(id, "/planner:timer(10ms)");
     assert!(assumed.contains("taken to belong to the node whose topics it publishes"));
-    // Publishers of two nodes: it may be of either.
+    // The timer publishes by publishers of two nodes, so it may belong to either.
     let (id, assumed) = names([path, "publish rmw=0x1011 source_ns={t}us"]);
     assert_eq!(id, "/unknown-py:timer(10ms)");
     assert!(!assumed.contains("taken to belong"), "{assumed}");
 }
 
 #[test]
-fn timers_made_again_and_again_are_one_also_where_what_they_publish_told_their_node() {
+fn timers_made_repeatedly_are_one_callback_if_their_publications_show_the_node() {
     let mut trace = PLANNER.to_string();
     for n in 1..20u64 {
         let (t, timer) = (n * 100_000, 0x500 + 0x10 * n);
@@ -479,7 +479,8 @@ fn timers_made_again_and_again_are_one_also_where_what_they_publish_told_their_n
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 19);
 }
 
-/// What process 10 does from `t` us on, recorded from `seen` us on. At last process 20 takes `/path`.
+/// Returns the part from `seen` us on of the lines of process 10, which begin at `t` us. At the
+/// end, process 20 takes `/path`.
 fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     let mut text = String::new();
     for (after, what) in lines {
@@ -492,8 +493,9 @@ fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     text + &viewer(9_400, "wait_set_init".into())
 }
 
-/// A round of `/planner`'s timer from `t` us on: it asks `/plan` by way of an executor of its own,
-/// goes on when that has the response, and publishes. From `seen` us on it is recorded.
+/// Returns a round of `/planner`'s timer from `t` us on, recorded from `seen` us on. The timer asks
+/// `/plan` through an executor of its own, continues when that executor has the response, and
+/// publishes.
 fn nested(t: u64, sequence: u64, seen: u64) -> String {
     let (outer, inner) = ("guard_trigger guard=0x8", "guard_trigger guard=0x9");
     let lines = [
@@ -524,8 +526,9 @@ fn nested(t: u64, sequence: u64, seen: u64) -> String {
     recorded(t, seen, &lines)
 }
 
-/// What is known at first of the process of [`PLANNER`], and what a search finds after the fifth round.
-fn searched_late() -> (String, String) {
+/// Returns the events of the process of [`PLANNER`] that are known at first, and those that a
+/// search finds after the fifth round.
+fn known_and_found_later() -> (String, String) {
     let (nodes, first): (Vec<_>, Vec<_>) = PLANNER
         .lines()
         .partition(|line| line.contains("node_found") || line.contains("endpoint_node"));
@@ -533,21 +536,21 @@ fn searched_late() -> (String, String) {
     (first.join("\n") + "\n", later + "\n")
 }
 
-/// What is said of requests from before the recording.
-const UNASKED: &str =
+/// The beginning of the sentence about requests from before the recording.
+const FROM_BEFORE_THE_RECORDING: &str =
     "A response answered a request from before the recording, or of a callback that began before it,";
 
 #[test]
-fn an_executor_in_a_callback_is_told_wherever_in_it_the_recorder_comes() {
+fn a_nested_executor_is_recognised_wherever_the_recording_begins_in_it() {
     let heard = "
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=viewer
 1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/path
 ";
-    let (known, found) = searched_late();
+    let (known, found) = known_and_found_later();
     let round = |n: u64| nested(n * 20_000, n, 0);
     let all: String = (1..=20).map(round).collect();
     let whole = model(&(PLANNER.to_string() + heard + &all));
-    // Between any two events of the first round, and before and after it.
+    // The recording begins between any two events of the first round, and before and after it.
     for seen in [
         0, 50, 1_000, 2_050, 2_150, 5_000, 7_010, 7_035, 7_060, 9_050, 9_150,
     ] {
@@ -563,7 +566,10 @@ fn an_executor_in_a_callback_is_told_wherever_in_it_the_recorder_comes() {
         assert!(client.outputs.is_empty(), "from {seen} us on");
         let runs = callback(&m, "/planner:timer(20ms)").figures.exec_ns.count();
         assert_eq!(runs, if seen == 0 { 20 } else { 19 }, "from {seen} us on");
-        let said = m.coverage.iter().any(|s| s.starts_with(UNASKED));
+        let said = m
+            .coverage
+            .iter()
+            .any(|s| s.starts_with(FROM_BEFORE_THE_RECORDING));
         assert_eq!(said, (50..7_000).contains(&seen), "from {seen} us on");
     }
 }
@@ -602,7 +608,7 @@ fn awaited(t: u64, sequence: u64, seen: u64) -> String {
 }
 
 #[test]
-fn a_coroutine_is_told_wherever_in_it_the_recorder_comes() {
+fn a_coroutine_is_recognised_wherever_the_recording_begins_in_it() {
     let heard = "
 1ms cpu0 10/10 timer_found timer=0x50
 1ms cpu0 10/10 timer_found timer=0x51
@@ -611,7 +617,7 @@ fn a_coroutine_is_told_wherever_in_it_the_recorder_comes() {
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=viewer
 1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/path
 ";
-    let (known, found) = searched_late();
+    let (known, found) = known_and_found_later();
     let round = |n: u64| awaited(n * 20_000, n, 0);
     let all: String = (1..=20).map(round).collect();
     let whole = model(&(PLANNER.to_string() + heard + &all));
@@ -632,7 +638,7 @@ fn a_coroutine_is_told_wherever_in_it_the_recorder_comes() {
 }
 
 /// A process of one node whose timer polls `/scan`, runs for 9 ms, and publishes `/command`.
-const POLLS: &str = "
+const POLLING_NODE: &str = "
 0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
 1ms cpu0 10/10 node_found node=0x0 name=/poller
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/command
@@ -643,7 +649,7 @@ const POLLS: &str = "
 1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/command
 ";
 
-/// A round of it, recorded from `seen` us on and up to `end` us.
+/// Returns a round of the polling process, recorded from `seen` us on and up to `end` us.
 fn polling(t: u64, seen: u64, end: u64) -> String {
     let mut text = format!(
         "{}us cpu1 20/20 timer_call timer=0x50
@@ -677,16 +683,16 @@ fn polling(t: u64, seen: u64, end: u64) -> String {
 }
 
 #[test]
-fn a_callback_that_polls_is_told_wherever_in_it_the_recorder_comes_or_goes() {
+fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it() {
     let whole: String = (1..=20).map(|n| polling(n * 20_000, 0, u64::MAX)).collect();
-    let whole = model(&(POLLS.to_string() + &whole));
+    let whole = model(&(POLLING_NODE.to_string() + &whole));
     assert_eq!(
         edges(&whole),
         ["/sensor:timer(20ms) -> /poller:timer(20ms) /scan"]
     );
     let run = |from, to| {
         let rounds = (1..=20).map(|n| polling(n * 20_000, from, to));
-        let m = model(&(POLLS.to_string() + &rounds.collect::<String>()));
+        let m = model(&(POLLING_NODE.to_string() + &rounds.collect::<String>()));
         assert_eq!(ids(&m), ids(&whole), "{from} to {to} us");
         assert_eq!(edges(&m), edges(&whole), "{from} to {to} us");
         assert_eq!(m.junctions.len(), 0, "{from} to {to} us");

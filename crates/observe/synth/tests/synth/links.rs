@@ -1,4 +1,5 @@
-//! Items of onbeat-link and of named channels of onbeat-flow: sent in one process, received in another.
+//! Items of onbeat-link and of named channels of onbeat-flow, which one process sends and another
+//! receives.
 
 use super::*;
 use onbeat_document::titles::titles;
@@ -6,8 +7,8 @@ use onbeat_document::titles::titles;
 const SENSE: &str = "/car/sense:timer(10ms)";
 const FUSE: &str = "/car/fuse:subscription(/car/fuse/0)";
 
-/// Task `sense` of process 10, which sends over the links `/front` (number 1000) and `/rear` (2000);
-/// task `fuse` of process 20, which is fed by both.
+/// Task `sense` of process 10 sends over the links `/front` (number 1000) and `/rear` (2000). Task
+/// `fuse` of process 20 is fed by both.
 const CAR: &str = "
 1ms cpu0 10/10 link_init end=0x11 link=1000 depth=4 sends=yes name=/front
 1ms cpu0 10/10 link_init end=0x12 link=2000 depth=4 sends=yes name=/rear
@@ -53,7 +54,7 @@ fn fuse(t: u64, front: u64, rear: u64) -> String {
     )
 }
 
-/// Four executions of each, 10 ms apart; the fusion 400 us after the sensor.
+/// Four executions of each, 10 ms apart. The fusion starts 400 us after the sensor.
 fn drive(numbers: [(u64, u64); 4]) -> String {
     let mut trace = CAR.to_string();
     for (i, (front, rear)) in (0..).zip(numbers) {
@@ -74,7 +75,7 @@ fn a_chain_is_followed_across_links() {
     assert_eq!(ids(&model), [FUSE, SENSE]);
     let crossing = |topic| format!("{SENSE} -> {FUSE} {topic}");
     assert_eq!(edges(&model), [crossing("/front"), crossing("/rear")]);
-    // Not one that begins at the fusion: its input is what it receives.
+    // No chain begins at the fusion, because its input is what it receives.
     let through = format!("{SENSE} > {FUSE}");
     assert_eq!(chains(&model), [through.as_str(), through.as_str()]);
     let over = |topic| format!("sense -> fuse over {topic}");
@@ -113,7 +114,7 @@ fn lost_and_doubled_items_are_counted() {
     assert!(notes(&model).contains(said), "{}", notes(&model));
 }
 
-/// The same of a van, in processes 30 and 40, over links of the same names.
+/// The same events of a van, in processes 30 and 40, over links of the same names.
 fn of_a_van(trace: &str) -> String {
     let pairs = [
         ("10/10", "30/30"),
@@ -149,7 +150,7 @@ fn ends_of_one_name_may_belong_to_several_links() {
         assert_eq!(
             edge.from[..5],
             edge.to[..5],
-            "from one vehicle to the other"
+            "an edge leads from one vehicle to the other"
         );
         let f = &edge.figures;
         assert_eq!((f.published, f.taken, f.lost), (4, 4, 0));
@@ -157,9 +158,9 @@ fn ends_of_one_name_may_belong_to_several_links() {
 }
 
 #[test]
-fn a_subscription_takes_no_item_of_a_link_of_its_topics_name() {
-    // The listener takes an item of a publisher that was not recorded. Its time stamp happens to be what
-    // stands for an item of the link.
+fn a_subscription_takes_no_item_of_a_link_with_the_name_of_its_topic() {
+    // The listener takes an item of a publisher that was not recorded. Its time stamp happens to
+    // equal the stand-in stamp of an item of the link.
     let listener = "
 1ms cpu2 30/30 node_init node=0x1 rmw=0x1001 name=listener
 1ms cpu2 30/30 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/front
@@ -181,7 +182,7 @@ fn a_subscription_takes_no_item_of_a_link_of_its_topics_name() {
 }
 
 #[test]
-fn what_no_callback_receives_goes_nowhere_and_is_said() {
+fn items_that_no_callback_receives_have_no_edge_and_are_in_the_coverage() {
     let mut trace = CAR.to_string();
     for i in 0..3 {
         let t = 10_000 * (i + 1);

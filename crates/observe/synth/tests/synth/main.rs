@@ -1,7 +1,7 @@
 //! Models of hand-written traces: one scenario per test, in the text form of events.
 //!
 //! Handles: nodes 0x1.., publishers 0x10.. (rmw +0x1000), subscriptions 0x20.., services 0x30..,
-//! clients 0x40.., timers 0x50.., callbacks 0x60... Times in ms.
+//! clients 0x40.., timers 0x50.., callbacks 0x60... Times are in ms.
 
 mod actions;
 mod cuts;
@@ -30,8 +30,7 @@ use onbeat_synth::Synth;
 use onbeat_synth::SynthOptions;
 use onbeat_trace::text;
 
-/// A run's frame.
-pub fn run(id: &str, mode: &str) -> Run {
+fn run(id: &str, mode: &str) -> Run {
     Run {
         host: String::new(),
         boot: String::new(),
@@ -45,20 +44,17 @@ pub fn run(id: &str, mode: &str) -> Run {
     }
 }
 
-/// The model of a trace.
-pub fn model(trace: &str) -> Model {
+fn model(trace: &str) -> Model {
     model_with(trace, &[])
 }
 
-/// The model of a trace with links.
-pub fn model_with(trace: &str, links: &[&str]) -> Model {
+fn model_with(trace: &str, links: &[&str]) -> Model {
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     options.links = links.iter().map(|l| l.parse::<Link>().unwrap()).collect();
     model_of(trace, options)
 }
 
-/// The model of a trace with options.
-pub fn model_of(trace: &str, options: SynthOptions) -> Model {
+fn model_of(trace: &str, options: SynthOptions) -> Model {
     let events = text::parse(trace).unwrap_or_else(|e| panic!("{e}"));
     let mut synth = Synth::new(options);
     for event in &events {
@@ -69,9 +65,9 @@ pub fn model_of(trace: &str, options: SynthOptions) -> Model {
     model
 }
 
-/// What holds for every model: shares add up, ids are sorted, and it survives being a file and being
-/// merged alone.
-pub fn check(model: &Model) {
+/// Checks what holds for every model: shares add up and ids are sorted. The model also survives
+/// being written to a file and being merged alone.
+fn check(model: &Model) {
     for chain in &model.chains {
         let f = &chain.figures;
         let sum: u128 = f
@@ -99,8 +95,7 @@ pub fn check(model: &Model) {
     assert!(&alone == model, "the model changes by being merged alone");
 }
 
-/// A callback.
-pub fn callback<'m>(model: &'m Model, id: &str) -> &'m Callback {
+fn callback<'m>(model: &'m Model, id: &str) -> &'m Callback {
     model
         .callbacks
         .iter()
@@ -110,13 +105,12 @@ pub fn callback<'m>(model: &'m Model, id: &str) -> &'m Callback {
         })
 }
 
-/// All callbacks' ids.
-pub fn ids(model: &Model) -> Vec<&str> {
+fn ids(model: &Model) -> Vec<&str> {
     model.callbacks.iter().map(|c| c.id.as_str()).collect()
 }
 
-/// All edges as `from -> to topic`.
-pub fn edges(model: &Model) -> Vec<String> {
+/// Returns all edges as `from -> to topic`.
+fn edges(model: &Model) -> Vec<String> {
     model
         .edges
         .iter()
@@ -124,16 +118,15 @@ pub fn edges(model: &Model) -> Vec<String> {
         .collect()
 }
 
-/// An edge.
-pub fn edge<'m>(model: &'m Model, from: &str, to: &str) -> &'m EdgeFigures {
+fn edge<'m>(model: &'m Model, from: &str, to: &str) -> &'m EdgeFigures {
     let found = model.edges.iter().find(|e| e.from == from && e.to == to);
     &found
         .unwrap_or_else(|| panic!("no such edge; there are {:#?}", edges(model)))
         .figures
 }
 
-/// All chains as `callback > callback`.
-pub fn chains(model: &Model) -> Vec<String> {
+/// Returns all chains as `callback > callback`.
+fn chains(model: &Model) -> Vec<String> {
     let mut all: Vec<_> = model
         .chains
         .iter()
@@ -143,8 +136,8 @@ pub fn chains(model: &Model) -> Vec<String> {
     all
 }
 
-/// The chain through these callbacks.
-pub fn chain<'m>(model: &'m Model, callbacks: &str) -> &'m Chain {
+/// Returns the chain through these callbacks, given as `callback > callback`.
+fn chain<'m>(model: &'m Model, callbacks: &str) -> &'m Chain {
     let found = model
         .chains
         .iter()

@@ -3,8 +3,8 @@
 use super::*;
 use onbeat_document::merge::{filter_mode, merge, set_mode, ModelMergeError};
 
-/// Process 10: `/sensor` has a timer of 10 ms and publishes /scan, and /mode now and then; it is a
-/// lifecycle node. Process 20: `/town` listens to /scan, and `/road` does.
+/// Process 10: the lifecycle node `/sensor` has a timer of 10 ms and publishes /scan, and /mode now
+/// and then. Process 20: `/taker` listens to /scan.
 const CREATED: &str = "
 1ms cpu0 10/10 process command=/opt/sensor distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=sensor namespace=/
@@ -21,8 +21,8 @@ const CREATED: &str = "
 1ms cpu1 20/20 subscription_callback object=0x25 callback=0x62
 ";
 
-/// At `t` us the timer runs for 1 ms and publishes after half of it, if `publishes`; the taker runs
-/// for `takes` us from 2 ms after its start on.
+/// At `t` us the timer runs for 1 ms and, if `publishes`, publishes after half of it. The taker
+/// starts 2 ms after the timer and runs for `takes` us.
 fn round(t: u64, publishes: bool, takes: u64) -> String {
     let mut s = format!(
         "{t}us cpu0 10/10 switch_in\n{t}us cpu0 10/10 timer_call timer=0x50\n{t}us cpu0 10/10 callback_start callback=0x60\n"
@@ -40,7 +40,7 @@ fn round(t: u64, publishes: bool, takes: u64) -> String {
     s
 }
 
-/// A message on /mode, from a thread apart.
+/// A message on /mode, from a separate thread.
 fn mark(t: u64) -> String {
     format!("{t}us cpu2 10/11 rcl_publish publisher=0x11 message=0x98\n{t}us cpu2 10/11 publish rmw=0x1011 message=0x98 source_ns={t}us\n")
 }
@@ -55,14 +55,14 @@ fn modelled(trace: &str, rules: &[&str]) -> Model {
     model_of(trace, options)
 }
 
-/// Ten rounds. `second` comes while the taker runs in the fourth, `third` before the eighth; in the
-/// seventh nothing is published.
+/// Ten rounds. `second` comes while the taker runs in the fourth round, `third` before the eighth.
+/// In the seventh round nothing is published.
 fn drive(first: &str, second: &str, third: &str) -> String {
     let mut s = format!("{CREATED}{first}");
     for i in 1..=4 {
         s += &round(10_000 * i, true, 3000);
     }
-    // The taker still runs: in the order of time.
+    // The taker still runs, so `second` is inserted in the order of time.
     let end = s.find("45000us").unwrap();
     s.insert_str(end, second);
     for i in 5..=7 {
@@ -78,7 +78,8 @@ fn drive(first: &str, second: &str, third: &str) -> String {
 const TIMER: &str = "/sensor:timer(10ms)";
 const TAKER: &str = "/taker:subscription(/scan)";
 
-/// What every way to switch must give: town until 44.999 ms, road until 75 ms, then town.
+/// Checks the result that every way to switch must give: town until 44.999 ms, road until 75 ms,
+/// then town.
 fn check_drive(model: &Model) {
     let modes: Vec<_> = model
         .runs
@@ -89,7 +90,7 @@ fn check_drive(model: &Model) {
     let of = |id: &str, mode: &str| callback(model, id).modes[mode].clone();
     let counts = |mode| [TIMER, TAKER].map(|id| of(id, mode).exec_ns.count());
     assert_eq!((counts("town"), counts("road")), ([7, 7], [3, 2]));
-    // The execution that the switch split counts as a whole where it began.
+    // An execution that the switch splits counts as a whole where it began.
     assert_eq!(of(TAKER, "town").exec_ns.min(), 3_000_000);
     assert_eq!(of(TAKER, "road").exec_ns.max(), 1_000_000);
     let chain = chain(model, &format!("{TIMER} > {TAKER}"));
@@ -120,7 +121,7 @@ fn a_topic_switches_modes_in_turn() {
 }
 
 #[test]
-fn a_lifecycle_state_is_a_mode() {
+fn a_lifecycle_state_begins_a_mode() {
     let trace = drive(
         &transition(1_500, "unconfigured", "inactive"),
         &transition(44_999, "inactive", "active"),
@@ -128,11 +129,11 @@ fn a_lifecycle_state_is_a_mode() {
     );
     let rules = ["town@0s..", "road@/sensor=active", "town@/sensor=inactive"];
     check_drive(&modelled(&trace, &rules));
-    // Where it leaves a state that is a mode, and the new one is none, the run's own goes on.
+    // When the node goes from a state with a mode to one without, the run's own mode continues.
     let model = modelled(&trace, &["road@/sensor=active"]);
     let modes: Vec<_> = model.runs.iter().map(|r| r.mode.as_str()).collect();
     assert_eq!(modes, ["default", "road"]);
-    // Of another node nothing is said.
+    // Another node does not switch the mode.
     let model = modelled(&trace, &["road@/planner=active"]);
     assert_eq!(model.runs.len(), 1);
     assert_eq!(
@@ -142,14 +143,14 @@ fn a_lifecycle_state_is_a_mode() {
 }
 
 #[test]
-fn times_are_modes() {
+fn stated_times_begin_modes() {
     let trace = drive("", "", "");
     let rules = ["road@43999us..74ms", "town@0s..43.999ms", "town@74ms.."];
     check_drive(&modelled(&trace, &rules));
 }
 
 #[test]
-fn the_modes_of_a_run_together_are_the_run() {
+fn the_modes_of_a_run_add_up_to_the_run() {
     let trace = drive("", &mark(44_999), &mark(75_000));
     let whole = modelled(&trace, &[]);
     let parts = modelled(&trace, &["town@0s..", "road,town@/mode"]);
@@ -173,7 +174,7 @@ fn the_modes_of_a_run_together_are_the_run() {
     assert_eq!(figures(&together), figures(&whole));
     assert_eq!(figures(&parts), figures(&whole));
     assert_eq!(together.executors, whole.executors);
-    // Merging them again in part would count twice what has no mode.
+    // Merging the parts again would count data without a mode twice.
     let road = filter_mode(parts.clone(), "road").unwrap();
     assert_eq!(ids(&road), [TIMER, TAKER]);
     let refused = merge(vec![road, filter_mode(parts.clone(), "town").unwrap()]);
@@ -185,7 +186,7 @@ fn the_modes_of_a_run_together_are_the_run() {
 }
 
 #[test]
-fn what_did_not_run_in_a_mode_is_not_in_it() {
+fn a_callback_that_did_not_run_in_a_mode_is_not_part_of_it() {
     let trace = drive("", "", "");
     let model = modelled(&trace, &["still@68ms..77ms"]);
     let still = filter_mode(model, "still").unwrap();

@@ -1,4 +1,4 @@
-//! Names of nodes: the same in every run.
+//! Names of nodes, which are the same in every run.
 
 use super::*;
 use onbeat_document::merge::merge;
@@ -28,7 +28,7 @@ fn of(id: &str, trace: &str, rules: &[&str]) -> Model {
 }
 
 #[test]
-fn equal_names_are_told_apart_by_their_programs_whichever_starts_first() {
+fn programs_distinguish_nodes_of_equal_name_in_any_order_of_starts() {
     let first = [
         program(1, 10, "left", "arm", 20),
         program(50, 20, "right", "arm", 30),
@@ -41,7 +41,7 @@ fn equal_names_are_told_apart_by_their_programs_whichever_starts_first() {
         let m = model(&trace.concat());
         assert_eq!(ids(&m), ["/arm#left:timer(20ms)", "/arm#right:timer(30ms)"]);
     }
-    // Those of one program by the order in which they appear.
+    // Nodes of one program are numbered in the order in which they appear.
     let twins = [
         program(1, 10, "arm", "arm", 20),
         program(50, 20, "arm", "arm", 30),
@@ -50,7 +50,7 @@ fn equal_names_are_told_apart_by_their_programs_whichever_starts_first() {
         ids(&model(&twins.concat())),
         ["/arm#2:timer(30ms)", "/arm:timer(20ms)"]
     );
-    // And one that starts again is the same.
+    // A node that starts again is the same.
     let again = [
         program(1, 10, "left", "arm", 20),
         "40ms cpu0 10/10 exit\n".to_string(),
@@ -60,7 +60,7 @@ fn equal_names_are_told_apart_by_their_programs_whichever_starts_first() {
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_not_in_a_name() {
+fn parts_of_a_name_that_differ_from_run_to_run_are_left_out() {
     let a = program(1, 4711, "nav", "transform_listener_impl_5581c7a3b2d0", 20);
     let b = program(1, 4712, "nav", "transform_listener_impl_55e0d2c01a40", 20);
     let (a, b) = (of("a", &a, &[]), of("b", &b, &[]));
@@ -78,7 +78,7 @@ fn what_differs_from_run_to_run_is_not_in_a_name() {
 }
 
 #[test]
-fn the_users_rules_are_in_the_model_and_hold_for_all_that_is_merged() {
+fn the_model_keeps_the_users_name_rules_and_merging_requires_the_same_rules() {
     let worker = |pid, n: u32| program(1, pid, "pool", &format!("worker_{n}"), 20);
     let rule = "/worker_[0-9]+=/worker";
     let a = of("a", &worker(10, 1), &[rule]);

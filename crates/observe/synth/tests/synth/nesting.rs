@@ -1,10 +1,10 @@
-//! Callbacks that nest, call by call as rclcpp makes them: `take()` in a callback, and executors in
-//! callbacks.
+//! Callbacks that nest, with the calls that rclcpp and rclpy make: `take()` in a callback, and
+//! executors in callbacks.
 
 use super::rclcpp::{sorted, LISTENER};
 use super::*;
 
-/// `/sensor` with a timer of 40 ms that publishes `/scan`, in process 30.
+/// Process 30: `/sensor` with a timer of 40 ms that publishes `/scan`.
 const SENSOR: &str = "
 1ms cpu2 30/30 node_init node=0x1 rmw=0x1001 name=sensor namespace=/
 1ms cpu2 30/30 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan
@@ -42,8 +42,8 @@ fn sense(t: u64) -> String {
     )
 }
 
-/// The poller's timer runs at `t` us for 10 ms: it takes what was stamped `scan` us (none: there
-/// was nothing) after 100 us, and publishes after 9 ms.
+/// The poller's timer runs at `t` us for 10 ms. After 100 us it takes the item with stamp `scan`
+/// us, or finds none. After 9 ms it publishes.
 fn poll(t: u64, scan: Option<u64>) -> String {
     let take = match scan {
         Some(stamp) => format!("source_ns={stamp}us"),
@@ -67,7 +67,7 @@ fn poll(t: u64, scan: Option<u64>) -> String {
     )
 }
 
-/// The listener takes what was stamped `source` us at `t` us and runs for 500 us.
+/// The listener takes the item with stamp `source` us at `t` us and runs for 500 us.
 fn hear(t: u64, source: u64) -> String {
     format!(
         "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us
@@ -89,8 +89,8 @@ fn polled(rounds: u64) -> Model {
     model(&sorted(&parts))
 }
 
-/// No junction, and nothing that is missing but scheduler events.
-fn nothing_else(m: &Model) {
+/// Checks that the model has no junctions and reports no gaps except missing scheduler events.
+fn check_nothing_missing(m: &Model) {
     assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
     let usual = |c: &String| {
         c.contains("on threads without scheduler events") || c.starts_with("Callbacks marked")
@@ -111,8 +111,8 @@ fn a_take_in_a_callback_is_one_more_input_of_it() {
     assert_eq!(poller.bracket, Bracket::Exact);
     assert_eq!(poller.outputs, ["/chatter"]);
     let scan = edge(&m, SENSOR_T, POLLER_T);
-    // The other half was overwritten: the queue holds one. Before the first take the two may not
-    // have been connected.
+    // The other half was overwritten, because the queue holds one item. Before the first take,
+    // publisher and subscription may not have been connected.
     assert_eq!((scan.published, scan.taken), (40, 20));
     assert_eq!((scan.lost, scan.overwritten), (1, 19));
     assert_eq!(scan.latency_ns.max(), 40_100_000);
@@ -130,17 +130,17 @@ fn a_take_in_a_callback_is_one_more_input_of_it() {
         age.figures.latency_ns.max(),
         40_000_000 + 9_100_000 + 500_000
     );
-    nothing_else(&m);
+    check_nothing_missing(&m);
 }
 
 #[test]
-fn of_several_takes_of_a_subscription_the_newest_is_followed() {
+fn a_chain_follows_the_latest_of_several_takes_of_a_subscription() {
     let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=20 {
         let t = i * 100_000;
         parts.extend([t - 80_000, t - 40_000].map(sense));
         parts.push(poll(t, Some(t - 80_000)));
-        // In a loop: the older one first, and the newer one until there is none.
+        // The callback takes in a loop: the older item, then the newer one, until there is none.
         parts.push(format!(
             "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us\n{}us cpu0 10/10 take rmw=0x1020 source_ns=0 taken=no\n",
             t + 120,
@@ -164,8 +164,9 @@ fn of_several_takes_of_a_subscription_the_newest_is_followed() {
 }
 
 #[test]
-fn a_take_that_is_the_first_sight_of_a_thread_starts_nothing() {
-    // Attached while the poller's timer runs: its beginning lies before the recording.
+fn a_take_as_the_first_event_of_a_thread_starts_no_callback() {
+    // The recorder attaches while the poller's timer runs, so the beginning of that callback is not
+    // recorded.
     let found = "
 1ms cpu0 10/10 process command=/opt/poller distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
 1ms cpu0 10/10 node_found node=0x1 name=/poller
@@ -184,13 +185,13 @@ fn a_take_that_is_the_first_sight_of_a_thread_starts_nothing() {
     let m = model(&sorted(&parts));
     let polled = |c: &&Callback| c.id.contains("subscription(/scan)");
     assert!(!m.callbacks.iter().any(|c| polled(&c)), "{:?}", ids(&m));
-    // The first publication is of a callback that began before.
+    // The first publication belongs to a callback that began before the recording.
     assert_eq!(edge(&m, "/poller:timer(100ms)", LISTENER_S).taken, 4);
 }
 
 #[test]
-fn an_edge_is_left_out_whose_items_all_went_to_the_callback_that_polled_them() {
-    // What was published for the subscription counts for the timer that polls it. Then its own
+fn an_edge_whose_items_all_went_to_a_polling_callback_is_left_out() {
+    // The items for the subscription count for the timer that polls it. Then the subscription's own
     // callback runs, on an item that was not seen.
     let own = "
 160ms cpu0 10/10 callback_start callback=0x61
@@ -238,7 +239,7 @@ fn several_takes_in_a_callback_are_several_inputs() {
         parts.push(sense(t - 40_000));
         parts.push(poll(t, Some(t - 40_000)));
         if i > 1 {
-            // Its own publication of the round before.
+            // The callback takes its own publication of the previous round.
             parts.push(format!(
                 "{}us cpu0 10/10 take rmw=0x1021 source_ns={}us\n",
                 t + 200,
@@ -254,11 +255,11 @@ fn several_takes_in_a_callback_are_several_inputs() {
 }
 
 #[test]
-fn what_is_taken_outside_of_callbacks_is_not_said_to_be_missing() {
+fn items_taken_outside_of_callbacks_are_not_reported_as_lost() {
     let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=20 {
         let t = i * 100_000;
-        // Between two callbacks, as rclcpp's wait sets do it; nothing runs on it.
+        // The take is between two callbacks, as in rclcpp's wait sets, and no callback runs on it.
         parts.extend([sense(t - 40_000), poll(t, None), hear(t + 9_100, t + 9_000)]);
         parts.push(format!(
             "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us\n{}us cpu0 10/10 wait\n",
@@ -267,11 +268,11 @@ fn what_is_taken_outside_of_callbacks_is_not_said_to_be_missing() {
             t + 20_100
         ));
     }
-    nothing_else(&model(&sorted(&parts)));
+    check_nothing_missing(&model(&sorted(&parts)));
 }
 
-/// `/planner` with a timer of 100 ms that publishes `/chatter`, and a client of `/plan`; in the
-/// same process `/helper` with a subscription to `/scan`, which the planner's callback spins.
+/// `/planner` with a timer of 100 ms that publishes `/chatter`. In the same process `/helper` has a
+/// client of `/plan` and a subscription to `/scan`. The planner's callback spins `/helper`.
 const PLANNER: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=planner namespace=/
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
@@ -295,9 +296,9 @@ const HELPER_C: &str = "/helper:client(/plan)";
 const SERVER: &str = "/server:service(/plan)@/helper";
 
 /// The planner's timer runs from `t` us on for 1 ms, sends a request and spins. Meanwhile the
-/// helper's subscription runs for 2 ms, and the server for 3 ms. The response comes 5 ms after
-/// the start; the callback goes on for 4 ms, publishes, and ends: 10 ms, of which 2 ms are the
-/// helper's and 2 ms it slept.
+/// helper's subscription runs for 2 ms, and the server for 3 ms. The response comes 5 ms after the
+/// start. The callback then continues for 4 ms, publishes at 9 ms and ends at 10 ms. Of these 10
+/// ms, the helper takes 2 ms and 2 ms are sleep.
 fn plan(t: u64, sequence: u64, call_is_seen: bool) -> Vec<String> {
     let execute = match call_is_seen {
         true => ["execute_start execute=client", "execute_end execute=client"],
@@ -373,23 +374,24 @@ fn planned(rounds: u64, call_is_seen: bool) -> Model {
     model(&sorted(&parts))
 }
 
-/// The way from a response to who waited for it is said, and not as what a user stated.
-fn only_waited(m: &Model) {
+/// Checks that the model states the way from a response to its waiting callback as found, and not
+/// as stated by the user.
+fn check_waited_link(m: &Model) {
     let said = |word: &str| m.assumptions.iter().any(|a| a.contains(word));
     assert!(said("waited for the response"), "{:?}", m.assumptions);
     assert!(!said("--link"), "{:?}", m.assumptions);
 }
 
 #[test]
-fn a_callback_goes_on_after_those_of_the_executor_in_it() {
+fn a_callback_continues_after_those_of_a_nested_executor() {
     let m = planned(10, true);
-    only_waited(&m);
+    check_waited_link(&m);
     assert_eq!(
         ids(&m),
         [HELPER_C, HELPER_S, LISTENER_S, PLANNER_T, SENSOR_T, SERVER]
     );
     let figures = |id| &callback(&m, id).figures;
-    // 10 ms less what the helper's two callbacks took; they are counted on their own.
+    // 10 ms less the time of the helper's two callbacks, which are counted on their own.
     let planner = figures(PLANNER_T);
     assert_eq!(
         (planner.exec_ns.count(), planner.exec_ns.min()),
@@ -427,11 +429,11 @@ fn a_callback_goes_on_after_those_of_the_executor_in_it() {
         "{:#?}",
         chains(&m)
     );
-    nothing_else(&m);
+    check_nothing_missing(&m);
 }
 
 #[test]
-fn a_response_without_a_call_of_its_own_is_an_input_of_the_callback_that_waits() {
+fn a_response_without_execute_client_is_an_input_of_the_waiting_callback() {
     let m = planned(10, false);
     assert_eq!(ids(&m), [HELPER_S, LISTENER_S, PLANNER_T, SENSOR_T, SERVER]);
     let planner = &callback(&m, PLANNER_T).figures.exec_ns;
@@ -441,7 +443,7 @@ fn a_response_without_a_call_of_its_own_is_an_input_of_the_callback_that_waits()
     );
     assert_eq!(edge(&m, SERVER, PLANNER_T).taken, 10);
     assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
-    nothing_else(&m);
+    check_nothing_missing(&m);
 }
 
 #[test]
@@ -450,7 +452,7 @@ fn a_callback_left_by_an_exception_is_counted_apart() {
     for i in 1..=6 {
         let t = i * 100_000;
         let round = poll(t, None);
-        // Every second time the callback is left after it has published.
+        // An exception leaves the callback every second time, after it has published.
         let left: String = round
             .lines()
             .filter(|line| i % 2 == 0 || !line.contains("callback_end"))
@@ -469,7 +471,7 @@ fn a_callback_left_by_an_exception_is_counted_apart() {
 }
 
 #[test]
-fn callbacks_that_nest_too_deep_are_counted_apart() {
+fn callbacks_nested_too_deeply_are_counted_apart() {
     let mut trace =
         String::from("1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=deep namespace=/\n");
     for n in 0..12 {
@@ -497,19 +499,19 @@ fn callbacks_that_nest_too_deep_are_counted_apart() {
     trace += &lines("callback_end", 20_000, (0..12).rev().collect());
     let m = model(&trace);
     let left = m.coverage.iter().filter(|c| c.contains("was left once"));
-    // One runs and eight wait; of three outer ones the end was given up.
+    // One callback runs and eight wait. Three outer ones count as left without an end.
     assert_eq!(left.count(), 3, "{:#?}", m.coverage);
     let innermost = &callback(&m, "/deep:timer(21ms)").figures.exec_ns;
     assert_eq!(innermost.max(), 20_000_000 - 11_100_000);
-    // The one around it: its own time before and after.
+    // The callback around the innermost one has its own time before and after it.
     let around = &callback(&m, "/deep:timer(20ms)").figures.exec_ns;
     assert_eq!(around.max(), 100_000 + 100_000);
 }
 
 // ---- rclpy: two triggers of the executor's guard around a callback
 
-/// Process 10: `/planner` with a timer of 100 ms that publishes `/chatter`; `/helper` with a
-/// client of `/plan` and a subscription to `/scan`.
+/// Process 10: `/planner` with a timer of 100 ms that publishes `/chatter`. `/helper` has a client
+/// of `/plan` and a subscription to `/scan`.
 const PY_PLANNER: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=planner namespace=/
 1ms cpu0 10/10 clock_init clock=0x7
@@ -532,7 +534,7 @@ const PY_PLANNER: &str = "
 3ms cpu0 10/10 wait
 ";
 
-/// Lines of process 10, each with its time in us after `t`.
+/// Returns lines of process 10, each with its time in us after `t`.
 fn py(t: u64, lines: &[(u64, &str)]) -> String {
     let line = |(after, what): &(u64, &str)| format!("{}us cpu0 10/10 {what}\n", t + after);
     lines.iter().map(line).collect()
@@ -558,7 +560,8 @@ fn exec_of(m: &Model, id: &str) -> (u64, u64, u64) {
 
 #[test]
 fn in_rclpy_a_take_in_a_callback_is_one_more_input_of_it() {
-    // Published after the take, or before it: then the take is the last that the callback does.
+    // Published after the take, or before it. In the second case the take is the callback's last
+    // act.
     for publish in [9_000, 2_000] {
         let mut parts = vec![
             SENSOR.to_string(),
@@ -587,12 +590,13 @@ fn in_rclpy_a_take_in_a_callback_is_one_more_input_of_it() {
         assert_eq!(exec_of(&m, PLANNER_T), (10, 10_000_000, 10_000_000));
         assert_eq!(edge(&m, SENSOR_T, PLANNER_T).taken, 10);
         assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
-        nothing_else(&m);
+        check_nothing_missing(&m);
     }
 }
 
-/// The planner's timer from 0.1 ms on: 2 ms until it spins another executor (guard 0xa), whose
-/// subscription runs for 2 ms, and which handles the response at 6 ms; it goes on for 4 ms.
+/// The planner's timer runs from 0.1 ms on, for 2 ms, and then spins another executor (guard 0xa).
+/// The subscription of that executor runs for 2 ms, and it handles the response at 6 ms. The timer
+/// then continues for 4 ms.
 fn py_plan(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
     let request = format!("request_send rmw=0x1040 sequence={sequence}");
     let take = format!("take rmw=0x1020 source_ns={}us", t - 40_000);
@@ -635,7 +639,7 @@ fn py_plan(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
 }
 
 #[test]
-fn in_rclpy_a_callback_goes_on_after_those_of_the_executor_in_it() {
+fn in_rclpy_a_callback_continues_after_those_of_a_nested_executor() {
     for publishes in [true, false] {
         let mut parts = vec![
             SENSOR.to_string(),
@@ -646,8 +650,8 @@ fn in_rclpy_a_callback_goes_on_after_those_of_the_executor_in_it() {
             parts.extend(py_plan(i * 100_000, i, publishes));
         }
         let m = model(&sorted(&parts));
-        // 2 ms until the executor in it goes on, 0.25 ms of that one, and 4 ms after the response
-        // was handled.
+        // 2 ms until the nested executor acts, 0.25 ms of that executor, and 4 ms after the
+        // response was handled.
         assert_eq!(exec_of(&m, PLANNER_T), (10, 6_250_000, 6_250_000));
         assert_eq!(exec_of(&m, HELPER_S), (10, 2_000_000, 2_000_000));
         assert_eq!(exec_of(&m, HELPER_C), (10, 50_000, 50_000));
@@ -665,12 +669,12 @@ fn in_rclpy_a_callback_goes_on_after_those_of_the_executor_in_it() {
         if publishes {
             assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
         }
-        nothing_else(&m);
+        check_nothing_missing(&m);
     }
 }
 
-/// A coroutine on the planner's timer: 2 ms, awaits the response, 4 ms. Before and after another
-/// timer of the same executor runs for 1 ms each.
+/// A coroutine on the planner's timer runs 2 ms, awaits the response and runs 4 ms. Before and
+/// after that, another timer of the same executor runs for 1 ms each.
 fn py_await(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
     let request = format!("request_send rmw=0x1040 sequence={sequence}");
     let response = format!("response_take rmw=0x1040 sequence={sequence} source_ns=0");
@@ -679,7 +683,7 @@ fn py_await(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
         (0, "timer_call timer=0x50"),
         (100, "guard_trigger guard=0x9"),
         (2_000, &request),
-        // Of the same round.
+        // This timer is called in the same round.
         (2_100, "timer_call timer=0x51"),
         (2_200, "guard_trigger guard=0x9"),
         (3_200, "guard_trigger guard=0x9"),
@@ -709,7 +713,7 @@ fn py_await(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
 }
 
 #[test]
-fn in_rclpy_a_coroutine_is_one_execution_without_the_time_in_which_it_is_suspended() {
+fn in_rclpy_a_coroutine_is_one_execution_without_its_suspended_time() {
     for publishes in [true, false] {
         let mut parts = vec![PY_PLANNER.to_string(), LISTENER.to_string()];
         for i in 1..=10 {
@@ -724,17 +728,18 @@ fn in_rclpy_a_coroutine_is_one_execution_without_the_time_in_which_it_is_suspend
         );
         assert_eq!(callback(&m, PLANNER_T).figures.blocked_ns.max(), 0);
         assert_eq!(edge(&m, HELPER_C, PLANNER_T).taken, 10);
-        only_waited(&m);
+        check_waited_link(&m);
         if publishes {
             assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
         }
-        nothing_else(&m);
+        check_nothing_missing(&m);
     }
 }
 
 #[test]
 fn an_item_on_its_way_goes_to_the_callback_that_takes_it() {
-    // The timer polls the first item; the second waits when the subscription's own callback runs.
+    // The timer polls the first item. The second one waits when the subscription's own callback
+    // runs.
     let own = "
 160ms cpu0 10/10 take rmw=0x1020 source_ns=140000us
 160ms cpu0 10/10 callback_start callback=0x61

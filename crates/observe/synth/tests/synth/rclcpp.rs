@@ -1,9 +1,8 @@
-//! rclcpp: exact brackets.
+//! Callbacks of rclcpp, which have an exact start and end.
 
 use super::*;
 
-/// Two processes: `/talker` with a timer of 100 ms that publishes /chatter, `/listener` with a
-/// subscription. Extra lines go in between by time order of the caller.
+/// Process 10: node `/talker` with a timer of 100 ms that publishes /chatter.
 pub const TALKER: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 thread comm=talker
@@ -23,8 +22,8 @@ pub const LISTENER: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// One round of the talker at `t` us: it sleeps until then, runs for `run` us and publishes
-/// after `publish` us.
+/// One round of the talker at `t` us. It sleeps until then, runs for `run` us and publishes after
+/// `publish` us.
 pub fn talk(t: u64, publish: u64, run: u64) -> String {
     let (p, e) = (t + 10 + publish, t + 10 + run);
     format!(
@@ -52,8 +51,8 @@ pub fn talk(t: u64, publish: u64, run: u64) -> String {
     )
 }
 
-/// The listener, asleep before, is woken at `t` us, takes the item of source time `source`, and
-/// runs for `run` us.
+/// The listener, which was asleep, is woken up at `t` us. It takes the item of source time `source`
+/// and runs for `run` us.
 pub fn listen(t: u64, source: u64, run: u64) -> String {
     format!(
         "{t}us cpu1 20/20 wake waker_tid=21
@@ -79,7 +78,7 @@ pub fn listen(t: u64, source: u64, run: u64) -> String {
     )
 }
 
-/// Lines in time order.
+/// Returns the lines in time order.
 pub fn sorted(parts: &[String]) -> String {
     let mut events = onbeat_trace::text::parse(&parts.concat()).unwrap();
     events.sort_by_key(|e| e.time_ns);
@@ -104,9 +103,9 @@ const T: &str = "/talker:timer(100ms)";
 const S: &str = "/listener:subscription(/chatter)";
 
 #[test]
-fn an_execution_that_the_recording_cuts_off_says_nothing_about_its_thread() {
+fn an_execution_that_the_recording_cuts_off_does_not_count_for_its_threads_priority() {
     let mut parts = talk_and_listen(5);
-    // Whoever had raised its priority puts it back in the middle of its last execution.
+    // Another program resets the thread's priority in the middle of its last execution.
     let cut = listen(700_000, 600_000, 2_000);
     let begun: Vec<&str> = cut.lines().take(6).collect();
     parts.push(begun.join("\n"));
@@ -119,7 +118,7 @@ fn an_execution_that_the_recording_cuts_off_says_nothing_about_its_thread() {
 }
 
 #[test]
-fn timer_and_subscription_in_two_processes() {
+fn a_chain_of_a_timer_and_a_subscription_in_two_processes_is_measured() {
     let m = model(&sorted(&talk_and_listen(20)));
     assert_eq!(ids(&m), [S, T]);
     let (t, s) = (callback(&m, T), callback(&m, S));
@@ -142,10 +141,11 @@ fn timer_and_subscription_in_two_processes() {
         ),
         (19, 100_000_000)
     );
-    // Due on the grid, woken then, started 10 us later.
+    // The timer is due on the grid. The thread is woken up then, and the callback starts 10 us
+    // later.
     assert_eq!(t.figures.release_jitter_ns.max(), 10_000);
     assert_eq!(t.figures.response_ns.max(), 1_010_000);
-    // Woken 40 us after the publication, started 20 us later.
+    // The thread is woken up 40 us after the publication, and the callback starts 20 us later.
     assert_eq!(s.figures.response_ns.max(), 2_020_000);
     let e = edge(&m, T, S);
     assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
@@ -194,25 +194,29 @@ fn preemption_and_sleep_are_not_execution_time() {
     }
     let m = model(&sorted(&parts));
     let f = &callback(&m, T).figures;
-    // 100 us preempted, 50 asleep, and 30 ready before it ran again.
+    // 100 us preempted, 50 us asleep, and 30 us ready before it ran again.
     assert_eq!((f.exec_ns.min(), f.exec_ns.max()), (820_000, 820_000));
     assert_eq!(
         (f.preempted_ns.max(), f.blocked_ns.max()),
         (130_000, 50_000)
     );
     assert_eq!((f.preemptions, f.blockings), (5, 5));
-    assert_eq!(f.response_ns.max(), 1_010_000, "response time holds both");
+    assert_eq!(
+        f.response_ns.max(),
+        1_010_000,
+        "the response time includes both"
+    );
 }
 
 #[test]
-fn a_lost_switch_leaves_the_rest_sane() {
-    // The switch back in is missing: running again from the next thing that the thread does.
+fn a_missing_switch_affects_only_the_execution_around_it() {
+    // The switch back in is missing. The thread counts as running again from its next act.
     let mut parts = talk_and_listen(5);
     parts.push("101.55ms cpu0 10/10 switch_out state=0\n".into());
     let m = model(&sorted(&parts));
     let f = &callback(&m, T).figures.exec_ns;
     assert_eq!((f.count(), f.max()), (5, 1_000_000));
-    // 101.01 to 101.55 running; at 102.01 it acts, and that is its end.
+    // It runs from 101.01 to 101.55. At 102.01 it acts again, and that is its end.
     assert_eq!(f.min(), 540_000);
     assert!(m
         .coverage
@@ -221,8 +225,9 @@ fn a_lost_switch_leaves_the_rest_sane() {
 }
 
 #[test]
-fn a_dozen_lost_switches_are_a_dozen() {
-    // Out and out again, six times: each time the switch in between is missing. In and in again.
+fn each_missing_switch_is_counted() {
+    // Out and out again, six times: the switch in between is missing each time. Then in and in
+    // again.
     let mut parts = talk_and_listen(5);
     for i in 0..7 {
         parts.push(format!("{}us cpu0 10/10 switch_out state=0\n", 101_100 + i));
@@ -238,8 +243,8 @@ fn a_dozen_lost_switches_are_a_dozen() {
 }
 
 #[test]
-fn a_thread_has_its_scheduler_events_from_its_first_callback_on() {
-    // The first callback is over before the thread is switched for the first time.
+fn a_reported_or_new_thread_misses_no_switch_before_its_first_one() {
+    // The first callback ends before the thread is switched for the first time.
     let trace = "
 101000us cpu0 10/10 timer_call timer=0x50
 101000us cpu0 10/10 callback_start callback=0x60
@@ -252,10 +257,10 @@ fn a_thread_has_its_scheduler_events_from_its_first_callback_on() {
         m.coverage.iter().filter(missing).count()
     };
     assert_eq!(said(&[TALKER, trace].concat()), 0);
-    // A thread that was not reported, so that it may have been switched before.
+    // A thread that was not reported may have been switched before.
     let unreported = TALKER.replace("1ms cpu0 10/10 thread comm=talker\n", "");
     assert_eq!(said(&[&unreported, trace].concat()), 1);
-    // One that was made within the recording, as the workers of a pool are.
+    // A thread that was made within the recording, as the workers of a pool are.
     let worker = "
 50000us cpu0 10/11 fork parent_pid=10 parent_tid=10 comm=worker
 50010us cpu1 10/11 switch_in
@@ -268,7 +273,7 @@ fn a_thread_has_its_scheduler_events_from_its_first_callback_on() {
 
 #[test]
 fn ten_items_in_the_queue_are_followed_one_by_one() {
-    // CARET's weakness: the listener is busy for a second, then takes ten items in a row.
+    // A weakness of CARET: the listener is busy for a second, then takes ten items in a row.
     let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
     for i in 1..=20 {
         parts.push(talk(1_000 + i * 100_000, 500, 1_000));
@@ -291,7 +296,7 @@ fn ten_items_in_the_queue_are_followed_one_by_one() {
     let m = model(&sorted(&parts));
     let e = edge(&m, T, S);
     assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
-    // First of ten: published at 101.51, begun at 1203.01; last: 1001.51 and 1230.01.
+    // The first of ten is published at 101.51 and begun at 1203.01. The last: 1001.51 and 1230.01.
     assert_eq!(
         (e.latency_ns.max(), e.latency_ns.min()),
         (1_101_500_000, 228_500_000)
@@ -304,19 +309,20 @@ fn ten_items_in_the_queue_are_followed_one_by_one() {
 }
 
 #[test]
-fn items_passed_over_are_lost_and_those_on_the_way_are_not() {
+fn skipped_items_are_lost_and_items_on_their_way_are_not() {
     let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
     for i in 1..=20 {
         parts.push(talk(1_000 + i * 100_000, 500, 1_000));
     }
-    // Takes 3, 4, 8; 20 is still under way at the end.
+    // The listener takes 3, 4 and 8. Item 20 is still on its way at the end.
     for i in [3, 4, 8] {
         let source = 1_510 + i * 100_000;
         parts.push(listen(source + 40, source, 2_000));
     }
     let m = model(&sorted(&parts));
     let e = edge(&m, T, S);
-    // 1 and 2 before the first take; 5, 6, 7 passed over, by a queue of unknown depth; 9, 10 waited for a second and more.
+    // 1 and 2 come before the first take. 5, 6 and 7 are passed over in a queue of unknown depth. 9
+    // and later waited for a second or more.
     assert_eq!((e.published, e.taken, e.lost, e.overwritten), (20, 3, 7, 0));
     assert_eq!(chain(&m, &format!("{T} > {S}")).figures.lost, 7);
 }
@@ -328,7 +334,7 @@ fn an_exception_leaves_an_execution_without_its_end() {
     assert_ne!(text, without);
     let m = model(&without);
     let f = &callback(&m, T).figures;
-    // When it was left is not known, so its times are not counted.
+    // It is unknown when the callback was left, so its times are not counted.
     assert_eq!(
         (f.exec_ns.count(), f.exec_ns.min(), f.exec_ns.max()),
         (4, 1_000_000, 1_000_000)
@@ -344,7 +350,7 @@ fn an_exception_leaves_an_execution_without_its_end() {
 }
 
 #[test]
-fn a_process_killed_inside_a_callback() {
+fn a_callback_cut_off_by_the_end_of_its_process_is_counted_apart() {
     let mut parts = talk_and_listen(5);
     parts.push(
         "601.1ms cpu0 10/10 timer_call timer=0x50
@@ -367,7 +373,8 @@ fn a_process_killed_inside_a_callback() {
 fn a_restarted_process_continues_its_callbacks_and_a_reused_pid_does_not_inherit() {
     let mut parts = talk_and_listen(5);
     parts.push("650ms cpu0 10/10 exit\n".into());
-    // Again, as another pid; the old pid comes back as something else with the same addresses.
+    // The program starts again with another pid. The old pid comes back as another program with the
+    // same addresses.
     let again = |s: &str| s.replace("10/10", "77/77").replace("1ms", "700ms");
     parts.push(again(TALKER));
     parts.push(again(&talk(801_000, 500, 1_000)));
@@ -389,7 +396,7 @@ fn a_restarted_process_continues_its_callbacks_and_a_reused_pid_does_not_inherit
 }
 
 #[test]
-fn a_timer_at_the_address_of_another_is_another() {
+fn a_timer_of_another_period_at_the_same_address_is_another_callback() {
     let mut parts = vec![TALKER.to_string()];
     parts.push(talk(101_000, 500, 1_000));
     parts.push(
@@ -409,7 +416,7 @@ fn a_timer_at_the_address_of_another_is_another() {
 }
 
 #[test]
-fn twin_timers_and_twin_nodes_are_told_apart() {
+fn equal_timers_and_equal_nodes_are_numbered() {
     let twin = "
 1ms cpu0 10/10 timer_init timer=0x51 period_ns=100ms
 1ms cpu0 10/10 timer_callback timer=0x51 callback=0x61
@@ -446,7 +453,7 @@ fn a_reentrant_callback_runs_on_two_threads_at_once() {
         if i % 2 == 1 {
             continue;
         }
-        // Two workers take two items; the second sees its take before the first one's is seen.
+        // Two workers take two items. The event of the second take comes first.
         let (a, b) = (t - 100_000 + 510, t + 510);
         let at = t + 700;
         parts.push(format!(
@@ -488,9 +495,10 @@ fn a_reentrant_callback_runs_on_two_threads_at_once() {
 }
 
 #[test]
-fn intra_process_communication_goes_through_ring_buffers() {
-    // One process: the talker's timer, a subscription with an intra-process buffer, and a remote
-    // listener. rclcpp drops the copy that the local subscription gets by the middleware.
+fn intra_process_items_are_followed_through_ring_buffers() {
+    // One process with the talker's timer and a subscription with an intra-process buffer, and a
+    // remote listener. rclcpp drops the copy that the local subscription gets through the
+    // middleware.
     let local = "
 2ms cpu0 10/10 subscription_init subscription=0x21 node=0x1 rmw=0x1021 topic=/chatter
 2ms cpu0 10/10 subscription_object subscription=0x21 object=0x26
@@ -540,7 +548,7 @@ fn intra_process_communication_goes_through_ring_buffers() {
     assert_eq!(
         callback(&m, l).figures.exec_ns.count(),
         10,
-        "the copy runs nothing"
+        "the copy starts no callback"
     );
     let e = m.edges.iter().find(|e| e.to == l).unwrap();
     assert!(e.intra_process);
@@ -554,7 +562,7 @@ fn intra_process_communication_goes_through_ring_buffers() {
     assert_eq!(chains(&m), [format!("{T} > {S}"), format!("{T} > {l}")]);
 }
 
-/// A client node and a service node, rclcpp; `end` says whether execute_client's return is seen.
+/// A client node and a service node of rclcpp. With `end`, the return of `execute_client` is seen.
 fn client_and_service(jazzy: bool, end: bool) -> String {
     let mut parts = vec!["1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=asker
 1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/sv
@@ -572,7 +580,8 @@ fn client_and_service(jazzy: bool, end: bool) -> String {
         .to_string()];
     for i in 1..=20u64 {
         let t = 1_000 + i * 100_000;
-        // Both ask at the same time with the same sequence number; served one after the other.
+        // Both ask at the same time with the same sequence number. They are served one after the
+        // other.
         for (pid, gid, delay) in [(10, "ab", 0u64), (11, "cd", 1_200)] {
             let gid = gid.repeat(16);
             let source = t + delay + 1_150;
@@ -581,7 +590,8 @@ fn client_and_service(jazzy: bool, end: bool) -> String {
             } else {
                 format!("{source}us")
             };
-            // The sending is written when the call returns: after the service has taken it.
+            // The event of sending is written when the call returns, after the service has taken
+            // the request.
             parts.push(format!(
                 "{t}us cpu0 {pid}/{pid} timer_call timer=0x50
 {}us cpu0 {pid}/{pid} callback_start callback=0x60
@@ -675,8 +685,9 @@ fn a_service_with_two_clients_is_two_vertices() {
 }
 
 #[test]
-fn humble_has_no_time_stamp_in_its_publications() {
-    // The take's time stamp (wall clock) lies in the publishing call; rmw_publish has no handle.
+fn publications_without_a_time_stamp_are_matched_in_humble() {
+    // The take's time stamp (wall clock) lies within the publishing call. `rmw_publish` has no
+    // handle.
     let mut text =
         String::from("0.5ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=1700000000s\n");
     for line in sorted(&talk_and_listen(20)).lines() {
@@ -703,7 +714,7 @@ fn humble_has_no_time_stamp_in_its_publications() {
 
 #[test]
 fn a_step_of_the_wall_clock_changes_nothing() {
-    // Source time stamps go back by an hour after ten rounds; the offset is sampled afterwards.
+    // Source time stamps go back by an hour after ten rounds. The offset is sampled afterwards.
     let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
     parts.push("0.5ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=7200s\n".into());
     parts.push("1105ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=3600s\n".into());
@@ -753,14 +764,14 @@ fn a_latched_item_reaches_a_subscription_that_comes_later() {
     assert_eq!(
         (e.published, e.taken, e.lost),
         (3, 3, 0),
-        "what came before it is not counted against it"
+        "items from before the subscription do not count as lost"
     );
     assert_eq!(m.chains[0].figures.executions, 3);
 }
 
 #[test]
-fn late_attach_names_what_can_be_named() {
-    // No creation is seen: names come from the rmw structs and the parameter services.
+fn late_attach_names_callbacks_as_far_as_names_are_known() {
+    // No creation is seen. Names come from the rmw structs and the parameter services.
     let found = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=x late=yes
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/chatter

@@ -1,10 +1,10 @@
-//! rclpy and plain rcl clients: brackets from the executor's calls.
+//! Callbacks of rclpy and plain rcl clients, whose start and end follow from the executor's calls.
 
 use super::*;
 
-/// Process 10: node /py with its clock, publishers of /out (0x10) and /aux (0x11), a
-/// subscription to /in (0x20), a timer of 50 ms (0x50, on the node's clock), clients of /sv
-/// (0x40) and /sw (0x41); guard 0x9.
+/// Process 10: node /py with its clock, publishers of /out (0x10) and /aux (0x11), and a
+/// subscription to /in (0x20). It has a timer of 50 ms (0x50, on the node's clock) and clients of
+/// /sv (0x40) and /sw (0x41). The guard is 0x9.
 const PY: &str = "
 1ms cpu0 10/10 process command=\"/usr/bin/python3 /opt/py.py\" distribution=kilted rmw=x
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
@@ -31,12 +31,12 @@ const EARS: &str = "
 2ms cpu1 30/30 wait
 ";
 
-/// A line for process 10 at `t` us.
+/// Returns a line for process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// The listener takes items: `(rmw, source us)`; its callbacks take 100 us each.
+/// The listener takes items: `(rmw, source us)`. Its callbacks take 100 us each.
 fn hear(t: u64, items: &[(u64, u64)]) -> String {
     let mut text = String::new();
     for (i, (rmw, source)) in items.iter().enumerate() {
@@ -65,12 +65,12 @@ fn a_callback_runs_from_the_first_trigger_to_the_last() {
                     t + 600,
                     &format!("publish rmw=0x1010 source_ns={}us", t + 600),
                 ),
-                // Another guard means nothing.
+                // A trigger of another guard has no effect.
                 py(t + 650, "guard_trigger guard=0xa"),
                 py(t + 1_100, "guard_trigger guard=0x9"),
                 py(t + 1_400, "wait_set_init"),
                 py(t + 1_500, "wait"),
-                // Nothing there: starts nothing.
+                // A take that finds nothing starts no callback.
                 py(t + 1_600, "take rmw=0x1020 source_ns=0 taken=no"),
                 py(t + 1_700, "guard_trigger guard=0x9"),
                 py(t + 1_800, "guard_trigger guard=0x9"),
@@ -81,7 +81,7 @@ fn a_callback_runs_from_the_first_trigger_to_the_last() {
         parts.push(hear(t + 700, &[(0x1020, t + 600)]));
     }
     let m = model(&rclcpp::sorted(&parts));
-    // The executor's own timer (0x51) never runs, so there is one of 50 ms.
+    // The executor's own timer (0x51) never runs, so there is only one of 50 ms.
     let (t, s) = ("/py:timer(50ms)", "/ears:subscription(/out)");
     assert_eq!(ids(&m), [s, t]);
     let timer = callback(&m, t);
@@ -104,7 +104,7 @@ fn a_callback_runs_from_the_first_trigger_to_the_last() {
 
 #[test]
 fn code_after_the_last_trigger_belongs_to_no_callback() {
-    // A script: spin_once, then publish, then again.
+    // A script that alternates `spin_once` and a publication.
     let mut parts = vec![PY.to_string(), EARS.to_string()];
     for i in 1..=10 {
         let t = 50_000 * i;
@@ -121,7 +121,7 @@ fn code_after_the_last_trigger_belongs_to_no_callback() {
             ]
             .concat(),
         );
-        // Taken before it is clear whose the publication was.
+        // The item is taken before it is clear who published it.
         parts.push(hear(t + 700, &[(0x1020, t + 600)]));
     }
     let m = model(&rclcpp::sorted(&parts));
@@ -140,7 +140,7 @@ fn code_after_the_last_trigger_belongs_to_no_callback() {
     );
 }
 
-/// A plain service of /sv and /sw in process 20, that takes `run` us.
+/// Process 20: a plain service of /sv and /sw, whose callback takes `run` us.
 const SERVER: &str = "
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server
 1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/sv
@@ -183,8 +183,8 @@ fn the_code_that_waits_for_a_response_is_the_clients_callback() {
                 py(t + 2_100, "guard_trigger guard=0x9"),
                 py(t + 2_120, "guard_trigger guard=0x9"),
                 py(t + 2_150, "guard_trigger guard=0x9"),
-                // The continuation: 700 us, with a publication; then the executor's 100 us to the
-                // next wait set, as after the timer.
+                // The continuation takes 700 us, with a publication. Then the executor takes 100 us
+                // to the next wait set, as after the timer.
                 py(
                     t + 2_600,
                     &format!("publish rmw=0x1010 source_ns={}us", t + 2_600),
@@ -231,8 +231,9 @@ fn the_code_that_waits_for_a_response_is_the_clients_callback() {
 }
 
 #[test]
-fn an_awaited_response_goes_on_in_the_callback_that_awaits_it() {
-    // `await client.call_async()` in a timer: its second trigger comes only when the coroutine ends.
+fn a_callback_continues_when_its_awaited_response_was_handled() {
+    // `await client.call_async()` in a timer: its second trigger comes only when the coroutine
+    // ends.
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     // A round in which nothing is ready.
     parts.push(py(40_000, "wait_set_init") + &py(40_000, "wait"));
@@ -273,7 +274,7 @@ fn an_awaited_response_goes_on_in_the_callback_that_awaits_it() {
         "/ears:subscription(/out)",
     );
     let timer = callback(&m, t);
-    // 300 us until it is suspended, 550 us after the response was handled.
+    // 300 us until the callback is suspended, 550 us after the response was handled.
     assert_eq!(
         (timer.figures.exec_ns.count(), timer.figures.exec_ns.max()),
         (20, 850_000)
@@ -290,7 +291,7 @@ fn an_awaited_response_goes_on_in_the_callback_that_awaits_it() {
 }
 
 #[test]
-fn other_entities_between_a_response_and_what_waits_for_it() {
+fn callbacks_between_a_response_and_its_waiting_code_are_separate() {
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     for i in 1..=20 {
         let t = 50_000 * i;
@@ -340,7 +341,7 @@ fn other_entities_between_a_response_and_what_waits_for_it() {
 }
 
 #[test]
-fn two_clients_in_one_round_share_it_by_what_they_publish() {
+fn publications_separate_two_clients_in_one_round() {
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     let alone = |t: u64, n: i64, client: u64, publisher: u64, run: u64| {
         [
@@ -370,7 +371,7 @@ fn two_clients_in_one_round_share_it_by_what_they_publish() {
             parts.push(serve(t + 10_300, 0x1031, 8, n, 1_000));
             continue;
         }
-        // Both at once.
+        // Both responses come at once.
         parts.push(
             [
                 py(t, &format!("request_send rmw=0x1040 sequence={n}")),
@@ -422,7 +423,7 @@ fn two_clients_in_one_round_share_it_by_what_they_publish() {
 }
 
 #[test]
-fn a_multi_threaded_executor_runs_what_waits_on_another_worker() {
+fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     let on = |t: u64, tid: u32, what: &str| format!("{t}us cpu0 10/{tid} {what}\n");
     for i in 1..=10 {
@@ -481,7 +482,8 @@ fn a_multi_threaded_executor_runs_what_waits_on_another_worker() {
 
 #[test]
 fn a_pool_without_rclpy_triggers_once_after_each_callback() {
-    // Two threads of a plain rcl client: who is done wakes the others, and may then idle for long.
+    // Two threads of a plain rcl client. A thread that is done wakes the others and may then be
+    // idle for a long time.
     let mut parts = vec![
         PY.replace("timer_clock timer=0x50 clock=0x7", "clock_init clock=0x6"),
         EARS.to_string(),
@@ -489,7 +491,7 @@ fn a_pool_without_rclpy_triggers_once_after_each_callback() {
     let on = |t: u64, tid: u32, what: &str| format!("{t}us cpu0 10/{tid} {what}\n");
     for i in 1..=10u64 {
         let t = 50_000 * i;
-        // One with a publication, one without.
+        // One timer publishes, the other does not.
         let source = t + 700;
         parts.push(
             [
@@ -511,7 +513,7 @@ fn a_pool_without_rclpy_triggers_once_after_each_callback() {
     let m = model(&rclcpp::sorted(&parts));
     let exec = |id: &str| {
         let f = &callback(&m, id).figures.exec_ns;
-        // The very first ends later: only its successors have taught whose guard it is.
+        // The very first callback ends later, because only the next ones show whose guard it is.
         (f.count(), f.min(), f.max() - f.min() <= 48_000_000)
     };
     assert_eq!(callback(&m, "/py:timer(50ms)").outputs, ["/out"]);
@@ -520,8 +522,8 @@ fn a_pool_without_rclpy_triggers_once_after_each_callback() {
 }
 
 #[test]
-fn a_trigger_after_idling_is_not_the_end_of_what_ran_before() {
-    // A worker finds a callback group busy: it triggers the guard without having read anything.
+fn a_trigger_after_a_sleep_does_not_end_the_previous_callback() {
+    // A worker that finds a callback group busy triggers the guard without having read anything.
     let mut parts = vec![PY.to_string()];
     let on = |t: u64, what: &str| format!("{t}us cpu0 10/11 {what}\n");
     for i in 1..=10u64 {
@@ -545,8 +547,8 @@ fn a_trigger_after_idling_is_not_the_end_of_what_ran_before() {
 }
 
 #[test]
-fn a_sender_preempted_in_its_call_is_still_the_caller() {
-    // The event of sending comes 30 ms after the service has taken the request, and served it.
+fn a_client_preempted_while_it_sends_is_still_the_caller() {
+    // The event of sending comes 30 ms after the service has taken and served the request.
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     for i in 1..=10 {
         let t = 50_000 * i;
@@ -578,7 +580,7 @@ fn a_sender_preempted_in_its_call_is_still_the_caller() {
 }
 
 #[test]
-fn a_node_found_by_its_name_is_the_one_whose_start_was_seen() {
+fn a_node_found_by_name_and_one_created_with_that_name_are_the_same() {
     let found = "1ms cpu0 10/10 node_found node=0x0 name=/py\n";
     let mut parts = vec![EARS.to_string()];
     for i in 1..=3 {

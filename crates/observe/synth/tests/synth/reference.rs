@@ -1,26 +1,27 @@
-//! Autoware's reference system, imitated: five nodes that fuse two inputs each, at 60 to 120 ms.
+//! A simulation of Autoware's reference system: five nodes that fuse two inputs each, at 60 to 120
+//! ms.
 
 use super::structure::System;
 use super::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a node does.
+/// The behaviour of a node.
 #[derive(Clone, Copy)]
-enum Does {
-    /// Publishes every so many ms.
+enum Behaviour {
+    /// Publishes with this period in ms.
     Sense(u64),
     /// Publishes on each input.
     Pass,
-    /// Stores its two inputs; publishes when both are there, and clears them.
+    /// Stores its two inputs. Publishes when both are there, and clears them.
     Fuse,
-    /// Stores its inputs and publishes every so many ms.
+    /// Stores its inputs and publishes with this period in ms.
     Plan(u64),
 }
 
-/// Node, which publishes a topic of its name, and its inputs.
-type Node = (&'static str, Does, &'static [&'static str]);
+/// A node, which publishes a topic of its name, and its inputs.
+type Node = (&'static str, Behaviour, &'static [&'static str]);
 
-use Does::{Fuse, Pass, Plan, Sense};
+use Behaviour::{Fuse, Pass, Plan, Sense};
 const NODES: &[Node] = &[
     ("front_lidar", Sense(100), &[]),
     ("rear_lidar", Sense(100), &[]),
@@ -58,26 +59,26 @@ const NODES: &[Node] = &[
     ("dbw", Pass, &["vehicle"]),
 ];
 
-/// What is due: (time in us, number) to (node, input and time stamp).
+/// The queue of executions: (time in us, number) to (node, input and time stamp).
 type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 
-/// Which threads run the nodes.
+/// The threads that run the nodes.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// Each node is a process of its own.
     Processes,
-    /// One process, and an executor of so many threads.
+    /// One process, with an executor of this number of threads.
     Executor(u32),
-    /// One process, and an executor for each node.
+    /// One process, with an executor for each node.
     PerNode,
 }
 
-/// The system's events in so many seconds. Transport takes 100 us, a callback 1 ms.
+/// Simulates the system for some seconds. Transport takes 100 us, a callback 1 ms.
 pub fn reference(seconds: u64) -> System {
     simulate(seconds, NODES, Form::Processes)
 }
 
-/// The same without all nodes behind this one in the list, which feed none before.
+/// Simulates the system without the nodes after `last` in the list, which feed none before.
 pub fn reference_until(seconds: u64, last: &str) -> System {
     let end = NODES.iter().position(|n| n.0 == last).unwrap();
     simulate(seconds, &NODES[..=end], Form::Processes)
@@ -118,7 +119,7 @@ fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
     };
     let mut stored = vec![[false; 2]; nodes.len()];
     while let Some(((due_at, _), (i, input))) = due.pop_first() {
-        // The thread that is free first; no node runs on two at once.
+        // The thread that is free first. No node runs on two threads at once.
         let thread = match form {
             Form::Executor(_) => (0..threads.len()).min_by_key(|&n| threads[n]).unwrap(),
             Form::Processes | Form::PerNode => i,
@@ -162,17 +163,16 @@ const FUSIONS: [&str; 5] = [
     "vehicle",
 ];
 
-/// No lineage was dropped.
-fn none_dropped(m: &Model) {
+fn check_none_dropped(m: &Model) {
     assert!(m.chains.iter().all(|c| c.figures.dropped == 0));
     let said = |c: &&String| c.contains("were dropped");
     assert_eq!(m.coverage.iter().find(said), None);
 }
 
 #[test]
-fn no_lineage_of_the_reference_system_is_dropped_and_all_fusions_are_open_or_decided() {
+fn the_reference_system_drops_no_lineage_and_all_its_fusions_are_open_or_decided() {
     let m = reference(20).model();
-    none_dropped(&m);
+    check_none_dropped(&m);
     for node in FUSIONS {
         let of = |j: &&Junction| j.callback.starts_with(&format!("/{node}:"));
         let found: Vec<_> = m.junctions.iter().filter(of).collect();
@@ -183,12 +183,12 @@ fn no_lineage_of_the_reference_system_is_dropped_and_all_fusions_are_open_or_dec
         let known = found.state == decided && both(found.kind, &found.inputs);
         assert!(known || open(found), "{node}: {found:#?}");
     }
-    // Stated, they are followed all, and still none is dropped.
+    // With stated junctions all fusions are followed, and still no lineage is dropped.
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     let and = |node| format!("/{node} -> /{node} = and").parse().unwrap();
     options.junctions = FUSIONS.map(and).into();
     let settled = model_of(&reference(6).trace(), options);
-    none_dropped(&settled);
+    check_none_dropped(&settled);
     for node in FUSIONS {
         let sync = format!("/{node}:sync(/{node})");
         let of = |j: &&Junction| j.callback == sync;
@@ -198,16 +198,16 @@ fn no_lineage_of_the_reference_system_is_dropped_and_all_fusions_are_open_or_dec
     assert!(settled.chains.iter().all(|c| !c.ambiguous));
 }
 
-/// Executors of a model: how many callbacks each has, and threads.
+/// Returns the number of callbacks and of threads of each executor.
 fn executors(m: &Model) -> Vec<(usize, usize)> {
     let executor = |e: &Executor| (e.callbacks.len(), e.threads);
     m.executors.iter().map(executor).collect()
 }
 
 #[test]
-fn callbacks_that_share_threads_are_of_one_executor() {
+fn callbacks_that_share_threads_belong_to_one_executor() {
     let of = |form| simulate(6, NODES, form).model();
-    // Without the synchronisers, which run within others.
+    // Synchronisers run within other callbacks.
     let ran = |m: &Model| {
         let runs = |c: &&Callback| c.kind != CallbackType::Sync;
         m.callbacks.iter().filter(runs).count()
@@ -225,12 +225,12 @@ fn callbacks_that_share_threads_are_of_one_executor() {
             assert_eq!((nodes.len(), executor.threads), (1, 1), "{executor:?}");
         }
         let listed: usize = executors(&m).iter().map(|e| e.0).sum();
-        assert_eq!(listed, ran(&m), "each callback is in one");
+        assert_eq!(listed, ran(&m), "each callback is in one executor");
     }
 }
 
 #[test]
-fn executors_of_several_runs_are_united_whatever_the_order() {
+fn executors_of_several_runs_are_united_in_any_order() {
     let named = |form, id: &str| {
         let mut m = simulate(2, NODES, form).model();
         let evidence = serde_json::to_string(&m.evidence).unwrap();
@@ -253,7 +253,7 @@ fn executors_of_several_runs_are_united_whatever_the_order() {
         onbeat_document::merge(models).unwrap()
     };
     let m = merged([0, 1, 2]);
-    // In the first run all of its threads run them.
+    // In the first run, all threads of the process run these callbacks.
     assert_eq!(
         executors(&m),
         [(all[1].executors[0].callbacks.len(), NODES.len())]

@@ -2,11 +2,12 @@
 
 use super::*;
 
-/// A system on one executor thread per node, written as what happens rather than as events.
+/// A system with one executor thread per node. Tests describe what happens, and it writes the
+/// events.
 pub struct System {
     text: String,
     names: Vec<String>,
-    /// All nodes are in one process; then by node: the thread that it runs on from now on.
+    /// The current thread of each node if all nodes are in one process.
     threads: Option<Vec<u32>>,
 }
 
@@ -19,7 +20,7 @@ impl System {
         }
     }
 
-    /// The same in one process, each node on the thread that [`System::on`] says.
+    /// A system in one process, with each node on the thread that [`System::on`] sets.
     pub fn in_one_process() -> Self {
         let threads = Some(Vec::new());
         System {
@@ -28,7 +29,7 @@ impl System {
         }
     }
 
-    /// From now on a node runs on this thread.
+    /// Lets a node run on this thread from now on.
     pub fn on(&mut self, node: usize, thread: u32) {
         if let Some(threads) = &mut self.threads {
             threads.resize(threads.len().max(node + 1), 0);
@@ -41,14 +42,15 @@ impl System {
             None => (10 + node, 10 + node, what.to_string()),
             Some(threads) => {
                 let tid = 10 + *threads.get(node).unwrap_or(&0) as usize;
-                // Addresses are each node's own.
+                // Each node has addresses of its own.
                 (10, tid, what.replace("0x", &format!("0x{:x}", 0x40 + node)))
             }
         };
         self.text += &format!("{t}us cpu{} {pid}/{tid} {what}\n", node % 2);
     }
 
-    /// A node with timers (ms), subscriptions and publishers: `(timers, inputs, outputs)`.
+    /// Adds a node with timers (periods in ms), subscriptions and publishers, and returns its
+    /// number.
     pub fn node(&mut self, name: &str, timers: &[u64], inputs: &[&str], outputs: &[&str]) -> usize {
         let n = self.names.len();
         self.names.push(name.into());
@@ -105,14 +107,15 @@ impl System {
         n
     }
 
-    /// Timer `timer` runs from `t` for `run` us and publishes on `outputs` in its middle; the
-    /// items' time stamps are `t` plus 1, 2 ... us plus 1000 times the node's number.
+    /// Runs timer `timer` from `t` for `run` us. It publishes on `outputs` halfway. The time stamps
+    /// of the items are `t` plus 1, 2 ... us.
     pub fn timer(&mut self, t: u64, node: usize, timer: usize, outputs: &[usize], run: u64) {
         self.line(t, node, &format!("timer_call timer={:#x}", 0x500 + timer));
         self.callback(t, node, 0x600 + timer, outputs, run, None);
     }
 
-    /// Subscription `input` takes the item of time stamp `source` and runs likewise.
+    /// Lets subscription `input` take the item with time stamp `source`, and runs its callback like
+    /// a timer's.
     pub fn take(
         &mut self,
         t: u64,
@@ -192,7 +195,7 @@ impl System {
         );
     }
 
-    /// The time stamp of the `i`th item published by a callback that began at `t`.
+    /// Returns the time stamp of the `i`th item that a callback which began at `t` publishes.
     pub fn stamp(t: u64, i: usize) -> u64 {
         t + 1 + i as u64
     }
@@ -214,7 +217,7 @@ fn and_junctions(m: &Model) -> Vec<&Junction> {
 }
 
 /// Two sensors at 10 Hz, a fusion node, and a node that takes /fused. `order(i)` gives the delays
-/// of the two inputs in round i; the later one publishes.
+/// of the two inputs in round i. The later input publishes.
 fn fusion(order: impl Fn(u64) -> (u64, u64), sync: bool) -> System {
     let mut s = System::new();
     let a = s.node("front", &[100], &[], &["/front"]);
@@ -249,7 +252,7 @@ const GRID: &str = "/grid:subscription(/fused)";
 
 #[test]
 fn a_synchroniser_shows_in_the_data_flow() {
-    // Sometimes the one comes last, sometimes the other.
+    // Either input can come last.
     let m = fusion(
         |i| {
             if i % 3 == 0 {
@@ -343,7 +346,7 @@ fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
 }
 
 #[test]
-fn message_filters_shows_itself() {
+fn message_filters_events_decide_a_junction() {
     let m = fusion(|_| (9_000, 5_000), true).model();
     let and = and_junctions(&m);
     assert_eq!(
@@ -372,7 +375,7 @@ fn message_filters_shows_itself() {
 }
 
 #[test]
-fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
+fn subscriptions_of_one_node_that_do_not_wait_make_no_and_junction() {
     // Two relays with topics of their own at the same rate.
     let mut s = System::new();
     let a = s.node("source", &[100, 100], &[], &["/a", "/b"]);
@@ -392,7 +395,7 @@ fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
     assert_eq!(m.chains.len(), 2);
     assert!(!ids(&m).iter().any(|i| i.contains("sync")));
 
-    // One relays both onto one topic: each input makes an output. An OR at the taker.
+    // One relays both onto one topic: each input makes an output. The taker has an OR junction.
     let mut s = System::new();
     let a = s.node("source", &[100, 100], &[], &["/a", "/b"]);
     let r = s.node("relay", &[], &["/a", "/b"], &["/c"]);
@@ -419,7 +422,7 @@ fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
     );
     assert_eq!(m.chains.len(), 2);
 
-    // A fast input only stored, a slow one that publishes: sampling, not waiting.
+    // A fast input that is only stored, and a slow one that publishes: sampling, not waiting.
     let mut s = System::new();
     let a = s.node("source", &[50, 100], &[], &["/a", "/b"]);
     let r = s.node("sampler", &[], &["/a", "/b"], &["/c"]);
@@ -435,7 +438,7 @@ fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
     let m = s.model();
     assert!(and_junctions(&m).is_empty(), "{:#?}", m.junctions);
     assert!(!ids(&m).iter().any(|i| i.contains("sync")));
-    // The same would be seen if it waited: that is left open.
+    // A node that waits would look the same, so the junction is left open.
     let open: Vec<_> = m
         .junctions
         .iter()
@@ -449,7 +452,7 @@ fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
 }
 
 #[test]
-fn divergence_several_outputs_and_the_last_one_as_the_chains() {
+fn a_chain_that_ends_at_several_outputs_ends_with_the_last_one() {
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/a", "/b"]);
     let x = s.node("x", &[], &["/a"], &["/x1", "/x2"]);
@@ -473,7 +476,7 @@ fn divergence_several_outputs_and_the_last_one_as_the_chains() {
     );
     let c = chain(&m, "/source:timer(100ms) > /x:subscription(/a)");
     assert_eq!(c.topics, ["/a", "/x2"]);
-    // To its publications, half a millisecond before its end.
+    // Up to its publications, half a millisecond before its end.
     assert_eq!(c.figures.latency_ns.max(), 1_500_000);
     assert!(m.junctions.is_empty());
 }
@@ -533,7 +536,7 @@ fn a_link_carries_a_chain_through_memory() {
     let path = "/source:timer(100ms) > /store:subscription(/a) > /store:timer(50ms) > /sink:subscription(/out)";
     let c = chain(&m, path);
     assert!(c.assumed);
-    // Only the first execution of the timer after it goes on with it.
+    // Only the next execution of the timer continues with the data.
     assert_eq!(
         (c.figures.executions, c.figures.latency_ns.max()),
         (10, 15_000_000)
@@ -583,7 +586,7 @@ fn a_chain_begins_at_an_input() {
         (figures.executions, figures.latency_ns.max()),
         (10, 5_500_000)
     );
-    // Who feeds it is still known.
+    // The edge from the driver is still known.
     assert_eq!(edges(&m), edges(&s.model()));
     assert!(m.assumptions.iter().any(|a| a.contains("begin with /a")));
     let m = with_input("/c");
@@ -596,7 +599,7 @@ fn a_chain_begins_at_an_input() {
 }
 
 #[test]
-fn the_middlewares_own_topics_are_left_out_unless_asked_for() {
+fn infrastructure_topics_are_left_out_without_the_option() {
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/a", "/rosout"]);
     let n = s.node("logger", &[], &["/rosout"], &[]);
@@ -618,8 +621,9 @@ fn the_middlewares_own_topics_are_left_out_unless_asked_for() {
 }
 
 #[test]
-fn who_watches_is_told_of_each_execution_that_counts() {
-    // Three ways to /grid, and six from there to /last: 18 paths, more than an item carries.
+fn observations_report_each_counted_execution_of_a_chain() {
+    // Three ways lead to /grid, and six from there to /last: 18 paths, which are more than an item
+    // carries.
     let mut s = System::new();
     let source = s.node("source", &[100], &[], &["/source"]);
     let split = ["a", "b", "c"].map(|n| s.node(n, &[], &["/source"], &[&format!("/{n}")]));
@@ -640,7 +644,8 @@ fn who_watches_is_told_of_each_execution_that_counts() {
             let at = t + 2_000 + 10 * n as u64;
             s.take(at, node, 0, System::stamp(t, 0), &[0], 1_000);
         }
-        // Who comes last publishes: another one in each round, so that all are seen to be waited for.
+        // The input that comes last publishes. It is another one in each round, so that the node is
+        // seen to wait for all.
         let join = |s: &mut System, node: usize, from: u64, step: u64, inputs: usize| {
             let mut end = 0;
             for n in 0..inputs {
@@ -693,7 +698,7 @@ fn who_watches_is_told_of_each_execution_that_counts() {
 }
 
 #[test]
-fn a_subscription_that_never_runs_is_told() {
+fn the_coverage_lists_a_subscription_that_never_runs() {
     let mut s = System::new();
     let a = s.node("a", &[10], &[], &["/t"]);
     let b = s.node("b", &[], &["/t"], &[]);
@@ -719,10 +724,10 @@ fn a_subscription_that_never_runs_is_told() {
     assert!(told[0].starts_with("/c:subscription(/t) took nothing of 20 items"));
 }
 
-/// A timer that was made before the recording has its period only after a while, and a link names it by
-/// that.
+/// A timer that was made before the recording gets its period only after a while. The link names it
+/// by that period.
 #[test]
-fn links_are_tied_by_the_ids_in_the_end() {
+fn links_use_the_final_ids_of_callbacks() {
     let mut s = System::new();
     let a = s.node("a", &[10], &[], &["/t"]);
     let b = s.node("b", &[25], &["/t"], &["/u"]);
@@ -749,7 +754,10 @@ fn links_are_tied_by_the_ids_in_the_end() {
         .collect();
     let link = "/b:subscription(/t) -> /b:timer(50ms)";
     let tied = |m: &Model| m.edges.iter().any(|e| e.assumed.is_some());
-    assert!(!tied(&model_with(&trace, &[link])), "it would tell nothing");
+    assert!(
+        !tied(&model_with(&trace, &[link])),
+        "without the ids the link is not found"
+    );
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     options.links = vec![link.parse().unwrap()];
     let mut first = Synth::new(options.clone());
@@ -762,9 +770,8 @@ fn links_are_tied_by_the_ids_in_the_end() {
     assert!(tied(&m), "{:#?}", m.coverage);
 }
 
-/// A tool that joins for a while: what is published when it has gone is not lost to it.
 #[test]
-fn what_comes_after_the_end_of_a_subscription_is_not_lost() {
+fn items_published_after_the_end_of_a_subscription_are_not_lost() {
     let mut s = System::new();
     let a = s.node("a", &[10], &[], &["/t"]);
     let b = s.node("b", &[], &["/t"], &[]);
@@ -778,7 +785,7 @@ fn what_comes_after_the_end_of_a_subscription_is_not_lost() {
             s.line(10_000 * i + 5_000, b, "handle_fini handle=0x200");
         }
         if i == 40 {
-            // The same again, elsewhere in memory.
+            // A new subscription to the same topic, at another address.
             for what in [
                 "subscription_init subscription=0x210 node=0x1 rmw=0x1210 topic=/t",
                 "subscription_object subscription=0x210 object=0x290",
@@ -799,9 +806,9 @@ fn what_comes_after_the_end_of_a_subscription_is_not_lost() {
 }
 
 #[test]
-fn infrastructure_makes_no_chains_unless_asked_for() {
-    // A driver publishes /scan and /tf; a listener of /tf publishes as it takes it. A broadcaster
-    // publishes only /tf, and so ends a chain.
+fn ignored_topics_make_no_chains_unless_they_are_stated_as_inputs() {
+    // A driver publishes /scan and /tf. A listener of /tf publishes on each item that it takes. A
+    // broadcaster publishes only /tf, and so ends a chain.
     let mut s = System::new();
     let b = s.node("broadcaster", &[], &["/scan"], &["/tf"]);
     let d = s.node("driver", &[100], &[], &["/scan", "/tf"]);
@@ -837,7 +844,7 @@ fn infrastructure_makes_no_chains_unless_asked_for() {
         "{:#?}",
         chains(&all)
     );
-    // As an input it is asked for.
+    // /tf is stated as an input, so its chains are kept.
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     options.inputs = vec!["/tf".into()];
     let begun = model_of(&s.trace(), options);
@@ -850,7 +857,7 @@ fn infrastructure_makes_no_chains_unless_asked_for() {
 
 #[test]
 fn a_stored_value_ages_while_it_is_published_again() {
-    // /in is stored every 100 ms, and a timer publishes what is stored every 50 ms.
+    // /in is stored every 100 ms, and a timer publishes the stored value every 50 ms.
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/in"]);
     let k = s.node("keeper", &[50], &["/in"], &["/out"]);
@@ -876,7 +883,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
     assert_eq!(ms(&f.latency_ns), (20, 13, 13));
     // Each value goes out twice.
     assert_eq!(ms(f.age_ns.as_ref().unwrap()), (40, 13, 63));
-    // What comes just after the source has looked shows 100 ms later.
+    // An input that comes just after the source has looked shows 100 ms later.
     assert_eq!(ms(&f.reaction_ns), (19, 113, 113));
     let e = edge(&m, "/keeper:subscription(/in)", "/keeper:timer(50ms)");
     assert_eq!((e.taken, e.lost, e.overwritten), (20, 0, 0));
@@ -884,7 +891,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
 }
 
 #[test]
-fn a_chain_that_ended_with_data_read_once_more_only_has_an_age() {
+fn a_chain_whose_end_only_takes_repeated_data_has_an_age_and_no_latency() {
     // As above, but the sink misses the first publication of each value.
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/in"]);
@@ -908,8 +915,9 @@ fn a_chain_that_ended_with_data_read_once_more_only_has_an_age() {
     assert_eq!(f.age_ns.as_ref().map(|age| age.count()), Some(5));
 }
 
-/// Endpoints and what they ask for: of a subscription with this durability, twice, once unknown.
-fn told_qos(durability: u8) -> String {
+/// Endpoints and their QoS settings. The subscription has this durability and reports its settings
+/// twice, once with an unknown reliability.
+fn qos_trace(durability: u8) -> String {
     let qos = |what: &str, rest: &str| {
         format!(
         "2ms cpu0 10/10 endpoint_qos {what} history=1 {rest} liveliness=1 lifespan_ns=0 lease_ns=0ms\n"
@@ -933,7 +941,7 @@ fn told_qos(durability: u8) -> String {
 }
 
 #[test]
-fn what_publishers_and_subscriptions_ask_of_the_middleware_is_kept() {
+fn qos_settings_of_publishers_and_subscriptions_are_kept() {
     let told = |m: &Model| -> Vec<String> {
         let one = |q: &Qos| {
             format!(
@@ -952,7 +960,7 @@ fn what_publishers_and_subscriptions_ask_of_the_middleware_is_kept() {
     };
     let of = |id, durability| {
         model_of(
-            &told_qos(durability),
+            &qos_trace(durability),
             SynthOptions::new(run(id, DEFAULT_MODE)),
         )
     };
@@ -965,7 +973,7 @@ fn what_publishers_and_subscriptions_ask_of_the_middleware_is_kept() {
             publisher
         ]
     );
-    // Runs that differ have both.
+    // A merged model keeps the settings of both runs.
     let both = "/a Subscription /in: best_effort transient_local 5 Some(100000000), best_effort volatile 5 Some(100000000)";
     let merged = onbeat_document::merge(vec![b, a]).unwrap();
     assert_eq!(told(&merged), [both, publisher]);

@@ -1,9 +1,9 @@
-//! Threads of the application's own, which run no callbacks: drivers, workers, threads for one task.
+//! The application's own threads, which run no callbacks: drivers, workers, threads for one task.
 
 use super::rclcpp::sorted;
 use super::*;
 
-/// Process 10 is rclcpp's: `/driver` publishes /scan, `/worker` takes it on thread 10 and
+/// Process 10 is rclcpp's. `/driver` publishes /scan. `/worker` takes /scan on thread 10 and
 /// publishes /worked. Process 20 is `/ears` and takes /worked.
 const NODES: &str = "
 1ms cpu0 10/10 thread comm=main
@@ -26,7 +26,8 @@ const SCAN: &str = "/worker:subscription(/scan)";
 const WORKED: &str = "/worker:thread(/worked)";
 const EARS: &str = "/ears:subscription(/worked)";
 
-/// Thread 11 wakes up at `t` us, runs for 2 ms, of which 0.4 ms ready only, and publishes /scan.
+/// Thread 11 wakes up at `t` us, runs for 2 ms, of which it is only ready for 0.4 ms, and publishes
+/// /scan.
 fn drive(t: u64) -> String {
     format!(
         "{t}us cpu1 10/11 woken ready_ns=5us
@@ -44,7 +45,7 @@ fn drive(t: u64) -> String {
     )
 }
 
-/// /worker's callback takes the scan of `t` us, and runs for 1 ms.
+/// The callback of /worker takes the scan of `t` us and runs for 1 ms.
 fn scan(t: u64) -> String {
     format!(
         "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us
@@ -60,7 +61,7 @@ fn scan(t: u64) -> String {
     )
 }
 
-/// Thread `tid`, that the callback makes, works for 3 ms and publishes /worked, for /ears.
+/// Thread `tid`, which the callback makes, works for 3 ms and publishes /worked for /ears.
 fn work(t: u64, tid: u64) -> String {
     format!(
         "{}us cpu0 10/{tid} fork parent_pid=10 parent_tid=10 comm=main
@@ -83,10 +84,11 @@ fn work(t: u64, tid: u64) -> String {
     )
 }
 
-/// A round each 100 ms. The driver is there before; each piece of work has a thread of its own.
+/// One round every 100 ms. The driver's thread exists before. Each piece of work has a thread of
+/// its own.
 fn rounds(n: u64) -> String {
     let mut parts = vec![NODES.to_string()];
-    // Nothing says how long it computed for the first one.
+    // The computing time before the first publication is unknown.
     parts.push("50ms cpu1 10/11 publish rmw=0x1010 source_ns=50ms\n".into());
     parts.push("50ms cpu1 10/11 thread comm=driver\n".into());
     parts.push("50100us cpu1 10/11 switch_out state=1\n".into());
@@ -98,7 +100,7 @@ fn rounds(n: u64) -> String {
 
 #[test]
 fn a_thread_that_publishes_is_a_vertex_with_executions() {
-    let m = model(&made_by_nobody(20));
+    let m = model(&made_outside_of_callbacks(20));
     assert_eq!(ids(&m), [DRIVER, EARS, SCAN, WORKED]);
     let driver = callback(&m, DRIVER);
     assert_eq!(
@@ -107,7 +109,7 @@ fn a_thread_that_publishes_is_a_vertex_with_executions() {
     );
     assert_eq!(driver.outputs, ["/scan"]);
     let f = &driver.figures;
-    // From its waking up to its going to sleep.
+    // From its wake-up until it goes to sleep.
     assert_eq!((f.exec_ns.count(), f.exec_ns.max()), (20, 1_700_000));
     assert_eq!(
         (f.exec_ns.min(), f.preempted_ns.max()),
@@ -131,7 +133,7 @@ fn a_thread_that_publishes_is_a_vertex_with_executions() {
 }
 
 #[test]
-fn a_new_thread_each_time_is_one_vertex() {
+fn new_threads_for_the_same_publication_are_one_vertex() {
     let m = model(&rounds(20));
     let worked = callback(&m, WORKED);
     let exec = &worked.figures.exec_ns;
@@ -144,8 +146,9 @@ fn a_new_thread_each_time_is_one_vertex() {
     assert_eq!(worked.threads.len(), 1);
 }
 
-/// The same, but the threads are made before the callback begins: nobody hands them anything.
-fn made_by_nobody(n: u64) -> String {
+/// The same rounds, but the threads are made before the callback begins. No callback hands them
+/// anything.
+fn made_outside_of_callbacks(n: u64) -> String {
     let trace = rounds(n);
     let moved = trace.lines().map(|line| {
         if line.contains("parent_tid=10") {
@@ -159,8 +162,11 @@ fn made_by_nobody(n: u64) -> String {
 }
 
 #[test]
-fn a_link_leads_to_a_thread() {
-    let m = model_with(&made_by_nobody(20), &[&format!("{SCAN} -> {WORKED}")]);
+fn a_stated_link_can_lead_to_a_thread() {
+    let m = model_with(
+        &made_outside_of_callbacks(20),
+        &[&format!("{SCAN} -> {WORKED}")],
+    );
     let whole = chain(&m, &format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}"));
     assert_eq!(whole.figures.executions, 20, "{:#?}", chains(&m));
 }
@@ -169,14 +175,14 @@ fn a_link_leads_to_a_thread() {
 fn a_thread_that_a_callback_makes_continues_its_chain() {
     let m = model(&rounds(20));
     let whole = format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}");
-    // And no chain begins with the thread.
+    // No chain begins with the thread.
     assert_eq!(chains(&m), [whole.as_str()]);
     let f = &chain(&m, &whole).figures;
     assert_eq!((f.executions, f.latency_ns.max()), (20, 5_900_000));
     let handed = m.edges.iter().find(|e| e.to == WORKED).unwrap();
     assert_eq!(handed.assumed, Some(Assumed::HandedOver));
     assert_eq!((handed.figures.taken, handed.figures.lost), (20, 0));
-    // From the making to the first run.
+    // From the creation of the thread to its first run.
     assert_eq!(handed.figures.latency_ns.max(), 100_000);
     let said = format!("{SCAN} is taken to hand its work to {WORKED}: in 20 of its executions");
     assert!(
@@ -188,14 +194,14 @@ fn a_thread_that_a_callback_makes_continues_its_chain() {
 
 #[test]
 fn a_thread_that_is_made_outside_of_callbacks_begins_a_chain() {
-    let m = model(&made_by_nobody(20));
+    let m = model(&made_outside_of_callbacks(20));
     let driven = format!("{DRIVER} > {SCAN}");
     assert_eq!(chains(&m), [driven, format!("{WORKED} > {EARS}")]);
 }
 
-/// A worker that is there from the beginning. In each round it is woken up by the callback, where
-/// `by_callback` says so, else by a timer; then once more in the middle, by a lock that the
-/// callback's thread gives back.
+/// A worker that exists from the beginning. In each round the callback wakes it up if `by_callback`
+/// returns true, otherwise a timer does. In the middle of its work it is woken up once more, by a
+/// lock that the callback's thread releases.
 fn worker(n: u64, by_callback: impl Fn(u64) -> bool) -> String {
     let mut parts = vec![NODES.to_string()];
     parts.push("50ms cpu1 10/11 publish rmw=0x1010 source_ns=50ms\n".into());
@@ -242,19 +248,19 @@ fn worker(n: u64, by_callback: impl Fn(u64) -> bool) -> String {
 
 #[test]
 fn a_worker_that_a_callback_wakes_up_continues_its_chain() {
-    // Once for another reason.
+    // One wake-up has another reason.
     let m = model(&worker(20, |i| i != 5));
     let whole = format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}");
     assert_eq!(chains(&m), [whole.as_str()]);
     assert_eq!(chain(&m, &whole).figures.executions, 19);
     let worked = callback(&m, WORKED);
     let exec = &worked.figures.exec_ns;
-    // From the long sleep on, the short one included.
+    // From the end of the long sleep on, including the short sleep.
     assert_eq!((exec.count(), exec.max()), (20, 2_250_000));
 }
 
 #[test]
-fn where_the_wake_ups_are_mixed_nothing_is_handed_over() {
+fn mixed_wake_ups_are_not_a_hand_over() {
     // Four in five are not enough, and neither is a lock that goes from thread to thread.
     for n in [20, 0] {
         let m = model(&worker(20, |i| n > 0 && i % 5 != 0));
@@ -267,7 +273,7 @@ fn where_the_wake_ups_are_mixed_nothing_is_handed_over() {
 }
 
 #[test]
-fn what_helper_threads_compute_is_said_to_be_missing() {
+fn the_coverage_reports_the_cpu_time_of_helper_threads() {
     // The callback makes two threads that compute for 4 ms each and are stopped for 1 ms.
     let helper = |tid: u64| {
         format!(
@@ -291,9 +297,9 @@ fn what_helper_threads_compute_is_said_to_be_missing() {
     assert!(sentence.contains("used 8.0 ms of CPU time"), "{sentence}");
 }
 
-/// The recorder comes while a callback runs on thread 10, which has slept in it, and publishes.
+/// The recorder attaches while a callback on thread 10 runs, which has slept and then publishes.
 #[test]
-fn late_attach_in_a_callback_that_publishes_makes_no_thread_of_it() {
+fn late_attach_within_a_publishing_callback_makes_no_thread_vertex() {
     let found = "0 cpu0 10/10 process command=/opt/lib/robot distribution=kilted rmw=x late=yes\n";
     let late = |ends: &str| {
         let mut parts = vec![
@@ -313,9 +319,9 @@ fn late_attach_in_a_callback_that_publishes_makes_no_thread_of_it() {
     let m = late("4100us cpu0 10/10 callback_end callback=0x61\n");
     assert_eq!(ids(&m), [DRIVER, SCAN]);
     assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
-    // The driver's thread is one, from its second publication on.
+    // The driver's thread is the application's own, from its second publication on.
     assert_eq!(callback(&m, DRIVER).figures.exec_ns.count(), 9);
-    // So is any thread that publishes again after a sleep, and runs no callbacks.
+    // The same holds for any thread that publishes again after a sleep and runs no callbacks.
     let m = late("4500us cpu0 10/10 publish rmw=0x1011 source_ns=4500us\n");
     assert!(ids(&m).contains(&WORKED), "{:?}", ids(&m));
 }

@@ -9,7 +9,7 @@ const NODE: &str = "
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
 ";
 
-/// A line for process 10 at `t` us.
+/// Returns a line for process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
@@ -30,7 +30,7 @@ fn make(t: u64, timer: u64, period: u64) -> String {
     .concat()
 }
 
-/// rclpy calls a timer at `t` us, after having slept since `from` us; its callback takes 100 us.
+/// rclpy calls a timer at `t` us, after it has slept since `from` us. The callback takes 100 us.
 fn call(from: u64, t: u64, timer: u64, within: &str) -> String {
     [
         py(from, "wait_set_init"),
@@ -51,7 +51,7 @@ fn call(from: u64, t: u64, timer: u64, within: &str) -> String {
     .concat()
 }
 
-/// The longest release jitter and response, in us.
+/// Returns the longest release jitter and response time, in us.
 fn worst(model: &Model, id: &str) -> (u64, u64) {
     let f = &callback(model, id).figures;
     (f.release_jitter_ns.max() / 1000, f.response_ns.max() / 1000)
@@ -60,14 +60,15 @@ fn worst(model: &Model, id: &str) -> (u64, u64) {
 #[test]
 fn a_watchdog_is_due_one_period_after_its_last_reset() {
     let mut parts = vec![NODE.to_string(), make(1_000, 0x50, 500)];
-    // Messages every 100 ms, a pause of 800 ms after every fourth: the watchdog fires in it.
+    // Messages come every 100 ms, with a pause of 800 ms after every fourth. The watchdog fires in
+    // the pause.
     let mut t = 1_000;
     for _ in 0..5 {
         for _ in 0..4 {
             t += 100_000;
             parts.push(py(t, "timer_reset timer=0x50"));
         }
-        // The executor did not sleep through: other callbacks ran in between.
+        // The executor did not sleep all the time, because other callbacks ran in between.
         parts.push(call(t + 450_000, t + 500_050, 0x50, ""));
         t += 800_000;
     }
@@ -80,8 +81,9 @@ fn a_watchdog_is_due_one_period_after_its_last_reset() {
 }
 
 #[test]
-fn one_shots_made_again_are_one_callback() {
-    // rclpy: cancelled and destroyed in their own callback, the next one made by another.
+fn one_shot_timers_made_again_are_one_callback() {
+    // rclpy: each timer is cancelled and destroyed in its own callback, and another callback makes
+    // the next one.
     let mut parts = vec![NODE.to_string()];
     for i in 0..50u64 {
         let (t, timer) = (100_000 * (i + 1), 0x500 + 0x10 * (i % 3));
@@ -99,8 +101,8 @@ fn one_shots_made_again_are_one_callback() {
 }
 
 #[test]
-fn a_one_shot_that_is_replaced_before_it_is_destroyed_is_one_callback() {
-    // `timer_ = create_timer(...)`: the one before ends after the next one was made.
+fn a_one_shot_timer_replaced_before_it_is_destroyed_is_one_callback() {
+    // `timer_ = create_timer(...)`: the previous timer ends after the next one was made.
     let mut parts = vec![NODE.to_string()];
     for i in 0..50u64 {
         let (t, timer) = (100_000 * (i + 1), 0x500 + 0x10 * i);
@@ -121,7 +123,7 @@ fn a_one_shot_that_is_replaced_before_it_is_destroyed_is_one_callback() {
 
 #[test]
 fn equal_timers_are_numbered_by_their_creation() {
-    // The one made last runs first, and the one made first does not run in the second recording.
+    // The timer made last runs first. The timer made first does not run in the second recording.
     let made = [
         NODE.to_string(),
         make(1_000, 0x50, 20),
@@ -148,7 +150,7 @@ fn equal_timers_are_numbered_by_their_creation() {
 }
 
 #[test]
-fn a_stopped_timer_whose_place_was_taken_is_told_apart_when_it_starts_again() {
+fn a_stopped_timer_whose_place_was_taken_gets_another_number_when_it_starts_again() {
     let stop = |t: u64, timer: u64| py(t + 20, &format!("timer_cancel timer={timer:#x}"));
     let trace = [
         NODE.to_string(),
@@ -190,7 +192,8 @@ fn a_stopped_timer_that_starts_again_is_the_same_callback() {
 
 #[test]
 fn a_cancelled_timer_does_not_run() {
-    // It was ready with another one, whose callback cancels it: rcl refuses to call it.
+    // The timer was ready together with another one, whose callback cancels it. rcl refuses to call
+    // it.
     let trace = [
         NODE.to_string(),
         make(1_000, 0x50, 20),
@@ -205,13 +208,13 @@ fn a_cancelled_timer_does_not_run() {
 }
 
 #[test]
-fn simulated_time_gives_no_release() {
+fn releases_are_unknown_on_simulated_time() {
     let mut parts = vec![
         NODE.to_string(),
         py(1_000, "clock_override clock=0x7 active=yes"),
         make(1_010, 0x50, 100),
     ];
-    // At half the rate.
+    // Simulated time passes at half the rate.
     for i in 1..=5 {
         parts.push(call(200_000 * i - 50_000, 200_000 * i, 0x50, ""));
     }
@@ -228,7 +231,7 @@ fn simulated_time_gives_no_release() {
 }
 
 #[test]
-fn a_changed_period_is_said_and_moves_the_releases() {
+fn a_changed_period_moves_the_releases_and_is_in_the_coverage() {
     let mut parts = vec![NODE.to_string(), make(1_000, 0x50, 20)];
     parts.push(call(10_000, 21_050, 0x50, ""));
     parts.push(py(22_000, "timer_period timer=0x50 period_ns=50ms"));
@@ -249,7 +252,7 @@ fn a_changed_period_is_said_and_moves_the_releases() {
 }
 
 #[test]
-fn nodes_made_and_destroyed_again_are_one() {
+fn a_node_made_and_destroyed_repeatedly_is_one_node() {
     let mut parts = Vec::new();
     for i in 0..100u64 {
         let (t, node) = (100_000 * (i + 1), 0x1 + i % 7);
@@ -279,8 +282,8 @@ fn nodes_made_and_destroyed_again_are_one() {
 }
 
 #[test]
-fn one_shots_of_a_node_that_nobody_knows_are_one_callback() {
-    // Late attach: of two nodes of a process neither has a handle or a clock that is known.
+fn one_shot_timers_of_an_unknown_node_are_one_callback() {
+    // Late attach: no node of the process has a known handle or clock.
     let mut parts = vec![
         py(1_000, "node_found node=0 name=/a"),
         py(1_000, "node_found node=0 name=/b"),
@@ -303,8 +306,9 @@ fn one_shots_of_a_node_that_nobody_knows_are_one_callback() {
 }
 
 #[test]
-fn a_one_shot_whose_call_came_before_the_probe_of_calls_is_the_same_callback() {
-    // Late attach: probes come one after the other, and events of use count when all are there.
+fn a_one_shot_timer_called_before_the_probe_of_calls_is_the_same_callback() {
+    // Late attach: probes are attached one after the other. Events of use count only when all are
+    // there.
     let mut parts = vec![py(
         500,
         "process command=/opt/py distribution=kilted rmw=x late=yes",
@@ -328,8 +332,8 @@ fn a_one_shot_whose_call_came_before_the_probe_of_calls_is_the_same_callback() {
 }
 
 #[test]
-fn a_timer_that_was_there_has_its_period_and_clock() {
-    // Late attach: the first is on steady time, the second on simulated time.
+fn late_attach_finds_the_period_and_clock_of_a_timer() {
+    // Late attach: the first timer is on steady time, the second on simulated time.
     let mut parts = vec![
         py(
             500,
@@ -347,7 +351,7 @@ fn a_timer_that_was_there_has_its_period_and_clock() {
         py(600, "timer_period timer=0x51 period_ns=100ms"),
     ];
     for i in 0..10u64 {
-        // On a busy machine the median is not the period.
+        // On a busy machine, the median of the intervals is not the period.
         let t = 30_000 * (i + 1) - 900 * (i % 3);
         parts.push(call(t, t + 10, 0x50, ""));
         parts.push(call(t + 5_000, t + 5_010, 0x51, ""));
@@ -357,7 +361,11 @@ fn a_timer_that_was_there_has_its_period_and_clock() {
     let steady = callback(&m, "/py:timer(30ms)");
     assert_eq!(steady.period_ns, Some(30_000_000));
     assert_eq!(steady.figures.exec_ns.count(), 10);
-    assert_eq!(steady.figures.release_jitter_ns.count(), 0, "nobody knows");
+    assert_eq!(
+        steady.figures.release_jitter_ns.count(),
+        0,
+        "its releases are unknown"
+    );
     let simulated = &callback(&m, "/py:timer(100ms)").figures;
     let none = (
         simulated.response_ns.count(),

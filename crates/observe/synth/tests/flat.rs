@@ -12,7 +12,6 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed.
     static LIVE: Cell<isize> = const { Cell::new(0) };
 }
 

@@ -13,7 +13,7 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// The last creations of a thread, to which its next creation refers.
+/// The last creations of a thread, which the thread's next creation completes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
     /// The node whose clock comes next.
@@ -23,7 +23,6 @@ pub(crate) struct Creation {
 }
 
 impl Entities {
-    /// Handles `rcl_node_init`.
     pub(crate) fn node_init(
         &mut self,
         p: ProcessIndex,
@@ -62,8 +61,7 @@ impl Entities {
         self.process_mut(p).clocks.insert(clock, made);
     }
 
-    /// Handles `rcl_publisher_init`, `rcl_subscription_init`, `rcl_service_init` or
-    /// `rcl_client_init`.
+    /// Creates the entity of a new publisher, subscription, service or client (`rcl_*_init`).
     pub(crate) fn endpoint_init(
         &mut self,
         p: ProcessIndex,
@@ -218,7 +216,6 @@ impl Entities {
         }
     }
 
-    /// Handles `rcl_timer_init`.
     pub(crate) fn timer_init(
         &mut self,
         p: ProcessIndex,
@@ -270,7 +267,6 @@ impl Entities {
         )
     }
 
-    /// Handles `rclcpp_timer_link_node`.
     pub(crate) fn timer_node(&mut self, p: ProcessIndex, timer: u64, node: u64) {
         let node = self.node_of_handle(p, node);
         if let Some(e) = self.handle(p, HandleKind::Timer, timer) {
@@ -316,7 +312,7 @@ impl Entities {
         }
     }
 
-    /// Handles `rclcpp_subscription_init`.
+    /// Ties an rclcpp object to its rcl subscription (`rclcpp_subscription_init`).
     pub(crate) fn subscription_object(&mut self, p: ProcessIndex, subscription: u64, object: u64) {
         let process = self.process_mut(p);
         let key = (Tie::ObjectSubscription, object);
@@ -326,20 +322,22 @@ impl Entities {
         }
     }
 
-    /// Handles `rclcpp_subscription_callback_added`.
+    /// Ties a callback to the rclcpp object of its subscription
+    /// (`rclcpp_subscription_callback_added`).
     pub(crate) fn subscription_callback(&mut self, p: ProcessIndex, object: u64, callback: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::Callback, callback));
         process.ties.insert((Tie::CallbackObject, callback), object);
     }
 
-    /// Handles `rclcpp_ipb_to_subscription`.
+    /// Ties an intra-process buffer to the rclcpp object of its subscription
+    /// (`rclcpp_ipb_to_subscription`).
     pub(crate) fn intra_buffer(&mut self, p: ProcessIndex, ipb: u64, object: u64) {
         let process = self.process_mut(p);
         process.ties.insert((Tie::IntraObject, ipb), object);
     }
 
-    /// Handles `rclcpp_buffer_to_ipb`.
+    /// Ties a ring buffer to its intra-process buffer (`rclcpp_buffer_to_ipb`).
     pub(crate) fn ring_intra_buffer(&mut self, p: ProcessIndex, buffer: u64, ipb: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::RingBuffer, buffer));

@@ -11,7 +11,6 @@ pub(crate) enum EntityKind {
     Publisher,
     Service,
     Client,
-    /// A task of rclpy's executor.
     Task,
 }
 
@@ -19,7 +18,6 @@ pub(crate) enum EntityKind {
 #[derive(Debug, Clone)]
 pub(crate) enum Role {
     Timer(Timer),
-    /// A subscription or publisher.
     Topic {
         /// The depth of the endpoint's queue, or 0 if unknown.
         depth: u64,
@@ -34,10 +32,9 @@ pub(crate) enum Role {
     Task,
 }
 
-/// The data that determines a timer's releases.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
-    /// When the timer is next due, if known.
+    /// The time when the timer is next due, if known.
     pub(super) due: Option<u64>,
     /// The current period. The period at creation is among the timer's [`Looks`].
     pub(super) period_ns: Option<u64>,
@@ -59,17 +56,17 @@ impl Timer {
     }
 }
 
-/// How the time of a clock passes, compared with that of the recording.
+/// The way in which the time of a clock passes, compared with that of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
-    /// Unknown. The clock is assumed to pass at the same rate.
+    /// An unknown clock, which is assumed to pass at the same rate.
     #[default]
     Unknown,
-    /// The clock passes at the same rate.
+    /// A clock that passes at the same rate.
     Steady,
-    /// The clock passes at the same rate until the machine's clock is set.
+    /// A clock that passes at the same rate until the machine's clock is set.
     System,
-    /// A publisher of simulated time sets the clock.
+    /// A clock that a publisher of simulated time sets.
     Simulated,
 }
 
@@ -100,7 +97,6 @@ pub(crate) struct Looks {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// The part that an endpoint has in its action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ActionPart {
     Goal,
@@ -110,15 +106,13 @@ pub(crate) enum ActionPart {
     Status,
 }
 
-/// The action of an endpoint, and the endpoint's part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OfAction {
-    /// The action's name.
     pub(crate) action: NameId,
     pub(crate) part: ActionPart,
 }
 
-/// How a callback nests with others, as far as seen.
+/// The way in which a callback nests with others, as far as seen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nests {
     /// A callback of the entity ended after an executor had run in it.
@@ -155,7 +149,6 @@ pub(crate) struct Entity {
     /// the same number.
     pub(crate) link: Option<u64>,
     pub(crate) slot: Slot,
-    /// The symbol of the callback.
     pub(crate) symbol: Option<NameId>,
     /// The callback that the entity runs, once known. A service has one per caller instead.
     pub(crate) vertex: Option<VertexId>,
@@ -183,7 +176,6 @@ impl Entity {
         self.looks.name
     }
 
-    /// Returns the data about a timer's releases.
     pub(super) fn timer_mut(&mut self) -> Option<&mut Timer> {
         match &mut self.role {
             Role::Timer(timer) => Some(timer),
@@ -211,7 +203,6 @@ impl Entity {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }
 
-    /// Returns the two topics of a service or client.
     pub(crate) fn service_names(&self) -> Option<ServiceNames> {
         match self.role {
             Role::Service(names) | Role::Client { names, .. } => Some(names),

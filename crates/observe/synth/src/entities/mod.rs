@@ -46,13 +46,12 @@ impl Endpoints {
     }
 }
 
-/// The places of entities that ended.
 #[derive(Debug, Clone, Default)]
 struct Ended {
     /// The dead entities, oldest first. Their places are used again much later.
     dead: VecDeque<EntityId>,
     free: Vec<EntityId>,
-    /// Places that have just become free, for [`Entities::take_freed`].
+    /// The places that have just become free, for [`Entities::take_freed`].
     freed: Vec<EntityId>,
     /// The entities that ended since the last [`Entities::take_gone`].
     gone: Vec<EntityId>,
@@ -64,21 +63,18 @@ pub(crate) struct Entities {
     pub(crate) nodes: Nodes,
     pub(crate) processes: Processes,
     list: Vec<Entity>,
-    /// Indexed by name.
     endpoints: Vec<Endpoints>,
     ended: Ended,
     pub(crate) name_rules: NameRules,
     /// The original names of nodes that a rule renamed, by their new name.
     pub(crate) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
-    /// The model includes infrastructure.
     pub(crate) keep_infrastructure: bool,
 }
 
 /// The number of dead entities that keep their place, so that their last items can still be taken.
 const KEEP_DEAD: usize = 4096;
 
-/// The properties of an entity at its creation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewEntity<'n> {
     pub(crate) kind: EntityKind,
@@ -137,7 +133,6 @@ impl Entities {
 
     // ---- handles
 
-    /// Returns the entity for which a handle of a process stands.
     pub(crate) fn handle(
         &self,
         p: ProcessIndex,
@@ -272,7 +267,6 @@ impl Entities {
         }
     }
 
-    /// Ends a process and all its nodes and entities.
     pub(crate) fn end_process(&mut self, pid: u32) {
         let Some(process) = self.processes.remove(pid) else {
             return;
@@ -344,7 +338,6 @@ impl Entities {
         self.ended.freed.pop()
     }
 
-    /// Returns an entity that ended.
     pub(crate) fn take_gone(&mut self) -> Option<EntityId> {
         self.ended.gone.pop()
     }

@@ -26,7 +26,6 @@ impl Names {
         self.list.get(id.index()).map_or("", |s| s)
     }
 
-    /// Returns a name, or the empty text for `None`.
     pub(crate) fn text(&self, id: Option<NameId>) -> &str {
         id.map_or("", |id| self.get(id))
     }

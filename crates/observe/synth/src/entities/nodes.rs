@@ -45,7 +45,6 @@ impl Nodes {
         node
     }
 
-    /// Reports whether the node is still unknown.
     pub(crate) fn is_guessed(&self, node: NodeId) -> bool {
         self.get(self.settled(node)).identity == Identity::Guessed
     }
@@ -142,7 +141,6 @@ impl Entities {
         name
     }
 
-    /// Returns the program that a process runs, if known.
     fn program(&mut self, p: ProcessIndex) -> Option<NameId> {
         let name = program_name(self.names.text(self.process(p).command));
         (!name.is_empty()).then(|| self.names.intern(&name))
@@ -162,7 +160,6 @@ impl Entities {
         self.nodes.set_identity(guess, identity);
     }
 
-    /// Returns a process's guessed node, if it has one.
     pub(crate) fn guessed_node(&self, p: ProcessIndex) -> Option<NodeId> {
         self.process(p).fallback
     }
@@ -176,7 +173,6 @@ impl Entities {
         nodes.find(|&n| self.nodes.get(n).name == name && !(handle != 0 && has_handle(n)))
     }
 
-    /// Returns the node of a handle, if it is known.
     pub(crate) fn node_of_handle(&self, p: ProcessIndex, handle: u64) -> Option<NodeId> {
         self.process(p).node_handles.get(&handle).copied()
     }
@@ -239,7 +235,6 @@ impl Entities {
     }
 }
 
-/// Joins a namespace and a node's name.
 pub(crate) fn full_name(namespace: &str, name: &str) -> String {
     let namespace = namespace.trim_end_matches('/');
     let slash = if namespace.is_empty() || namespace.starts_with('/') {

@@ -20,20 +20,20 @@ pub(crate) enum HandleKind {
     Timer,
     Callback,
     RingBuffer,
-    /// The number of a task's name stands in place of an address.
+    /// A task, for which the number of its name stands in place of an address.
     Task,
 }
 
 /// A tie from one address to another, resolved late because the order of the events is not fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
-    /// From a callback to the rclcpp object that owns it.
+    /// A tie from a callback to the rclcpp object that owns it.
     CallbackObject,
-    /// From an rclcpp object to its rcl subscription.
+    /// A tie from an rclcpp object to its rcl subscription.
     ObjectSubscription,
-    /// From a ring buffer to its intra-process buffer.
+    /// A tie from a ring buffer to its intra-process buffer.
     RingIntra,
-    /// From an intra-process buffer to its rclcpp object.
+    /// A tie from an intra-process buffer to its rclcpp object.
     IntraObject,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) entities: Vec<EntityId>,
-    /// Subscriptions that are known by their ring buffer only.
+    /// The subscriptions that are known by their ring buffer only.
     pub(super) by_ring: Vec<EntityId>,
     /// Some nodes of the process existed before the recording.
     pub(super) found: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Process {
     /// and no call was seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
-    /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
+    /// The identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
@@ -76,7 +76,6 @@ impl Process {
     }
 }
 
-/// The processes that live, and the free places of those that ended.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Processes {
     pub(super) list: Vec<Process>,
@@ -85,7 +84,6 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Returns the process with this pid, which is added if it is new.
     pub(crate) fn get_or_insert(&mut self, pid: u32) -> ProcessIndex {
         if let Some(&p) = self.of_pid.get(&pid) {
             return p;
@@ -102,7 +100,6 @@ impl Processes {
         p
     }
 
-    /// Returns the process with this pid, if it is known.
     pub(crate) fn known(&self, pid: u32) -> Option<ProcessIndex> {
         self.of_pid.get(&pid).copied()
     }

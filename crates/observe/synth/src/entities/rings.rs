@@ -6,7 +6,6 @@ use crate::ids::{EntityId, ProcessIndex};
 use crate::index::NameId;
 
 impl Entities {
-    /// Returns the subscription that reads a ring buffer.
     pub(crate) fn ring_buffer(&mut self, p: ProcessIndex, buffer: u64) -> Option<EntityId> {
         let process = self.process_mut(p);
         if let Some(&e) = process.handles.get(&(HandleKind::RingBuffer, buffer)) {

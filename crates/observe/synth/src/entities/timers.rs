@@ -12,7 +12,6 @@ impl Entities {
         self.get_mut(e).timer_mut()
     }
 
-    /// Changes all timers of a process.
     fn timers_mut(&mut self, p: ProcessIndex, mut change: impl FnMut(&mut Timer)) {
         for i in 0..self.process(p).entities.len() {
             let e = self.process(p).entities[i];
@@ -50,7 +49,6 @@ impl Entities {
         })
     }
 
-    /// Handles `rcl_timer_cancel`.
     pub(crate) fn timer_cancel(&mut self, p: ProcessIndex, timer: u64) {
         if let Some(timer) = self.timer_mut(p, timer) {
             timer.cancelled = true;

@@ -5,7 +5,6 @@ use super::*;
 use onbeat_document::merge;
 use onbeat_document::StatedJunction;
 
-/// Returns the junctions as `callback kind state`.
 fn junctions(model: &Model) -> Vec<String> {
     let junctions = model.junctions.iter();
     junctions
@@ -13,7 +12,6 @@ fn junctions(model: &Model) -> Vec<String> {
         .collect()
 }
 
-/// Makes the model of a run with junctions that the user states.
 fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
     let mut options = SynthOptions::new(run(id, DEFAULT_MODE));
     let parse = |text: &&str| text.parse::<StatedJunction>().unwrap();

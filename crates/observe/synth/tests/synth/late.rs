@@ -390,7 +390,6 @@ const PLANNER: &str = "
 1ms cpu0 10/10 endpoint_node endpoint=client rcl=0x40 node=0x2
 ";
 
-/// Returns a line of process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }

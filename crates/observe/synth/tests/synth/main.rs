@@ -109,7 +109,6 @@ fn ids(model: &Model) -> Vec<&str> {
     model.callbacks.iter().map(|c| c.id.as_str()).collect()
 }
 
-/// Returns all edges as `from -> to topic`.
 fn edges(model: &Model) -> Vec<String> {
     model
         .edges
@@ -125,7 +124,6 @@ fn edge<'m>(model: &'m Model, from: &str, to: &str) -> &'m EdgeFigures {
         .figures
 }
 
-/// Returns all chains as `callback > callback`.
 fn chains(model: &Model) -> Vec<String> {
     let mut all: Vec<_> = model
         .chains
@@ -136,7 +134,6 @@ fn chains(model: &Model) -> Vec<String> {
     all
 }
 
-/// Returns the chain through these callbacks, given as `callback > callback`.
 fn chain<'m>(model: &'m Model, callbacks: &str) -> &'m Chain {
     let found = model
         .chains

@@ -40,7 +40,6 @@ fn round(t: u64, publishes: bool, takes: u64) -> String {
     s
 }
 
-/// A message on /mode, from a separate thread.
 fn mark(t: u64) -> String {
     format!("{t}us cpu2 10/11 rcl_publish publisher=0x11 message=0x98\n{t}us cpu2 10/11 publish rmw=0x1011 message=0x98 source_ns={t}us\n")
 }

@@ -534,7 +534,6 @@ const PY_PLANNER: &str = "
 3ms cpu0 10/10 wait
 ";
 
-/// Returns lines of process 10, each with its time in us after `t`.
 fn py(t: u64, lines: &[(u64, &str)]) -> String {
     let line = |(after, what): &(u64, &str)| format!("{}us cpu0 10/10 {what}\n", t + after);
     lines.iter().map(line).collect()

@@ -78,7 +78,6 @@ pub fn listen(t: u64, source: u64, run: u64) -> String {
     )
 }
 
-/// Returns the lines in time order.
 pub fn sorted(parts: &[String]) -> String {
     let mut events = onbeat_trace::text::parse(&parts.concat()).unwrap();
     events.sort_by_key(|e| e.time_ns);

@@ -31,7 +31,6 @@ const EARS: &str = "
 2ms cpu1 30/30 wait
 ";
 
-/// Returns a line for process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }

@@ -9,7 +9,6 @@ const NODE: &str = "
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
 ";
 
-/// Returns a line for process 10 at `t` us.
 fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Looks at the project's English: what a machine can find, figures, and samples for readers.
 
 usage: scripts/prose.py --check            patterns that read badly, one line each; exit code 1 if there is one

@@ -13,7 +13,7 @@ from registry import PLACES, Skip, expect, test
 CHAIN = os.path.join(ROOT, "demos/chain/run.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
 # Of the chain. Until its nodes have found one another takes seconds, and more on a busy machine.
-OUTPUTS = 160
+OUTPUTS = 110
 # Of the chain; the neighbour has 10. Nothing with a normal priority comes between them, whatever else
 # the machine does.
 FIFO = 5

@@ -99,7 +99,7 @@ def shape_container(harness):
     need(figure(report, "outputs inside a slot") > 90, f"outside their slots: {report['figures']}")
     need({t["server"] for t in report["threads"]} >= {"gamma", "middleware"}, f"{report['threads']}")
     left_alone = [n for n in report["notes"]
-                  if re.fullmatch(rf"\d+ process(es)? outside of --container {stage} left alone\.", n)]
+                  if re.fullmatch(rf"\d+ process(es)? outside of --container {stage} (was|were) not recorded\.", n)]
     need(left_alone and int(left_alone[-1].split()[0]) >= STAGES, f"nobody is outside: {report['notes']}")
 
 

@@ -1,4 +1,4 @@
-//! Decodes records of the ring buffer: into events of the trace, and messages to the recorder.
+//! Decodes a record of the ring buffer into an event of the trace or a message to the recorder.
 
 use crate::records::{
     self, kind, CpuClock, DdsListener, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen,
@@ -6,74 +6,60 @@ use crate::records::{
 };
 use onbeat_trace::{Event, EventKind};
 
-/// The content of a record.
+/// The content of a record: an event of the trace, or a message to the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// An event of the trace.
     Event(Event),
-    /// The first hit of a process.
+    /// A process has hit a probe for the first time.
     Process {
-        /// Process.
         pid: u32,
-        /// CLOCK_MONOTONIC.
         time_ns: u64,
-        /// It ran before its probes were in place.
+        /// The process ran before its probes were in place.
         late: bool,
     },
-    /// The first hit of a thread that runs callbacks.
+    /// A thread that runs callbacks has hit a probe for the first time.
     Thread {
-        /// Process.
         pid: u32,
-        /// Thread.
         tid: u32,
-        /// CLOCK_MONOTONIC.
         time_ns: u64,
     },
-    /// A process has loaded a library that may need probes, or (`loader`) is the first in its mount
-    /// namespace.
+    /// A process has loaded a library that may need probes or, with `loader`, is the first process
+    /// seen in its mount namespace.
     Library {
-        /// Process.
         pid: u32,
-        /// Its dynamic linker may be a new one.
+        /// The process may use a dynamic linker that has no probe yet.
         loader: bool,
-        /// SIGSTOP stopped it: it waits for SIGCONT.
+        /// The process is suspended by SIGSTOP and waits for SIGCONT.
         stopped: bool,
     },
-    /// A process of plain DDS has a listener.
+    /// A process of plain DDS has a listener whose function needs a probe.
     Listener {
-        /// Process.
         pid: u32,
-        /// Where its function for new data begins.
+        /// The address at which the listener's function for new data begins.
         function: u64,
-        /// It is Fast DDS's, else Cyclone DDS's.
+        /// The listener is one of Fast DDS, otherwise of Cyclone DDS.
         fast: bool,
-        /// SIGSTOP stopped it: it waits for SIGCONT.
         stopped: bool,
     },
     /// A process has suspended itself because its child was suspended.
     Followed {
-        /// Process.
         pid: u32,
     },
-    /// The CPU clock of a thread.
+    /// A reading of a thread's CPU clock.
     CpuClock {
-        /// Thread.
         tid: u32,
-        /// When it was read, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// CPU that it last ran on.
+        /// The CPU on which the thread ran last.
         cpu: u16,
-        /// Process.
         pid: u32,
-        /// What it showed.
         cpu_ns: u64,
     },
-    /// The wait set of a thread of a late process.
+    /// The handles in the wait set of a thread whose process ran before the recording.
     WaitSet(WaitSet),
 }
 
 impl Decoded {
-    /// When it was made, where that is kept: CLOCK_MONOTONIC.
+    /// Returns when the record was made (CLOCK_MONOTONIC), or `None` if the record does not say.
     pub fn time_ns(&self) -> Option<u64> {
         match self {
             Decoded::Event(event) => Some(event.time_ns),
@@ -86,26 +72,20 @@ impl Decoded {
     }
 }
 
-/// Handles in an `rcl_wait_set_t`.
+/// The addresses of the rcl objects that an `rcl_wait_set_t` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitSet {
-    /// Process.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
-    /// CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// `rcl_subscription_t *`
     pub subscriptions: Vec<u64>,
-    /// `rcl_timer_t *`
     pub timers: Vec<u64>,
-    /// `rcl_client_t *`
     pub clients: Vec<u64>,
-    /// `rcl_service_t *`
     pub services: Vec<u64>,
 }
 
-/// What one record says of the time before its own event: the thread was woken.
+/// Returns the wake-up of the thread that a `WOKEN_IN` record reports in addition to its switch-in
+/// event. Returns `None` for other records.
 pub fn before(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record).filter(|head| head.kind == kind::WOKEN_IN)?;
     let ready_ns = WokenIn::read(Fields(record)).ready_ns;
@@ -122,8 +102,8 @@ fn event(head: &Head, kind: EventKind) -> Decoded {
     })
 }
 
-/// Decodes one record, but for what [`before`] says; `None` for a kind that says nothing more or that this version does not
-/// know.
+/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` for a kind
+/// that carries nothing more, and for a kind that this version does not recognise.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record)?;
     let fields = Fields(record);
@@ -193,7 +173,8 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
                 services: set.services,
             }))
         }
-        // rcl_init shows that a process is not a late one, which its PROCESS_SEEN says too.
+        // An rcl_init record shows that the process is not a late one. Its PROCESS_SEEN record says
+        // so too.
         _ => None,
     }
 }
@@ -204,7 +185,8 @@ mod tests {
     use crate::records::testing::record;
     use onbeat_trace::EventKind;
 
-    /// Creation of a node, then one execution of its timer's callback.
+    /// Returns the records of a process on Humble that creates a node and runs the callback of its
+    /// timer once.
     fn humble_talker() -> Vec<Vec<u8>> {
         let number = |n: u64| n.to_le_bytes();
         vec![
@@ -304,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_slept_was_woken_and_then_got_its_cpu() {
+    fn a_woken_in_record_decodes_to_a_wakeup_and_a_switch_in() {
         let fields: [(&str, &[u8]); 4] = [
             ("ready_ns", &300u64.to_le_bytes()),
             ("prev_tid", &9u32.to_le_bytes()),
@@ -326,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_to_the_recorder_say_what_they_are_about() {
+    fn messages_to_the_recorder_decode_with_their_process_and_fields() {
         let process = record("process_seen", &[("late", &[1, 0])]);
         let expected = Decoded::Process {
             pid: 7,

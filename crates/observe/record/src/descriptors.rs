@@ -1,36 +1,35 @@
-//! How many files the recorder may have open: each probe takes two, for as long as it records.
+//! The limit of open files: the recorder raises it, because each probe keeps two files open.
 
 use std::sync::OnceLock;
 
-/// Descriptors of a probe: the kernel's event, and the link of the program to it.
-const OF_PROBE: u64 = 2;
+/// The descriptors of one probe: the kernel's event, and the link that attaches the program to it.
+const PER_PROBE: u64 = 2;
 
-/// The limit that this process was started with.
-static BEFORE: OnceLock<libc::rlimit> = OnceLock::new();
+static LIMIT_AT_START: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises this process's limit as far as it may.
+/// Raises this process's limit of open files to its hard limit.
 pub fn raise() {
     if let Some(limit) = limit() {
-        let before = BEFORE.get_or_init(|| limit);
+        let at_start = LIMIT_AT_START.get_or_init(|| limit);
         set(libc::rlimit {
-            rlim_cur: before.rlim_max,
-            ..*before
+            rlim_cur: at_start.rlim_max,
+            ..*at_start
         });
     }
 }
 
-/// Sets the limit of a child that is about to execute a program to what it would be without us:
-/// with a larger one, programs that use `select` fail. Does not allocate.
+/// Gives a child that is about to execute a program the limit that onbeat was started with. With a
+/// larger limit, programs that use `select` fail. Does not allocate.
 pub fn restore_in_child() {
-    if let Some(before) = BEFORE.get() {
-        set(*before);
+    if let Some(limit) = LIMIT_AT_START.get() {
+        set(*limit);
     }
 }
 
-/// Probes for which there is room, and for as many files of other kinds.
+/// Returns how many probes fit into the limit. Half of the limit is left for other files.
 pub fn room_for_probes() -> usize {
     let most = limit().map_or(1024, |limit| limit.rlim_cur);
-    usize::try_from(most / OF_PROBE / 2).unwrap_or(usize::MAX)
+    usize::try_from(most / PER_PROBE / 2).unwrap_or(usize::MAX)
 }
 
 fn limit() -> Option<libc::rlimit> {
@@ -38,12 +37,12 @@ fn limit() -> Option<libc::rlimit> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: there is room for what is asked for.
+    // SAFETY: `limit` is valid for writes during the call.
     (unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0).then_some(limit)
 }
 
 fn set(limit: libc::rlimit) {
-    // If it is refused, the limit is as it was before.
-    // SAFETY: the limit lives while the call lasts.
+    // A refused call leaves the limit as it was.
+    // SAFETY: `limit` is valid for reads during the call.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
 }

@@ -1,9 +1,9 @@
-//! eBPF probes and recorder for unmodified ROS 2 systems.
+//! The eBPF probes and the recorder for unmodified ROS 2 systems.
 //!
-//! Knows functions of ROS 2 and of the kernel; knows no chains. A call in the middleware hits a
-//! probe (the table in [`probes`], placed by [`placement`], attached by `libraries`). The BPF program
-//! puts a record (`records`) into the ring buffer (`kernel`), `decode` turns it into an event, and
-//! [`recorder`] writes that into a trace directory.
+//! The crate knows functions of ROS 2 and of the kernel, but no chains. A call in the middleware
+//! hits a probe: [`probes`] lists the probes, [`placement`] places them, and `libraries` attaches
+//! them. The BPF program puts a record (`records`) into the ring buffer (`kernel`). `decode` turns
+//! the record into an event, and [`recorder`] writes the event into a trace directory.
 mod command;
 mod decode;
 mod descriptors;

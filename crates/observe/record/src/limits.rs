@@ -1,7 +1,7 @@
-//! What the user limits a recording to: processes of a ROS domain, below a cgroup, in a container.
+//! The limits of a recording: only processes of a ROS domain, below a cgroup, or in a container.
 //!
-//! Where a process belongs is looked at when it is seen first, and again when it executes another program. One
-//! that moves later stays what it was.
+//! onbeat looks up where a process belongs when it first sees the process, and again when the
+//! process executes another program. A process that moves at another time keeps the old result.
 
 use onbeat_proc::cgroup::Cgroup;
 use onbeat_proc::namespace::{Namespace, NamespaceId};
@@ -14,71 +14,72 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The largest ROS domain id: the ports of larger ones do not exist.
+/// The largest ROS domain id. Larger ids would need UDP ports that do not exist.
 pub const DOMAIN_MAX: u32 = 232;
 
-/// Processes that are remembered to be outside, before those that have ended are forgotten.
-const REMEMBERED: usize = 1 << 16;
+/// The number of remembered processes above which onbeat forgets those that have ended.
+const REMEMBERED_MAX: usize = 1 << 16;
 
-/// The table of mounts.
-const MOUNTS: &str = "/proc/self/mountinfo";
+const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
-/// What a recording of everything is limited to, as the user says it. Without any: nothing is left out.
+/// The limits of a recording, as the user states them. By default, nothing is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// ROS domain id, from the environment that the process was started with.
+    /// The ROS domain id. onbeat reads a process's id from the environment that the process was
+    /// started with.
     pub domain: Option<u32>,
-    /// Directory of a cgroup.
+    /// The directory of a cgroup. Processes in it and below it are recorded.
     pub cgroup: Option<PathBuf>,
-    /// A process in the container, by this machine's process ids.
+    /// A process in the container, by its process id on this machine.
     pub container: Option<u32>,
 }
 
-/// Why a recording cannot be limited so. Each names the option.
+/// The reason why onbeat cannot limit a recording as requested. Each message names the option.
 #[derive(Debug, Error)]
 pub enum LimitError {
-    /// No participant can be in it.
+    /// The ROS domain id is larger than [`DOMAIN_MAX`].
     #[error("--domain {0}: ROS domain ids are 0 to {DOMAIN_MAX}")]
     Domain(u32),
-    /// There is no such directory.
-    #[error("--cgroup {}: {source}: give the directory of a cgroup, as /sys/fs/cgroup/system.slice/robot.service", path.display())]
+    /// The path does not lead to a directory.
+    #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory {
-        /// As it was given.
+        /// The path that the user gave.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// It is somewhere else than its name says.
-    #[error("--cgroup {} leads to {}: give that path", path.display(), to.display())]
+    /// The path contains a symbolic link or `..` and leads to another directory.
+    #[error("--cgroup {} leads to {}. Give that path", path.display(), to.display())]
     Link {
-        /// As it was given.
+        /// The path that the user gave.
         path: PathBuf,
-        /// Where it leads.
+        /// The directory to which the path leads.
         to: PathBuf,
     },
-    /// It is no cgroup.
-    #[error("--cgroup {}: it is in no mounted cgroup hierarchy: give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
+    /// The directory is not in a mounted cgroup hierarchy.
+    #[error("--cgroup {} is not in a mounted cgroup hierarchy. Give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
     NoCgroup(PathBuf),
-    /// The process of the container does not run.
-    #[error("--container {pid}: {source}: give the id of a process in the container, as this machine has it (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
+    /// The process that stands for the container cannot be looked up.
+    #[error("--container {pid}: {source}. Give the id that a process of the container has on this machine (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
     NoProcess {
-        /// As it was given.
+        /// The process id that the user gave.
         pid: u32,
         /// The system's error.
         source: io::Error,
     },
-    /// The process is in no container.
-    #[error("--container {0}: that process is in no container: it has this machine's process ids")]
+    /// The process has the same process namespace as onbeat, so it is not in a container.
+    #[error("--container {0}: this process is not in a container. Give a process whose process namespace is not onbeat's own")]
     NoContainer(u32),
 }
 
 impl Limits {
-    /// Whether anything is left out.
+    /// Reports whether any limit is set.
     pub fn is_any(&self) -> bool {
         *self != Limits::default()
     }
 
-    /// What is told of processes that are left alone; `None` if there is nobody.
+    /// Returns the sentence for the user about `outside` processes that were not recorded, or
+    /// `None` if there are none.
     pub fn sentence(&self, outside: u64) -> Option<String> {
         let cgroup = self.cgroup.as_ref().map(|path| path.display());
         let words = [
@@ -87,36 +88,36 @@ impl Limits {
             self.container.map(|pid| format!("--container {pid}")),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
-        let processes = match outside {
+        let (processes, was) = match outside {
             0 => return None,
-            1 => "1 process".to_owned(),
-            n => format!("{n} processes"),
+            1 => ("1 process".to_owned(), "was"),
+            n => (format!("{n} processes"), "were"),
         };
         Some(format!(
-            "{processes} outside of {} left alone.",
+            "{processes} outside of {} {was} not recorded.",
             words.join(" ")
         ))
     }
 }
 
-/// The limits of a recording under way, and who is outside of them.
+/// Decides which processes are within the limits of a recording, and remembers those outside.
 #[derive(Debug)]
 pub(crate) struct Border {
     limits: Limits,
     cgroup: Option<Cgroup>,
-    /// Its id, and what keeps the kernel from giving that to another.
+    /// The id of the container's process namespace, and an open file that keeps the kernel from
+    /// reusing the id.
     container: Option<(NamespaceId, File)>,
     outside: HashSet<u32>,
     count: u64,
 }
 
 impl Border {
-    /// Checks the limits.
     pub(crate) fn new(limits: &Limits) -> Result<Border, LimitError> {
         if let Some(id) = limits.domain.filter(|&id| id > DOMAIN_MAX) {
             return Err(LimitError::Domain(id));
         }
-        let table = fs::read_to_string(MOUNTS).unwrap_or_default();
+        let table = fs::read_to_string(MOUNT_TABLE).unwrap_or_default();
         let cgroup = limits.cgroup.as_deref().map(|path| cgroup(path, &table));
         let container = limits.container.map(container);
         Ok(Border {
@@ -128,41 +129,41 @@ impl Border {
         })
     }
 
-    /// Looks where a process belongs. False: it is outside. `counts`: it uses ROS 2.
+    /// Returns whether a process is within the limits. A process outside is counted once, if
+    /// `counts` says that it uses ROS 2.
     pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
         if !self.limits.is_any() {
             return true;
         }
-        if self.has(pid) {
+        if self.is_inside(pid) {
             self.outside.remove(&pid);
             return true;
         }
         if counts() && self.outside.insert(pid) {
             self.count += 1;
         }
-        if self.outside.len() > REMEMBERED {
+        if self.outside.len() > REMEMBERED_MAX {
             self.outside.retain(|&pid| onbeat_proc::is_alive(pid));
         }
         false
     }
 
-    /// Whether a process was found to be outside when it was seen last.
+    /// Returns whether the last look at a process found it outside of the limits.
     pub(crate) fn is_outside(&self, pid: u32) -> bool {
         !self.outside.is_empty() && self.outside.contains(&pid)
     }
 
-    /// Processes of ROS 2 that were left alone.
+    /// Returns the number of ROS 2 processes that were not recorded.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// See [`Limits::sentence`].
     pub(crate) fn sentence(&self) -> Option<String> {
         self.limits.sentence(self.count)
     }
 
-    /// Whether a process is inside of every limit. One that has ended is not.
-    fn has(&self, pid: u32) -> bool {
+    /// Returns whether a process is within every limit. A process that has ended is not.
+    fn is_inside(&self, pid: u32) -> bool {
         let domain = |id| onbeat_proc::environment(pid).is_ok_and(|e| domain_of(&e) == Some(id));
         let cgroup = |cgroup: &Cgroup| {
             fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| cgroup.has(&text))
@@ -183,7 +184,7 @@ fn cgroup(path: &Path, table: &str) -> Result<Cgroup, LimitError> {
         path: path.into(),
         source,
     })?;
-    // Who may change a link could change what is recorded.
+    // A link is refused: a user who may change it could change what is recorded.
     if path.components().ne(to.components()) {
         return Err(LimitError::Link {
             path: path.into(),
@@ -203,8 +204,9 @@ fn container(pid: u32) -> Result<(NamespaceId, File), LimitError> {
     }
 }
 
-/// The domain of a process with this environment; `None` where ROS 2 would refuse to start. As rcl reads
-/// it: strtoul(3) of any base, 0 if it is not there or empty.
+/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to
+/// start. Parses the variable as rcl does: strtoul(3) with any base, and 0 if it is missing or
+/// empty.
 fn domain_of(environment: &[Variable]) -> Option<u32> {
     let value = environment.iter().find(|(name, _)| name == "ROS_DOMAIN_ID");
     let value = value.map_or(OsStr::new(""), |(_, value)| value.as_os_str());
@@ -227,11 +229,11 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
-    /// Ends with the test.
     struct Sleeper(Child);
 
     impl Sleeper {
-        /// Starts it. In the middle of its exec a process has no environment yet.
+        /// Waits until the child executes `sleep`: in the middle of its exec a process has no
+        /// environment.
         fn new(command: &mut Command) -> Sleeper {
             let sleeper = Sleeper(command.arg("60").spawn().expect("sleep starts"));
             let pid = sleeper.0.id();
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_what_rcl_makes_of_the_environment() {
+    fn the_domain_is_parsed_from_the_environment_as_rcl_does() {
         let of = |value: Option<&str>| {
             let value = value.map(|v| ("ROS_DOMAIN_ID".into(), v.into()));
             domain_of(&value.into_iter().collect::<Vec<_>>())
@@ -297,7 +299,7 @@ mod tests {
         let said = border.sentence();
         assert_eq!(
             said.as_deref(),
-            Some("1 process outside of --domain 7 left alone.")
+            Some("1 process outside of --domain 7 was not recorded.")
         );
         assert!(!border.admits(u32::MAX - 1, || true), "it has ended");
         let mut all = Border::new(&Limits::default()).expect("no limit");
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_limit_is_said_with_the_way_out() {
+    fn errors_for_unusable_limits_name_the_way_out() {
         let of = |cgroup: &Path| Limits {
             cgroup: Some(cgroup.into()),
             ..Limits::default()
@@ -313,12 +315,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path().canonicalize().expect("it is there");
         let said = refused(of(&dir));
-        assert!(said.contains("is in no mounted cgroup hierarchy"), "{said}");
+        assert!(
+            said.contains("is not in a mounted cgroup hierarchy"),
+            "{said}"
+        );
         let link = dir.join("link");
         symlink("/sys/fs/cgroup", &link).expect("a link");
         let said = refused(of(&link));
         assert!(
-            said.ends_with("leads to /sys/fs/cgroup: give that path"),
+            said.ends_with("leads to /sys/fs/cgroup. Give that path"),
             "{said}"
         );
         assert!(refused(of(Path::new("/sys/fs/cgroup/no such"))).contains("No such file"));
@@ -333,7 +338,7 @@ mod tests {
             ..Limits::default()
         };
         let own = refused(in_container(std::process::id()));
-        assert!(own.contains("is in no container"), "{own}");
+        assert!(own.contains("is not in a container"), "{own}");
         let gone = refused(in_container(u32::MAX - 1));
         assert!(
             gone.contains("docker inspect -f '{{.State.Pid}}'"),
@@ -342,8 +347,8 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_into_the_cgroup_is_looked_at_when_it_is_seen_again() {
-        let table = fs::read_to_string(MOUNTS).expect("the kernel's");
+    fn a_process_that_moves_into_the_cgroup_is_admitted_when_it_is_seen_again() {
+        let table = fs::read_to_string(MOUNT_TABLE).expect("the kernel's");
         let (v1, v2) = onbeat_proc::cgroup::parse_freezers(&table);
         let Some(mount) = v2.or(v1) else {
             println!("skipped: no cgroup hierarchy with a freezer is mounted");
@@ -376,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_container_s_processes_are_inside() {
+    fn only_processes_of_the_container_are_inside() {
         let mut command = Command::new("unshare");
         let boxed = command
             .args(["--pid", "--fork", "--kill-child", "sleep"])

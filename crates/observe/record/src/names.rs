@@ -1,11 +1,9 @@
-//! Names as ROS 2 and users write them: files, nodes, distributions, commands.
+//! Names of files, nodes, distributions and commands, as ROS 2 and users write them.
 
-/// Last part of a path.
 pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Full name of a node.
 pub fn node_name(namespace: &str, name: &str) -> String {
     let namespace = namespace.trim_matches('/');
     if namespace.is_empty() {
@@ -15,7 +13,7 @@ pub fn node_name(namespace: &str, name: &str) -> String {
     }
 }
 
-/// The node that a command line names (`--ros-args -r __node:=NAME -r __ns:=NS`).
+/// Returns the node that a command line names (`--ros-args -r __node:=NAME -r __ns:=NS`).
 pub fn node_of_command_line(command: &str) -> Option<String> {
     let value = |key: &str| {
         let mut values = command
@@ -27,8 +25,9 @@ pub fn node_of_command_line(command: &str) -> Option<String> {
     Some(node_name(value("__ns:=").unwrap_or_default(), name))
 }
 
-/// Name of a distribution: from the `path` of its installation below `/opt/ros`, else the
-/// `generation` of its tracing ABI. Empty if neither is known.
+/// Returns the name of a ROS distribution, or an empty string if it is unknown. The name comes from
+/// the `path` of an installation below `/opt/ros`, otherwise from the `generation` of the tracing
+/// ABI.
 pub fn distribution_name(path: Option<&str>, generation: Option<&str>) -> String {
     path.and_then(|p| p.split("/opt/ros/").nth(1))
         .and_then(|rest| rest.split('/').next())
@@ -42,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_joined_as_ros_does() {
+    fn namespace_and_node_name_are_joined_to_a_full_name() {
         assert_eq!(node_name("/", "a"), "/a");
         assert_eq!(node_name("/x/y", "a"), "/x/y/a");
         assert_eq!(node_name("", "a"), "/a");
     }
 
     #[test]
-    fn distributions_are_named_by_their_place_first() {
+    fn the_path_of_an_installation_names_the_distribution_first() {
         assert_eq!(
             distribution_name(
                 Some("/opt/ros/rolling/lib/libtracetools.so"),
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_name_nodes() {
+    fn a_command_line_names_its_node() {
         let f = node_of_command_line;
         assert_eq!(
             f("/opt/x --ros-args -r __node:=talker -r __ns:=/a/b"),

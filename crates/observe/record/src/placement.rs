@@ -1,31 +1,31 @@
-//! Finds the cheapest place for a uprobe in a function's entry block. Pure: code bytes in, offset
-//! out.
+//! Finds the cheapest instruction for a uprobe in a function's entry block. The module is pure: it
+//! takes code bytes and returns an offset.
 //!
-//! A uprobe costs least on an instruction that the kernel emulates; on any other instruction it must
-//! single-step a copy, which costs several times as much. As long as no argument register has been
-//! written, any instruction of the entry block that every call passes exactly once is as good a place
-//! as the first one.
+//! A uprobe costs least on an instruction that the kernel emulates. On any other instruction the
+//! kernel single-steps a copy, which costs several times as much. Any instruction of the entry
+//! block serves if every call passes it exactly once and no argument register was written before
+//! it.
 //!
-//! A 5-byte nop is no place where the kernel turns it into a call (Linux 6.18): the page that is called
-//! is not there in a process that forked, which then dies; and the call writes below the stack
-//! pointer, where a function that calls no other may keep its values (docs/decisions.md).
+//! Linux 6.18 turns 5-byte nops into calls, and such a nop must not be probed. The page that is
+//! called is missing in a process that forked, which then dies. The call also writes below the
+//! stack pointer, where a function that calls no other may keep its values (docs/decisions.md).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, Register,
 };
 
-/// What the kernel does with a probe on an instruction.
+/// The way in which the kernel executes a probed instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
-    /// An instruction that the kernel emulates.
+    /// The kernel emulates the instruction.
     Emulated,
-    /// An instruction that the kernel single-steps.
+    /// The kernel single-steps a copy of the instruction.
     Stepped,
 }
 
 impl Placement {
-    /// Name in manifests.
+    /// Returns the name that manifests use.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Emulated => "emulated",
@@ -34,26 +34,26 @@ impl Placement {
     }
 }
 
-/// A place for a probe: bytes from the function's start, and its kind.
+/// The instruction on which a probe is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Offset from the function's first byte.
+    /// The offset from the function's first byte, in bytes.
     pub offset: u64,
-    /// What the kernel does there, and so what a hit costs.
+    /// The way in which the kernel executes the instruction, and so what a hit costs.
     pub placement: Placement,
 }
 
-/// The processor whose code is decoded.
+/// The processor architecture of the code to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// x86-64.
+    /// The 64-bit x86 architecture.
     X86_64,
-    /// 64-bit Arm.
+    /// The 64-bit Arm architecture.
     Aarch64,
 }
 
-/// Finds the cheapest place in the entry block of the function with these `code` bytes.
-/// `fast_nop`: the kernel turns 5-byte nops into calls; they are passed.
+/// Finds the cheapest place for a probe in the entry block of the function with these `code` bytes.
+/// With `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),
@@ -61,8 +61,8 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     }
 }
 
-/// The function's first instruction, whatever it costs; with `fast_nop` the first one that is no
-/// 5-byte nop.
+/// Returns the function's first instruction, whatever a probe costs there. With `fast_nop`, returns
+/// the first instruction that is not a 5-byte nop.
 pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     let (offset, placement) = match machine {
         Machine::X86_64 => {
@@ -89,23 +89,23 @@ const ENTRY: Place = Place {
     placement: Placement::Stepped,
 };
 
-/// An instruction's bytes, as many as there are.
+/// Returns the instruction's bytes, or fewer if `code` ends before it does.
 fn bytes_of<'a>(instruction: &Instruction, code: &'a [u8]) -> &'a [u8] {
     let code = code.get(instruction.ip() as usize..).unwrap_or_default();
     &code[..instruction.len().min(code.len())]
 }
 
-/// Whether a kernel that turns 5-byte nops into calls takes this one.
+/// Returns whether the instruction is one that Linux 6.18 turns into a call when it is probed.
 fn is_nop5(instruction: &Instruction) -> bool {
     instruction.len() == 5 && instruction.mnemonic() == Mnemonic::Nop
 }
 
-/// How the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).
+/// Returns how the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).
 fn kind_x86(instruction: &Instruction, bytes: &[u8]) -> Placement {
     let emulated = match instruction.code() {
         Code::Push_r64 => true,
         Code::Nopd | Code::Nopw | Code::Nopq => bytes.last() == Some(&0x90),
-        // Branches are emulated, but not far or indirect ones.
+        // The kernel emulates branches, except far and indirect ones.
         _ => {
             matches!(instruction.flow_control(), FlowControl::ConditionalBranch)
                 || (matches!(
@@ -121,7 +121,7 @@ fn kind_x86(instruction: &Instruction, bytes: &[u8]) -> Placement {
     }
 }
 
-/// Whether the instruction writes a register that carries an integer argument.
+/// Returns whether the instruction writes a register that carries an integer argument.
 fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     const ARGUMENTS: [Register; 6] = [
         Register::RDI,
@@ -140,9 +140,8 @@ fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction)
 }
 
 fn place_x86(code: &[u8], fast_nop: bool) -> Place {
-    // A branch back into the entry block would hit the probe twice: nothing at or behind the
-    // first such target will do (except the entry, which nothing but a loop of the whole
-    // function branches to).
+    // A branch back into the entry block would hit the probe twice. No instruction at or behind the
+    // first such target serves, except the entry: only a loop of the whole function branches to it.
     let mut first_target = u64::MAX;
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -194,7 +193,7 @@ fn place_aarch64(code: &[u8]) -> Place {
         let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
         let offset = index as u64 * 4;
         let nop = word == 0xd503_201f;
-        // stp x29, x30, [sp, #-n]! : simulated since Linux 6.13
+        // stp x29, x30, [sp, #-n]! is simulated since Linux 6.13.
         let push_frame = word & 0xffc0_7fff == 0xa980_7bfd;
         let b = word & 0x7c00_0000 == 0x1400_0000;
         let b_cond = word & 0xff00_0010 == 0x5400_0000;
@@ -208,8 +207,8 @@ fn place_aarch64(code: &[u8]) -> Place {
             };
             break;
         }
-        // What may be passed on the way: hints (bti, paciasp), stores of callee-saved pairs,
-        // sub sp, mov x29, sp. Anything else might write an argument.
+        // The search may pass hints (bti, paciasp), stores of callee-saved pairs, `sub sp` and `mov
+        // x29, sp`. Any other instruction might write an argument.
         let hint = word & 0xffff_f01f == 0xd503_201f;
         let store_pair = word & 0xffc0_0000 == 0xa900_0000 || word & 0xffc0_0000 == 0xa980_0000;
         let sub_sp = word & 0xff80_03ff == 0xd100_03ff;
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_at_the_entry_is_taken_as_it_is() {
+    fn a_push_at_the_entry_is_chosen() {
         // push r15; push r14
         assert_eq!(
             x86(&[0x41, 0x57, 0x41, 0x56, 0xc3]),
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn endbr64_is_passed_for_the_push_behind_it() {
+    fn endbr64_is_skipped_for_the_push_behind_it() {
         // endbr64; push rbp; mov rbp, rsp
         assert_eq!(
             x86(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3]),
@@ -249,18 +248,18 @@ mod tests {
     }
 
     #[test]
-    fn a_five_byte_nop_is_passed_where_the_kernel_makes_it_a_call() {
+    fn a_five_byte_nop_is_skipped_if_the_kernel_turns_it_into_a_call() {
         let of = |code: &[u8], fast_nop| {
             let place = place(Machine::X86_64, code, fast_nop);
             (place.offset, place.placement)
         };
-        // nopl 0(rax,rax,1); mov rax, rdi; ret: rather stepped than a call
+        // nopl 0(rax,rax,1); mov rax, rdi; ret: an instruction to step is better than a call
         let code = [0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x89, 0xf8, 0xc3];
         assert_eq!(of(&code, true), (5, Placement::Stepped));
         assert_eq!(of(&code, false), (0, Placement::Stepped));
         assert_eq!(entry(Machine::X86_64, &code, true).offset, 5);
         assert_eq!(entry(Machine::X86_64, &code, false).offset, 0);
-        // mov [rsp-8], rdi; nopl 0(rax,rax,1); mov rax, [rsp-8]: the call would write over it
+        // mov [rsp-8], rdi; nopl 0(rax,rax,1); mov rax, [rsp-8]: the call would overwrite [rsp-8]
         let code = [
             0x48, 0x89, 0x7c, 0x24, 0xf8, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x8b, 0x44, 0x24,
             0xf8, 0xc3,
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_functions_of_onbeat_flow_are_cheap_on_every_kernel() {
+    fn probes_of_onbeat_flow_are_emulated_on_every_kernel() {
         // nopl 0(rax,rax,1); nop; mov eax, 1; ret
         let code = [
             0x0f, 0x1f, 0x44, 0x00, 0x00, 0x90, 0xb8, 0x01, 0x00, 0x00, 0x00, 0xc3,
@@ -284,15 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_behind_a_write_to_an_argument() {
+    fn no_place_behind_a_write_to_an_argument_register_is_chosen() {
         // mov rcx, rdx (an argument register); push rbx
         assert_eq!(
             x86(&[0x48, 0x89, 0xd1, 0x53, 0xc3]),
             (0, Placement::Stepped)
         );
-        // mov edi, edi writes too
+        // mov edi, edi writes an argument register too
         assert_eq!(x86(&[0x89, 0xff, 0x53, 0xc3]), (0, Placement::Stepped));
-        // mov rbx, rdi only reads it: the push behind it will do
+        // mov rbx, rdi only reads the argument: the push behind it serves
         assert_eq!(
             x86(&[0x48, 0x89, 0xfb, 0x53, 0xc3]),
             (3, Placement::Emulated)
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conditional_branch_may_be_taken_but_not_passed() {
+    fn a_branch_may_be_probed_but_nothing_behind_it() {
         // test rdi, rdi; je +1; push rbx; ret
         assert_eq!(
             x86(&[0x48, 0x85, 0xff, 0x74, 0x01, 0x53, 0xc3]),
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_back_into_the_entry_block_keeps_the_probe_out_of_it() {
+    fn no_place_within_a_loop_is_chosen() {
         // mov rbx, rdi; L: nopl 0(rax,rax,1); test rbx, rbx; jne L; ret
         let code = [
             0x48, 0x89, 0xfb, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x85, 0xdb, 0x75, 0xf6, 0xc3,
@@ -333,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn junk_and_nothing_fall_back_to_the_entry() {
+    fn invalid_and_empty_code_gets_its_probe_at_the_entry() {
         assert_eq!(x86(&[]), (0, Placement::Stepped));
         assert_eq!(x86(&[0x06, 0x07]), (0, Placement::Stepped));
         assert_eq!(x86(&[0x48]), (0, Placement::Stepped));
     }
 
     #[test]
-    fn arm_code_bytes() {
+    fn places_in_arm_code_are_emulated_where_possible() {
         let code = |words: &[u32]| {
             words
                 .iter()
@@ -360,7 +359,7 @@ mod tests {
             arm(&[0xd100_83ff, 0xa901_53f3, 0xb400_0040]),
             (8, Placement::Emulated)
         );
-        // mov x1, x0 writes an argument: stay at the entry
+        // mov x1, x0 writes an argument: the probe stays at the entry
         assert_eq!(arm(&[0xaa00_03e1, 0xa9be_7bfd]), (0, Placement::Stepped));
         assert_eq!(arm(&[]), (0, Placement::Stepped));
     }

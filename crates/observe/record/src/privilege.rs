@@ -1,16 +1,16 @@
-//! The privileges that recording needs, and which of them when.
+//! The privileges that recording needs, and when it gives them up.
 //!
-//! 1. From its first instruction to [`use_permitted`] the command has its user's rights.
-//! 2. Until the kernel has its programs: [`AT_START`].
-//! 3. From then on, before any file of another process is opened: [`KEPT`].
+//! 1. From its first instruction to [`use_permitted`], the command has its user's rights.
+//! 2. Until the kernel has its programs, it has [`AT_START`].
+//! 3. From then on, before it opens any file of another process, it has [`KEPT`].
 
 use onbeat_rights::{has, Capability};
 use thiserror::Error;
 
-/// The privilege to record is missing.
+/// The process lacks a privilege that recording needs.
 #[derive(Debug, Error)]
 #[error(
-    "recording needs {missing}: run it with sudo, or allow it once: sudo setcap {grant}+ep {program}"
+    "recording needs {missing}. Run it with sudo, or allow it permanently: sudo setcap {grant}+ep {program}"
 )]
 pub struct MissingPrivilege {
     missing: String,
@@ -18,8 +18,8 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// All that a recorder may use at its start: what follows, and for root the rights to start a
-/// command as the user behind sudo and to give that user the trace.
+/// The capabilities that a recorder may use at its start. Root also uses the last ones to start a
+/// command as the user behind sudo, and to give that user the trace.
 pub const AT_START: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -35,8 +35,8 @@ pub const AT_START: &[Capability] = &[
     Capability::CAP_SETGID,
 ];
 
-/// Kept while it records: processes that start later bring libraries that have to be read and
-/// probed too.
+/// The capabilities that the recorder keeps while it records. Processes that start later bring
+/// libraries that have to be read and probed too.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -46,21 +46,21 @@ const KEPT: [Capability; 6] = [
     Capability::CAP_CHOWN,
 ];
 
-/// Kept until the command runs: it becomes another user's.
+/// The capabilities kept until the command runs, because the command may run as another user.
 const TO_START_COMMAND: [Capability; 2] = [Capability::CAP_SETUID, Capability::CAP_SETGID];
 
-/// All that the guard of a command needs: it continues processes.
-const OF_GUARD: [Capability; 1] = [Capability::CAP_KILL];
+/// The only capability that the guard of a command needs: it continues processes.
+const GUARD_NEEDS: [Capability; 1] = [Capability::CAP_KILL];
 
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
-/// Runs `attempt` without CAP_SYS_ADMIN: newer kernels (6.15, and older ones with the fix) want
-/// it for uprobes; CAP_PERFMON is enough for older ones.
+/// Runs `attempt` without CAP_SYS_ADMIN. Kernels from 6.15 on, and older ones with the fix, require
+/// it for uprobes. For other kernels CAP_PERFMON is enough.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
 
-/// Uses what this process is permitted, and checks that it may load and attach the probes.
+/// Raises all permitted capabilities, and checks that this process may load and attach the probes.
 pub fn use_permitted() -> Result<(), MissingPrivilege> {
     onbeat_rights::raise();
     if has(Capability::CAP_SYS_ADMIN) {
@@ -83,19 +83,19 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// What a recorder still does.
+/// The work that the recorder still has to do, which decides what capabilities it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// Uprobes need CAP_SYS_ADMIN on this kernel.
+    /// The kernel requires CAP_SYS_ADMIN for uprobes.
     pub admin: bool,
-    /// A command is still to be started.
+    /// A command has still to be started.
     pub command: bool,
 }
 
 /// Gives up every capability that the recorder does not need any more.
 pub fn drop_unneeded(needs: Needs) {
     let permitted = onbeat_rights::permitted();
-    // A kernel before 5.8 or a container may have given us only CAP_SYS_ADMIN for BPF.
+    // Kernels before 5.8 and some containers permit BPF by CAP_SYS_ADMIN alone.
     let has_bpf =
         permitted.contains(&Capability::CAP_BPF) && permitted.contains(&Capability::CAP_PERFMON);
     let admin = (needs.admin || !has_bpf).then_some(Capability::CAP_SYS_ADMIN);
@@ -103,8 +103,8 @@ pub fn drop_unneeded(needs: Needs) {
     onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
 }
 
-/// What root keeps where it records without BPF for the user behind sudo: whose rings and processes it
-/// reads, whose command it ends, and who gets the trace.
+/// The capabilities that root keeps to record without BPF for the user behind sudo: it reads that
+/// user's rings and processes, ends the command, and gives the user the trace.
 const FOR_USER: [Capability; 5] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -113,15 +113,14 @@ const FOR_USER: [Capability; 5] = [
     Capability::CAP_KILL,
 ];
 
-/// Gives up every capability that a recorder without BPF does not need: an ordinary user's, all of them.
-/// `command`: root is still to start one as the user behind sudo.
+/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder
+/// keeps none. With `command`, root has still to start a command as the user behind sudo.
 pub fn drop_without_kernel(command: bool) {
     let command = TO_START_COMMAND.into_iter().filter(|_| command);
     let wanted = FOR_USER.into_iter().chain(command);
     onbeat_rights::keep(wanted.filter(|_| onbeat_rights::is_root()));
 }
 
-/// Gives up what the guard of a command does not need.
 pub fn drop_in_guard() {
-    onbeat_rights::keep(OF_GUARD);
+    onbeat_rights::keep(GUARD_NEEDS);
 }

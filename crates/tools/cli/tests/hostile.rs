@@ -436,10 +436,10 @@ fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
     });
     // Beside other such processes of that user, if there are.
     let process = hostile.0.id().to_string();
-    let line = said.lines().find(|line| line.contains("does not answer"));
+    let line = said.lines().find(|line| line.contains("did not answer"));
     assert!(
         line.is_some_and(|line| {
-            line.contains(&process) && line.contains("of user 65534 were left out")
+            line.contains(&process) && line.contains("of user 65534 were skipped")
         }),
         "{said}"
     );

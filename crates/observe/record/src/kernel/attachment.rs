@@ -1,9 +1,9 @@
-//! One attached uprobe: a link of its own where the kernel has such links, else a perf event's.
+//! An attached uprobe: a uprobe link if the kernel has such links, otherwise a perf event.
 //!
-//! The kernel ends a perf event of a uprobe under a lock of all of them, and waits three times
-//! meanwhile: some 60 ms for each, so that a recording of a hundred probes took seconds to end. A
-//! link of its own waits once, beside the others. It is created by the system call itself, because
-//! libbpf has a function for it only since 1.3.
+//! The kernel ends a perf event of a uprobe under one lock for all of them, and waits three times
+//! meanwhile. This takes some 60 ms for each, so that a recording of a hundred probes took seconds
+//! to end. A uprobe link waits once, at the same time as the others. onbeat makes the system call
+//! for a link itself, because libbpf has a function for it only since 1.3.
 
 use super::Uprobe;
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
@@ -12,15 +12,15 @@ use std::io::Error;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// The command of bpf(2).
+/// The command BPF_LINK_CREATE of bpf(2).
 const LINK_CREATE: libc::c_int = 28;
-/// The probe is at the function's return.
+/// The flag of a probe at the function's return.
 const AT_RETURN: u32 = 1;
-/// What programs of such links are loaded for, and attached as.
+/// The attach type for which the programs of uprobe links are loaded.
 const UPROBE_MULTI: u32 = libbpf_rs::ProgramAttachType::TraceUprobeMulti as u32;
 
-/// `link_create` of `union bpf_attr`, for one uprobe (include/uapi/linux/bpf.h). Zero where a file
-/// has no counter, and where it is placed in all processes.
+/// The argument `link_create` of `union bpf_attr`, for one uprobe (include/uapi/linux/bpf.h).
+/// `counter_offsets` is zero if the file has no counter, and `pid` is zero for all processes.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
@@ -38,9 +38,9 @@ struct LinkCreate {
     unused: u32,
 }
 
-/// Holds a uprobe; it is detached when the last process closes this.
+/// An attached uprobe. The kernel detaches it when the last process closes it.
 pub enum Attachment {
-    /// A link of its own.
+    /// A uprobe link.
     Link(OwnedFd),
     /// The link of a perf event.
     Event(Link),
@@ -56,7 +56,7 @@ impl AsFd for Attachment {
 }
 
 impl Attachment {
-    /// Attaches a program that was loaded for such links.
+    /// Attaches a program that was loaded for uprobe links.
     pub fn link(program: &ProgramMut<'_>, probe: &Uprobe<'_>) -> Result<Attachment, String> {
         let path = CString::new(probe.file.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
         let (cookie, counter) = (u64::from(probe.number), probe.counter_offset);
@@ -73,8 +73,8 @@ impl Attachment {
             pid: probe.pid,
             ..LinkCreate::default()
         };
-        // SAFETY: the kernel reads `attributes` and what its addresses lead to, which live until the
-        // call returns; it returns a descriptor that is nobody else's.
+        // SAFETY: the kernel reads `attributes` and the memory at its addresses, which live until
+        // the call returns. It returns a descriptor that has no other owner.
         unsafe {
             let size = size_of::<LinkCreate>();
             match libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size) {
@@ -84,7 +84,8 @@ impl Attachment {
         }
     }
 
-    /// Attaches a program through a perf event; `has_cookie`: its records carry the probe's number.
+    /// Attaches a program through a perf event. With `has_cookie`, its records carry the probe's
+    /// number.
     pub fn event(
         program: &ProgramMut<'_>,
         probe: &Uprobe<'_>,

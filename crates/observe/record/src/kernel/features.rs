@@ -1,35 +1,35 @@
-//! What this kernel can do: abilities by release and by type information.
+//! The abilities of the running kernel, found out from its release and its type information.
 
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 
-/// With this variable uprobes are attached as on older kernels.
+/// The environment variable that makes onbeat attach uprobes as on older kernels.
 const PERF_EVENTS: &str = "ONBEAT_PERF_EVENTS";
 
-/// Abilities that differ between kernels.
+/// The abilities that differ between kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// `bpf_get_attach_cookie` (5.15): hits are counted per probe.
+    /// The kernel has `bpf_get_attach_cookie` (5.15), so that hits are counted per probe.
     pub cookie: bool,
-    /// The current task can be looked at (5.11).
+    /// The programs can look at the current task (5.11).
     pub current_task: bool,
-    /// Storage that belongs to a task, also for probes in programs (5.13).
+    /// A task can have storage of its own, which probes in programs can use too (5.13).
     pub task_storage: bool,
     /// A task has the time for which it was ready (5.14 with CONFIG_SCHED_INFO).
     pub delays: bool,
-    /// The registers with which a task came from its program can be read (5.15): what tells a thread that waits
-    /// for work. With [`Features::delays`], which says when it sleeps.
+    /// The registers with which a task left its program can be read (5.15). Together with
+    /// [`Features::delays`], they show that a thread waits for work.
     pub task_registers: bool,
-    /// `sched_switch` passes the previous state (5.18).
+    /// The tracepoint `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
-    /// A uprobe has a link of its own, without a perf event (6.6; its end waits once since 6.12).
+    /// The kernel has uprobe links, without perf events, whose end waits only once (6.12).
     pub uprobe_link: bool,
-    /// A probe on a 5-byte nop becomes a call (6.18).
+    /// The kernel turns a probe on a 5-byte nop into a call (6.18).
     pub fast_nop: bool,
 }
 
 impl Features {
-    /// The abilities of the running kernel.
+    /// Returns the abilities of the running kernel.
     pub(super) fn of_this_kernel(release: &str) -> Features {
         let mut features = Features::of_release(release);
         features.delays &= has_member("sched_info", "last_queued");
@@ -38,7 +38,7 @@ impl Features {
         features
     }
 
-    /// By the kernel's release, such as `6.18.44-custom`.
+    /// Returns the abilities of a kernel by its release, such as `6.18.44-custom`.
     pub fn of_release(release: &str) -> Features {
         let mut numbers = release
             .split(|c: char| !c.is_ascii_digit())
@@ -57,7 +57,7 @@ impl Features {
     }
 }
 
-/// Whether a struct of this kernel has a member.
+/// Returns whether a struct of this kernel has a member.
 fn has_member(structure: &str, member: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| {
         btf.type_by_name::<Struct<'_>>(structure)
@@ -65,20 +65,21 @@ fn has_member(structure: &str, member: &str) -> bool {
     })
 }
 
-/// Bytes from a CPU's run queue to what a KVM host reports of stolen time; `None` for a kernel
-/// without either.
+/// Returns the bytes from a CPU's run queue to the stolen time that a KVM host reports, or `None`
+/// if the kernel lacks either.
 pub(super) fn steal_distance() -> Option<i64> {
     distance("steal_time")
 }
 
-/// Bytes from a CPU's run queue to its `preempt_count`, where that is a variable of the CPU.
+/// Returns the bytes from a CPU's run queue to its `preempt_count`, if that is a variable of the
+/// CPU.
 pub(super) fn context_distance() -> Option<i64> {
     // Linux 6.2 to 6.14 have it as the second field of another variable, after a pointer.
     let in_struct = || Some(distance("pcpu_hot")? + 8);
     distance("__preempt_count").or_else(in_struct)
 }
 
-/// Bytes from a CPU's run queue to another of its variables.
+/// Returns the bytes from a CPU's run queue to another variable of the CPU.
 fn distance(to: &str) -> Option<i64> {
     let btf = Btf::from_vmlinux().ok()?;
     let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;

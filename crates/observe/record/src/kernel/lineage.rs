@@ -1,5 +1,5 @@
-//! The maps of lineage: what begins an execution of a chain, and when the execution began that an
-//! item on its way belongs to.
+//! The maps of lineage: what begins an execution of a chain, and when the execution of an item on
+//! its way began.
 
 use crate::records::{
     JOIN_CALLBACK, JOIN_OUTPUT, JOIN_SUBSCRIPTION, LINEAGE_CHECK, LINEAGE_ENTRIES, LINEAGE_FACTOR,
@@ -9,12 +9,12 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What begins an execution of a chain: a handle in a process, as its events have it.
+/// The beginning of a chain's executions: a handle in a process, as events name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Root {
-    /// The call of this timer.
+    /// The call of the timer with this handle.
     Timer(u64),
-    /// The start of this callback of rclcpp.
+    /// The start of the rclcpp callback with this handle.
     Callback(u64),
     /// A take with this handle of the middleware.
     Subscription(u64),
@@ -22,19 +22,21 @@ pub enum Root {
     Publisher(u64),
 }
 
-/// Where a chain's data waits for other inputs: a synchroniser, or callbacks that store what they take
-/// until all of it is there. What it publishes belongs to the execution whose input is stored, whichever
-/// input comes last; nothing is known of it where several were.
+/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store
+/// what they take until all inputs are there. An output belongs to the execution whose input is
+/// stored, whichever input comes last. If inputs of several executions were stored, the output's
+/// execution is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
-    /// What begins the callback that takes the chain's input: a callback of rclcpp or a subscription.
+    /// The start of the callback that takes the chain's input: an rclcpp callback or a
+    /// subscription.
     pub input: Root,
-    /// The publisher of what is joined, with its handle of the middleware.
+    /// The publisher of the joined output, by its handle of the middleware.
     pub output: u64,
 }
 
 impl Join {
-    /// Key of its input, and of its output.
+    /// Returns the keys of the input and of the output.
     fn keys(self, pid: u32) -> Option<[[u8; 16]; 2]> {
         let input = match self.input {
             Root::Callback(handle) => key(pid, JOIN_CALLBACK, handle),
@@ -65,17 +67,17 @@ impl Root {
     }
 }
 
-/// The maps of lineage. They outlive the recording; from its end on nothing is added to them.
+/// The maps of lineage. They outlive the recording, but nothing is added to them after its end.
 #[derive(Debug)]
 pub struct Lineage {
     roots: MapHandle,
-    /// The table of items, frozen.
+    /// The table of items, to which only the BPF programs write.
     table: MapHandle,
 }
 
 impl Lineage {
-    /// Layout of the table: places, shift, factor and check as `records.table` has them. Whoever maps
-    /// it has the same.
+    /// The layout of the table: entries, shift, factor and check, as `records.table` has them. A
+    /// process that maps the table uses the same layout.
     pub const LAYOUT: [u64; 4] = [
         LINEAGE_ENTRIES as u64,
         LINEAGE_SHIFT as u64,
@@ -83,36 +85,36 @@ impl Lineage {
         LINEAGE_CHECK as u64,
     ];
 
-    /// Of the maps `roots` and `lineage`. From now on only the programs write to the latter, whoever
-    /// has a descriptor of it.
+    /// Takes the maps `roots` and `lineage`. From now on only the BPF programs can write to
+    /// `lineage`, whoever has a descriptor of it.
     pub(super) fn new(roots: MapHandle, table: MapHandle) -> io::Result<Lineage> {
         table.freeze().map_err(io::Error::other)?;
         Ok(Lineage { roots, table })
     }
 
-    /// Executions begin with this in a process from now on.
+    /// Adds a root: from now on, executions begin with it in the process.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn add_root(&self, pid: u32, root: Root) -> io::Result<()> {
         let key = root.key(pid);
         let added = self.roots.update(&key, &[0; 8], MapFlags::ANY);
         added.map_err(io::Error::other)
     }
 
-    /// The process has ended, or nothing begins with this any more.
+    /// Removes a root, because its process has ended or no execution begins with it any more.
     pub fn remove_root(&self, pid: u32, root: Root) {
-        // It is gone already where others have taken its place.
+        // The entry is gone already if others have taken its place.
         let _ = self.roots.delete(&root.key(pid));
     }
 
-    /// A join in a process, of which nothing waits yet. Does nothing if its input is a timer or a
-    /// publisher: those join nothing.
+    /// Adds a join in a process, at which nothing waits yet. Does nothing if its input is a timer
+    /// or a publisher, because those join nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn add_join(&self, pid: u32, join: Join) -> io::Result<()> {
         let Some([input, output]) = join.keys(pid) else {
             return Ok(());
@@ -124,16 +126,16 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// The process has ended, or this joins nothing any more.
+    /// Removes a join, because its process has ended or it joins nothing any more.
     pub fn remove_join(&self, pid: u32, join: Join) {
         for key in join.keys(pid).iter().flatten() {
-            // It is gone already where others have taken its place.
+            // The entry is gone already if others have taken its place.
             let _ = self.roots.delete(key);
         }
     }
 
-    /// The table of items on their way, for a process that maps it (`onbeat-ros`, `lineage.rs`). It
-    /// can only be read.
+    /// Returns the table of items on their way, for a process that maps it (`onbeat-ros`,
+    /// `lineage.rs`). The table is read-only.
     pub fn table(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }

@@ -1,4 +1,4 @@
-//! The BPF programs in the kernel: loads them, attaches them, reads their maps.
+//! Loads the BPF programs into the kernel, attaches them, and reads their maps.
 
 mod attachment;
 mod features;
@@ -29,27 +29,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Bytes aligned as ELF readers want them.
+/// A value with the alignment that ELF readers require.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// The compiled programs.
+/// The object file of the compiled BPF programs.
 static PROGRAMS: &[u8] = {
     static OBJECT: &Aligned<[u8]> =
         &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
     &OBJECT.0
 };
 
-/// Why the programs could not be loaded.
+/// The reason why the BPF programs could not be loaded.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
-    /// The kernel has no type information.
-    #[error("this kernel has no /sys/kernel/btf/vmlinux: onbeat needs Linux 5.8 or newer built with CONFIG_DEBUG_INFO_BTF")]
+    /// The kernel has no type information (BTF).
+    #[error("this kernel has no /sys/kernel/btf/vmlinux. onbeat needs Linux 5.8 or newer, built with CONFIG_DEBUG_INFO_BTF")]
     NoBtf,
-    /// The kernel refused.
-    #[error("the kernel refused the probes: {0}: onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
+    /// The kernel refused the programs.
+    #[error("the kernel refused the probes: {0}. onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
     Load(String),
-    /// The flag map could not be mapped.
+    /// The map of observed processes could not be mapped into memory.
     #[error("cannot map the table of observed processes: {0}")]
     Map(std::io::Error),
 }
@@ -60,22 +60,22 @@ impl From<libbpf_rs::Error> for KernelLoadError {
     }
 }
 
-/// What is fixed when the programs are loaded.
+/// The options that are fixed when the programs are loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// Observe every ROS 2 process, not only the marked ones.
+    /// Observes every ROS 2 process, not only the marked ones.
     pub observe_all: bool,
-    /// Stop marked processes when they load a library, until the recorder continues them.
+    /// Suspends marked processes when they load a library, until the recorder resumes them.
     pub stop_on_load: bool,
-    /// Scheduler events of every thread of an observed process.
+    /// Records the scheduler events of every thread of an observed process.
     pub all_threads: bool,
-    /// Follow the executions of chains: see [`Lineage`].
+    /// Follows the executions of chains, see [`Lineage`].
     pub lineage: bool,
-    /// Size of the ring buffer; a power of two of pages.
+    /// The size of the ring buffer. The number of its pages is a power of two.
     pub buffer_bytes: u32,
 }
 
-/// The loaded programs and their maps.
+/// The loaded BPF programs and their maps.
 pub struct Kernel {
     object: Object,
     ring: Ring,
@@ -84,39 +84,40 @@ pub struct Kernel {
     distance: MapHandle,
     flags: Rc<FlagTable>,
     threads: FlagTable,
-    /// `None` where this kernel cannot tell who waits.
+    /// The table of threads that wait, or `None` if this kernel cannot report them.
     waits: Option<Arc<WaitTable>>,
-    /// `None` where it was not asked for, or the kernel does not let the table be read only.
+    /// The maps of lineage, or `None` if they were not requested or cannot be made read-only.
     lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
-    /// What this kernel can do.
+    /// The abilities of this kernel.
     pub features: Features,
 }
 
-/// Where a probe is attached.
+/// A place for a uprobe, and the program that runs there.
 #[derive(Debug, Clone, Copy)]
 pub struct Uprobe<'a> {
-    /// The program in the object file.
+    /// The name of the program in the object file.
     pub program: &'a str,
-    /// The file to probe, by a path that we can open.
+    /// The file to probe, by a path that the recorder can open.
     pub file: &'a Path,
-    /// Offset of the instruction in the file.
+    /// The offset of the instruction in the file, in bytes.
     pub offset: u64,
-    /// Probe the function's return instead of the instruction.
+    /// Probes the function's return instead of the instruction.
     pub at_return: bool,
-    /// The number that its records carry; 0: none.
+    /// The number that the probe's records carry, or 0 for none.
     pub number: u32,
-    /// Offset in the file of a variable in which the kernel counts the probes; 0: there is none.
+    /// The offset in the file of a variable in which the kernel counts the probes, or 0 for none.
     pub counter_offset: u64,
-    /// The process in which it is placed, and in no other; 0: in all that map the file.
+    /// The only process in which the probe is placed, or 0 for all processes that map the file.
     pub pid: u32,
 }
 
-/// An attached uprobe; it is detached when this is dropped.
+/// An attached uprobe, which is detached when this is dropped.
 pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
-    /// Detaches many at once, which is faster than one after the other: it consists of waiting.
+    /// Detaches many uprobes at once. Detaching consists of waiting, so this is faster than one
+    /// after the other.
     pub fn detach(links: impl IntoIterator<Item = UprobeLink>) {
         let links = links.into_iter().filter_map(|mut link| link.0.take());
         shield::detach(links.collect());
@@ -130,7 +131,7 @@ impl Drop for UprobeLink {
 }
 
 impl Kernel {
-    /// Loads the programs; nothing is attached yet. `release` is the kernel's.
+    /// Loads the programs without attaching them. `release` is the release of the kernel.
     pub fn load(options: LoadOptions, release: &str) -> Result<Kernel, KernelLoadError> {
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(KernelLoadError::NoBtf);
@@ -145,7 +146,7 @@ impl Kernel {
             prepare_links(&mut open);
         }
         if !options.all_threads {
-            leave_threads(&mut open);
+            leave_out_each_thread(&mut open);
         }
         let object = open.load()?;
         let map = |name: &str| -> Result<MapHandle, KernelLoadError> {
@@ -180,36 +181,36 @@ impl Kernel {
         })
     }
 
-    /// Attaches one of the programs on the kernel's own tracepoints.
+    /// Attaches a program to its tracepoint of the kernel.
     pub fn attach_tracepoint(&self, program: &str) -> Result<Link, String> {
         self.program(program)?
             .attach()
             .map_err(|e| format!("{e:#}"))
     }
 
-    /// Attaches what [`Kernel::observe_threads`] runs.
+    /// Attaches the program that [`Kernel::observe_threads`] runs.
     pub fn attach_threads(&self) -> Result<Link, String> {
         self.attach_tracepoint(EACH_THREAD)
     }
 
-    /// Records the scheduler events of all threads of the processes that were seen so far. `link` is that of
-    /// [`Kernel::attach_threads`].
+    /// Records the scheduler events of all threads of the processes that were seen so far. `link`
+    /// comes from [`Kernel::attach_threads`].
     pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
         let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
         let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
         std::io::copy(&mut threads, &mut std::io::sink()).map(drop)
     }
 
-    /// Runs work that attaches many uprobes. That a SIGKILL leaves none of them half attached costs
-    /// once for all. `None`: the work was cut off.
+    /// Runs `work`, which attaches many uprobes, in one shielded process. The shield against
+    /// SIGKILL then costs its time only once. Returns `None` if the work was cut off.
     pub fn attaching<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         shield::shielded(work)
     }
 
-    /// Attaches a program to a place in a file. A SIGKILL meanwhile leaves nothing half attached.
+    /// Attaches a program to a place in a file. A SIGKILL meanwhile leaves no probe half attached.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
-        let killed = || Err("the process that attached it was killed".to_owned());
+        let killed = || Err("the process that attached the probe was killed".to_owned());
         link.unwrap_or_else(killed)
             .map(|link| UprobeLink(Some(link)))
     }
@@ -234,7 +235,7 @@ impl Kernel {
         self.flags.update(pid, |flags| flags | PROCESS_MARKED as u8);
     }
 
-    /// Takes [`Kernel::mark`] back.
+    /// Reverts [`Kernel::mark`].
     pub fn unmark(&self, pid: u32) {
         self.flags
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
@@ -248,59 +249,62 @@ impl Kernel {
         }
     }
 
-    /// Which threads wait for work; `None` where this kernel cannot tell.
+    /// Returns the table of threads that wait for work, or `None` if this kernel cannot report
+    /// them.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.waits.clone()
     }
 
-    /// When the execution began that an item belongs to; `None` where it cannot be told.
+    /// Returns the maps that show when the execution of an item began, or `None` if there are none.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.lineage.clone()
     }
 
-    /// The processes that are suspended. It outlives the programs.
+    /// Returns the table of suspended processes. It outlives the programs.
     pub fn suspended(&self) -> &Suspended {
         &self.suspended
     }
 
-    /// Marks a process that made endpoints before its probes were in place: their names are
-    /// recovered as they are used. To be called before probes are attached for it.
+    /// Marks a process that made endpoints before its probes were in place, so that their names are
+    /// recovered as they are used. Must be called before probes are attached for the process.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
-    /// A process uses ROS 2: what it does with DDS is its middleware's.
+    /// Marks a process that uses ROS 2. The programs then ignore its calls of DDS, which are those
+    /// of its middleware.
     pub fn mark_ros(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }
 
     /// Sets the distance from the probe of a dynamic linker to its `_r_debug`. `key` is the probe's
-    /// number, or without cookies its offset in its page.
+    /// number or, without cookies, its offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
         self.distance
             .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| e.to_string())
     }
 
-    /// Moves the records that are ready to `out`, waiting up to `timeout` for the first. Returns
-    /// early on a signal. True if there were so many that others may still wait.
+    /// Moves the available records to `out`, and waits up to `timeout` for the first. Returns early
+    /// on a signal. Returns true if more records may still wait.
     pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
         self.ring.poll(timeout, out)
     }
 
-    /// Records lost so far, `[kind][cpu]`.
+    /// Returns the number of records lost so far, as `[kind][cpu]`.
     pub fn lost(&self) -> Vec<Vec<u64>> {
         let kinds = 0..KIND_COUNT as u32;
         kinds.map(|kind| counter(&self.lost, kind)).collect()
     }
 
-    /// Hits of a numbered probe that were not lost.
+    /// Returns the number of hits of a numbered probe, without lost ones.
     pub fn hits(&self, number: u32) -> u64 {
         counter(&self.hits, number).iter().sum::<u64>() + self.ring.records_of(number)
     }
 }
 
-/// Shows libbpf's log to a user who asks for it; errors come back as values.
+/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors come back as values in
+/// any case.
 fn set_log() {
     fn print(_: libbpf_rs::PrintLevel, text: String) {
         eprint!("{text}");
@@ -312,8 +316,8 @@ fn set_log() {
 /// The program that looks at every thread of the machine.
 const EACH_THREAD: &str = "on_each_thread";
 
-/// Maps that need no memory where nobody wants lineage.
-const OF_LINEAGE: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
+/// The maps that need no memory if lineage is not requested.
+const LINEAGE_MAPS: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
 
 /// Sizes the maps and writes the settings, before the programs are loaded.
 fn prepare(
@@ -345,7 +349,7 @@ fn prepare(
         let name = map.name().to_string_lossy().into_owned();
         if name == "ring" {
             map.set_max_entries(options.buffer_bytes)?;
-        } else if !options.lineage && OF_LINEAGE.contains(&name.as_str()) {
+        } else if !options.lineage && LINEAGE_MAPS.contains(&name.as_str()) {
             map.set_max_entries(1)?;
         } else if name == "observed_tasks" {
             map.set_autocreate(features.task_storage)?;
@@ -358,8 +362,7 @@ fn prepare(
     Ok(())
 }
 
-/// Leaves out the program that nobody runs.
-fn leave_threads(open: &mut OpenObject) {
+fn leave_out_each_thread(open: &mut OpenObject) {
     for mut program in open.progs_mut() {
         if program.name() == EACH_THREAD {
             program.set_autoload(false);
@@ -367,7 +370,7 @@ fn leave_threads(open: &mut OpenObject) {
     }
 }
 
-/// Loads the programs of uprobes for links of their own.
+/// Prepares the programs of uprobes for uprobe links.
 fn prepare_links(open: &mut OpenObject) {
     for mut program in open.progs_mut() {
         if program.section() == "uprobe" {
@@ -376,7 +379,7 @@ fn prepare_links(open: &mut OpenObject) {
     }
 }
 
-/// The values of a per-CPU counter.
+/// Returns the values of a per-CPU counter.
 fn counter(map: &MapHandle, key: u32) -> Vec<u64> {
     let value = |bytes: &Vec<u8>| {
         let bytes = bytes.get(..8);
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_of_the_object_is_attached_by_somebody() {
+    fn every_program_of_the_object_is_attached_somewhere() {
         let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
         let rows = crate::probes::PROBES.iter();
         let mut used: Vec<&str> = rows

@@ -1,4 +1,4 @@
-//! Reads the ring buffer: decodes its records and counts them by probe.
+//! Reads the ring buffer, decodes its records, and counts them by probe.
 
 use crate::decode::{before, decode, Decoded};
 use crate::records::Head;
@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The reader of the ring buffer.
 pub struct Ring {
     buffer: RingBuffer<'static>,
     read: Rc<RefCell<Read>>,
@@ -16,17 +15,16 @@ pub struct Ring {
 #[derive(Default)]
 struct Read {
     decoded: Vec<Decoded>,
-    /// Records by the number of the probe that made them.
+    /// The number of records of each probe, by the probe's number.
     by_probe: Vec<u64>,
 }
 
-/// Records that are taken at a time: what is behind them waits in the ring buffer, or is lost there
-/// and counted. Without a limit, whoever makes records faster than they are read would keep the
-/// recorder reading, and fill its memory.
+/// The number of records that are taken at a time. Later records wait in the ring buffer, or are
+/// lost there and counted. Without a limit, a process that makes records faster than they are read
+/// would keep the recorder reading, and fill its memory.
 const RECORDS_AT_ONCE: usize = 1 << 17;
 
 impl Read {
-    /// Whether no more is to be taken now.
     fn is_full(&self) -> bool {
         self.decoded.len() >= RECORDS_AT_ONCE
     }
@@ -45,7 +43,6 @@ impl Read {
 }
 
 impl Ring {
-    /// A reader of this map.
     pub fn new(map: &MapHandle) -> Result<Ring, libbpf_rs::Error> {
         let read = Rc::new(RefCell::new(Read::default()));
         let sink = Rc::clone(&read);
@@ -53,7 +50,7 @@ impl Ring {
         builder.add(map, move |record| {
             let mut read = sink.borrow_mut();
             read.take(record);
-            // A negative number ends the reading; this record was taken.
+            // A negative number ends the reading, after this record was taken.
             if read.is_full() {
                 -libc::EAGAIN
             } else {
@@ -66,10 +63,10 @@ impl Ring {
         })
     }
 
-    /// Moves the records that are ready to `out`, waiting up to `timeout` for the first. Returns
-    /// early on a signal. True if there were so many that others may still wait.
+    /// Moves the available records to `out`, and waits up to `timeout` for the first. Returns early
+    /// on a signal. Returns true if more records may still wait.
     pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
-        // An interrupted wait is no error: the caller looks at its signals next.
+        // An interrupted wait is not an error: the caller looks at its signals next.
         let _ = self.buffer.poll_raw(timeout);
         if !self.read.borrow().is_full() {
             let _ = self.buffer.consume_raw();
@@ -80,7 +77,7 @@ impl Ring {
         is_full
     }
 
-    /// Records of a numbered probe so far.
+    /// Returns the number of records of a numbered probe so far.
     pub fn records_of(&self, probe: u32) -> u64 {
         let read = self.read.borrow();
         read.by_probe.get(probe as usize).copied().unwrap_or(0)
@@ -93,7 +90,7 @@ mod tests {
     use crate::records::testing::record;
 
     #[test]
-    fn reading_ends_after_so_many_records() {
+    fn reading_ends_at_the_limit_of_records() {
         let mut read = Read::default();
         let call = record("callback_end", &[]);
         for _ in 0..RECORDS_AT_ONCE - 1 {
@@ -105,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_counted_by_their_probe_also_those_that_say_nothing() {
+    fn records_that_decode_to_nothing_are_counted_by_probe_too() {
         let mut read = Read::default();
         read.take(&record("rcl_init", &[]));
         read.take(&record("wait", &[]));

@@ -1,9 +1,9 @@
-//! Settings of the BPF programs: constants that are written before the programs are loaded.
+//! Writes the settings of the BPF programs, which are constants once the programs are loaded.
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// Writes settings into the image of the programs' read-only data. The symbol table of `programs`
-/// (an object file) says where each one lies.
+/// Writes settings into the image of the programs' read-only data. The symbol table of the object
+/// file `programs` shows the place of each setting.
 pub fn write(programs: &[u8], image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
     let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs)
         .map_err(|e| e.to_string())?;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_that_the_programs_lack_is_named() {
+    fn an_error_names_the_setting_that_the_programs_lack() {
         let programs = crate::kernel::PROGRAMS;
         let mut image = vec![0; 4096];
         write(programs, &mut image, &[("wakeup_bytes", 0x0102_0304)]).expect("it is there");

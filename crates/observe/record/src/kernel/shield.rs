@@ -1,10 +1,11 @@
-//! Attaches and detaches uprobes such that a SIGKILL of the recorder cannot cut the kernel short.
+//! Attaches and detaches uprobes so that a SIGKILL of the recorder cannot cut the kernel short.
 //!
-//! While the kernel puts breakpoints into programs, or takes them out, a SIGKILL of the process that
-//! asked for it makes it give up in between. Then the breakpoint stays in every program that has it,
-//! and the kernel keeps the probe for ever, with a copy of the instruction below it. Whoever probes
-//! the same place later gets that copy; when the library was replaced meanwhile, the program executes
-//! an instruction of the old one, and crashes (docs/decisions.md).
+//! The kernel puts breakpoints into programs, and takes them out, for the process that asked for
+//! it. If that process is killed meanwhile, the kernel gives up in between. The breakpoint then
+//! stays in every program that has it, and the kernel keeps the probe for ever, with a copy of the
+//! instruction below it. A later probe at the same place gets that copy. If the library was
+//! replaced meanwhile, the program executes an instruction of the old one, and crashes
+//! (docs/decisions.md).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -13,27 +14,29 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Stack of a process that works for the recorder; libbpf needs some paths on it.
+/// The size of the stack of a process that works for the recorder. libbpf needs some paths on it.
 const STACK_BYTES: usize = 512 << 10;
 
-/// How many processes share the work of detaching: it consists of waiting.
-const DETACHING: usize = 12;
+/// The number of processes that share the work of detaching, which consists of waiting.
+const HOLDERS_MAX: usize = 12;
 
-/// What a process of [`shielded`] gets and returns; both are in its maker's memory.
+/// The work and the result of a process of [`shielded`]. Both are in its parent's memory.
 struct Call<F, T> {
     work: Option<F>,
     result: Option<T>,
 }
 
 thread_local! {
-    /// Whether this thread's work is in a process of [`shielded`].
+    /// This thread's work is already in a process of [`shielded`].
     static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` in a process of its own that shares memory and descriptors with this one, and waits
-/// for it: a SIGKILL of this one does not reach it. `None`: that process was killed itself, or the
-/// work panicked. Within such work it is a plain call: on a busy machine a process waits for its turn,
-/// and many pieces of work should have one.
+/// Runs `work` in a process that shares memory and descriptors with this one, and waits for it. A
+/// SIGKILL of this process does not reach the other one. Returns `None` if the other process was
+/// killed itself, or the work panicked.
+///
+/// Within such work, this is a plain call. On a busy machine each new process waits for its turn,
+/// so many pieces of work should share one.
 pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if IS_SHIELDED.get() {
         return Some(work());
@@ -48,16 +51,16 @@ pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if pid > 0 {
         reap(pid);
     } else if let Some(work) = call.work.take() {
-        // No process can be had: unshielded rather than not at all.
+        // No process can be started, so the work runs unshielded.
         call.result = Some(work());
     }
     call.result
 }
 
-/// Starts the process of [`shielded`] and sleeps until it has ended. Its id, or -1.
+/// Starts the process of [`shielded`] and sleeps until it has ended. Returns its id, or -1.
 fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
     extern "C" fn run<F: FnOnce() -> T, T>(call: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the maker's `call`; the maker sleeps and uses nothing of it.
+        // SAFETY: the pointer is the parent's `call`. The parent sleeps and does not use it.
         let call = unsafe { &mut *call.cast::<Call<F, T>>() };
         if let Some(work) = call.work.take() {
             call.result = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -65,11 +68,11 @@ fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
         0
     }
     let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
-    // No exit signal: who waits for children of its own does not see this one.
+    // The process has no exit signal: code that waits for its own children does not see it.
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
     // SAFETY: the new process has a stack of its own, whose end is aligned. It shares memory, as
     // after vfork(): this thread sleeps until it has ended, and the stack and `call` live as long.
-    // When this process is killed instead, the memory lives as long as the new one.
+    // If this process is killed instead, the memory lives as long as the new one.
     unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity());
         let call = std::ptr::from_mut(call).cast();
@@ -79,7 +82,7 @@ fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
 
 fn reap(pid: libc::pid_t) {
     loop {
-        // SAFETY: plain system call on a child of ours.
+        // SAFETY: the call is a plain system call on a child of this process.
         let waited = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
         if waited >= 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
         {
@@ -90,14 +93,14 @@ fn reap(pid: libc::pid_t) {
 
 /// Detaches what these links attach, and returns when the kernel has done so.
 ///
-/// Other processes hold the links last, and end: what a process leaves behind when it ends is cleaned
-/// up by the kernel whatever signals come, even when all of them are killed at once.
+/// Other processes hold the links last, and end. The kernel cleans up after a process that ends
+/// whatever signals come, even if all of them are killed at once.
 pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;
     }
     let holders = hold(&links);
-    // Not the last ones to close them, unless no process could be had.
+    // This process is not the last to close the links, unless no other process could be started.
     shielded(|| drop(links));
     if let Ok((go, pids)) = holders {
         drop(go);
@@ -105,14 +108,14 @@ pub fn detach(links: Vec<impl AsFd>) {
     }
 }
 
-/// Starts processes that hold the links, each its share of them and nothing else, until the returned
-/// end of a pipe is closed.
+/// Starts processes that hold the links until the returned end of a pipe is closed. Each holds its
+/// share of them and nothing else.
 fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     let (wait, go) = pipe()?;
     let (mut all_ready, ready) = pipe()?;
-    // All that a child does without allocating.
+    // The lists are made here, because a child must not allocate.
     let open = descriptors()?;
-    let shares = links.chunks(links.len().div_ceil(DETACHING));
+    let shares = links.chunks(links.len().div_ceil(HOLDERS_MAX));
     let closed: Vec<Vec<RawFd>> = shares
         .map(|share| {
             let kept = share.iter().map(|link| link.as_fd().as_raw_fd());
@@ -130,17 +133,17 @@ fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
         }
     }
     drop(ready);
-    // The end of the file: every child holds its own share only.
+    // The read ends at the end of the file: every child then holds only its own share.
     let _ = all_ready.read(&mut [0]);
     Ok((go, pids))
 }
 
-/// The life of a process that holds links: it ends when the pipe `wait` is closed.
+/// Holds links as a process of its own, and ends when the pipe `wait` is closed.
 fn be_holder(closed: &[RawFd], wait: RawFd, ready: RawFd) -> ! {
-    // SAFETY: plain system calls; the descriptors are this process's own copies, and nothing of the
-    // recorder's code runs any more.
+    // SAFETY: these are plain system calls. The descriptors are this process's own copies, and none
+    // of the recorder's code runs any more.
     unsafe {
-        // They end the recorder, which waits for this process.
+        // These signals end the recorder, which waits for this process.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             libc::signal(signal, libc::SIG_IGN);
         }
@@ -155,10 +158,10 @@ fn be_holder(closed: &[RawFd], wait: RawFd, ready: RawFd) -> ! {
     }
 }
 
-/// The two ends of a pipe: to read, to write.
+/// Returns the two ends of a pipe: the one to read, and the one to write.
 fn pipe() -> std::io::Result<(File, File)> {
     let mut ends = [0; 2];
-    // SAFETY: `ends` has room for two descriptors; both are owned by the files made from them.
+    // SAFETY: `ends` has room for two descriptors, and the files made from them own both.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(std::io::Error::last_os_error());
@@ -167,7 +170,7 @@ fn pipe() -> std::io::Result<(File, File)> {
     }
 }
 
-/// Every descriptor of this process, and one that is closed again.
+/// Returns every descriptor of this process, and one that is closed again.
 fn descriptors() -> std::io::Result<BTreeSet<RawFd>> {
     let entries = std::fs::read_dir("/proc/self/fd")?;
     let numbers = entries.flatten().map(|e| e.file_name());
@@ -181,7 +184,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn work_has_its_result_and_its_effects_here() {
+    fn shielded_work_returns_its_result_and_shares_memory_and_files() {
         let mut words = vec!["a".to_owned()];
         let file = shielded(|| {
             words.push("b".repeat(100_000));
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn work_within_work_needs_no_process_of_its_own() {
+    fn work_within_shielded_work_starts_no_further_process() {
         let own = std::process::id();
         let both = shielded(|| (std::process::id(), shielded(std::process::id)));
         let (outer, inner) = both.expect("a result");
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_panics_has_no_result() {
+    fn shielded_work_that_panics_has_no_result() {
         assert_eq!(
             shielded(|| -> u32 { std::panic::resume_unwind(Box::new(1)) }),
             None
@@ -218,10 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_on_when_its_maker_is_killed() {
+    fn shielded_work_goes_on_when_its_parent_is_killed() {
         let (mut done, mut tell) = pipe().expect("a pipe");
         let (mut begun, mut begin) = pipe().expect("a pipe");
-        // SAFETY: the child makes system calls and ends; its memory allocator is not used.
+        // SAFETY: the child makes system calls and ends. It does not use its memory allocator.
         let maker = unsafe { libc::fork() };
         if maker == 0 {
             shielded(|| {
@@ -229,12 +232,12 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(300));
                 tell.write(&[7]).ok()
             });
-            // SAFETY: ends the child without running the test's destructors.
+            // SAFETY: the call ends the child without running the test's destructors.
             unsafe { libc::_exit(0) }
         }
         drop(tell);
         assert_eq!(begun.read(&mut [0]).ok(), Some(1));
-        // SAFETY: plain system call on a child of ours.
+        // SAFETY: the call is a plain system call on a child of this process.
         unsafe { libc::kill(maker, libc::SIGKILL) };
         reap(maker);
         let mut byte = [0];

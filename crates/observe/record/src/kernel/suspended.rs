@@ -1,14 +1,15 @@
-//! The processes that are suspended until their probes are in place, as the recorder and its guard see
-//! them.
+//! The processes that are suspended until their probes are in place, for the recorder and its
+//! guard.
 
 use super::flags::FlagTable;
 use crate::records::PROCESS_ENDING;
 use std::rc::Rc;
 
-/// Stands for all processes: one of them was suspended.
+/// The id that stands for all processes: its flag is set if any process was suspended.
 const ANY: u32 = 0;
 
-/// The table of suspended processes. It outlives the programs, and is readable in a forked child too.
+/// The table of suspended processes. It outlives the programs, and is readable in a forked child
+/// too.
 #[derive(Clone)]
 pub struct Suspended {
     processes: Rc<FlagTable>,
@@ -17,7 +18,6 @@ pub struct Suspended {
 }
 
 impl Suspended {
-    /// Of the two tables of the programs.
     pub(super) fn new(processes: Rc<FlagTable>, table: FlagTable) -> Suspended {
         Suspended {
             processes,
@@ -26,56 +26,56 @@ impl Suspended {
         }
     }
 
-    /// Of no programs.
+    /// Makes a table that no BPF program uses.
     #[cfg(test)]
     pub fn none() -> Suspended {
         Suspended::new(Rc::new(FlagTable::empty()), FlagTable::empty())
     }
 
-    /// The recorder's process id.
     pub fn recorder(&self) -> u32 {
         self.recorder
     }
 
-    /// The processes that are suspended now: only those that the programs suspended, or that suspended
-    /// themselves for that reason.
+    /// Returns the processes that are suspended now: those that the programs suspended, and those
+    /// that suspended themselves because of that.
     pub fn all(&self) -> Vec<u32> {
-        let mut all = self.table.set();
+        let mut all = self.table.ids_with_flags();
         all.retain(|&pid| pid != ANY);
         all
     }
 
-    /// Whether a process was suspended since this was asked last.
+    /// Returns whether a process was suspended since the last call.
     pub fn is_new(&self) -> bool {
         self.table.clear(ANY) != 0
     }
 
-    /// Resumes a process. False if it was resumed already.
+    /// Resumes a process. Returns false if it was resumed already.
     pub fn resume(&self, pid: u32) -> bool {
-        // First: one that is suspended again after the signal is in the table again.
+        // The flag is cleared first. A process that is suspended again after the signal is in the
+        // table again.
         let was_suspended = self.table.clear(pid) != 0;
-        // SAFETY: plain system call; SIGCONT does nothing to a process that runs.
+        // SAFETY: the call is a plain system call. SIGCONT does nothing to a process that runs.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
         was_suspended
     }
 
-    /// Resumes every process that is suspended; one that somebody else has stopped stays so.
+    /// Resumes every suspended process. A process that another program has stopped stays stopped.
     pub fn resume_all(&self) {
         for pid in self.all() {
             self.resume(pid);
         }
     }
 
-    /// From now on no process is suspended any more: nobody will resume it.
+    /// Makes the programs suspend no process any more, because nothing will resume it.
     pub fn no_more(&self) {
         let change = |flags| flags | PROCESS_ENDING as u8;
         self.processes.update(self.recorder, change);
     }
 
-    /// As the programs do it.
+    /// Suspends a process as the BPF programs do it.
     #[cfg(test)]
     pub fn suspend(&self, pid: u32) {
-        // SAFETY: plain system call on a child of the test's.
+        // SAFETY: the call is a plain system call on a child of the test.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
         self.table.update(pid, |_| 1);
         self.table.update(ANY, |_| 1);

@@ -1,4 +1,4 @@
-//! Another process's memory.
+//! Reads another process's memory, for a limited time.
 
 use crate::patience::cpu_time;
 use onbeat_proc::reader::{Reader, Silent};
@@ -7,25 +7,26 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Reads another process's memory.
+/// Gives read access to the memory of another process.
 pub trait Memory {
-    /// Fills `buffer` from `address`; false when it cannot be read.
+    /// Fills `buffer` with the bytes at `address`. Returns false if they cannot be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
-    /// A word.
+    /// Reads the 8-byte word at `address`.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)
             .then(|| u64::from_le_bytes(bytes))
     }
 
-    /// What the process wrote and has in memory: its heaps, not its files and stacks.
+    /// Returns the address ranges that the process wrote and that are in memory: its heaps, but not
+    /// its files and stacks.
     fn regions(&self) -> Vec<Range<u64>>;
 
-    /// A text of up to 255 bytes that ends with a zero.
+    /// Reads a text of up to 255 bytes that ends with a zero byte.
     fn text(&self, address: u64) -> Option<String> {
         let mut text = Vec::new();
-        // In small steps that do not cross the end of a mapping.
+        // Small steps do not cross the end of a mapping.
         while text.len() < 256 {
             let mut piece = [0; 16];
             let at = address.checked_add(text.len() as u64)?;
@@ -45,29 +46,30 @@ pub trait Memory {
     }
 }
 
-/// Bytes that are read at least: what is read next lies beside.
+/// The number of bytes that are read at once, because the next reads are usually nearby.
 const PAGE: u64 = 4096;
-/// Pages that are kept.
-const PAGES_MAX: usize = 4096;
+const CACHED_PAGES_MAX: usize = 4096;
 
-/// The memory of a live process, as long as the time for it lasts: a process may contain pointers
-/// that lead its reader around for hours.
+/// The memory of a live process, readable for a limited time. Without a limit, pointers in the
+/// process could lead its reader around for hours.
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,
-    /// CPU time of this thread at which the time is over then.
+    /// The CPU time of this thread that must also be reached before the time is over.
     cpu_until: Duration,
-    /// When it is over in any case: a busy machine gives less than a half of a CPU.
+    /// The instant at which the time is over in any case, however little CPU time a busy machine
+    /// gave.
     at_last: Instant,
     reader: RefCell<&'r mut Reader>,
-    /// Nobody answers for it: nothing can be read any more.
+    /// The process has not answered, so nothing more is read.
     is_silent: Cell<bool>,
-    /// By address; `None`: cannot be read.
+    /// The pages by address. `None` stands for a page that cannot be read.
     pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }
 
 impl<'r> ProcessMemory<'r> {
-    /// Of a process, from now on for so much of this thread's CPU time, at most three times as long.
+    /// Opens a process's memory for the duration `lasts` of this thread's CPU time, and for three
+    /// times as long at most.
     pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
         let now = Instant::now();
         ProcessMemory {
@@ -81,13 +83,13 @@ impl<'r> ProcessMemory<'r> {
         }
     }
 
-    /// Whether the time is over: nothing can be read any more.
+    /// Reports whether the time is over. Nothing can be read any more then.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
         now >= self.at_last || (now >= self.until && cpu_time() >= self.cpu_until)
     }
 
-    /// What was found, if the process answers.
+    /// Returns `found` if the process has answered every read.
     pub fn answered<T>(&self, found: T) -> Result<T, Silent> {
         match self.is_silent.get() {
             true => Err(Silent),
@@ -118,7 +120,7 @@ impl Memory for ProcessMemory<'_> {
             return self.ask(|reader| reader.memory(self.pid, address, buffer)) == Some(true);
         }
         let mut pages = self.pages.borrow_mut();
-        if pages.len() >= PAGES_MAX {
+        if pages.len() >= CACHED_PAGES_MAX {
             pages.clear();
         }
         let at = address - from as u64;

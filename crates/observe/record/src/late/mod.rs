@@ -1,10 +1,14 @@
-//! Late attach: names of endpoints and nodes that were created before the recording.
+//! Late attach: finds the names of endpoints and nodes that were created before the recording.
 //!
-//! rcl handles point to private structs of unknown layout. Each of these contains a pointer to the
-//! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a
-//! known text), a pointer to private data, a pointer to the topic or service name (text that starts
-//! with a slash). The search is for that shape. [`owners`] finds the nodes of endpoints, [`processes`]
-//! says when that is worth a look, [`timers`] reads what a timer is.
+//! An rcl handle points to a private struct of unknown layout. This struct contains a pointer to
+//! the public rmw struct, which onbeat recognises by its shape:
+//!
+//! - a pointer to the middleware's identifier, which is a known text,
+//! - a pointer to private data,
+//! - a pointer to the topic or service name, which is a text that starts with a slash.
+//!
+//! [`owners`] finds the nodes of endpoints, [`processes`] decides when a search is due, and
+//! [`timers`] reads the period and clock of a timer.
 
 mod memory;
 mod owners;
@@ -19,10 +23,10 @@ use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::BTreeSet;
 
-/// Words of a private rcl struct that are searched.
+/// The number of words that are searched in a private rcl struct.
 const SEARCHED_WORDS: u64 = 128;
 
-/// The rmw handle and name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
+/// Finds the rmw handle and the name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
 fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     let private = memory.word(rcl).filter(|&p| p != 0)?;
     for index in 0..SEARCHED_WORDS {
@@ -53,8 +57,9 @@ fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     None
 }
 
-/// Explores a wait set. Returns events for the endpoints in it and for the nodes whose parameter
-/// services show their names, and the number of handles that could not be resolved.
+/// Explores a wait set. Returns the events of its endpoints, of its timers, and of the nodes whose
+/// parameter services show their names. Also returns the number of handles that could not be
+/// resolved.
 pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
     let mut events = Vec::new();
     let mut nodes = BTreeSet::new();
@@ -93,7 +98,7 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
         node: 0,
         name: name.into(),
     });
-    // Nodes first, so that a reader knows them before their endpoints.
+    // Nodes come first, so that a reader knows them before their endpoints.
     (named.chain(events).collect(), unresolved)
 }
 
@@ -102,7 +107,7 @@ mod tests {
     use super::*;
     use std::ops::Range;
 
-    /// Memory that starts at address 4096.
+    /// A memory image that starts at address 4096.
     pub(super) struct Image(Vec<u8>);
 
     impl Memory for Image {
@@ -143,7 +148,7 @@ mod tests {
             let mut image = Image::new();
             let (rcl, private, rmw) = (5000u64 / 8 * 8, 8192u64, 16384u64);
             image.word_at(rcl, private);
-            // Decoys: a small number, a pointer to something that is no rmw struct.
+            // A decoy: a small number where a pointer is expected.
             image.word_at(private + 78 * 8, 17);
             image.word_at(private + depth * 8, rmw);
             image.word_at(rmw, 20000);

@@ -1,44 +1,46 @@
-//! Which node an endpoint belongs to, in a process that ran before the recording.
+//! Finds the node that owns each endpoint, in a process that ran before the recording.
 //!
-//! No rcl struct of an endpoint names its node. The client library's object of the endpoint does: it
-//! holds the rcl handles of both. Its layout is not known, but it is the same for every endpoint of
-//! one kind in a process. So the heaps are searched for the endpoints' handles, and the distance is
-//! learned at which a node's handle lies beside each of them. A node's handle is known by its shape:
-//! behind it is the public `rmw_node_t`, with the middleware's identifier, a name and a namespace.
+//! No rcl struct of an endpoint names its node. The client library's object of the endpoint does:
+//! it holds the rcl handles of both. The layout of this object is unknown, but it is the same for
+//! all endpoints of one kind in a process.
 //!
-//! Of endpoints that no wait set names, only the rmw struct is known. The way back from there is one
-//! step longer: to the private struct that points to it, and to the rcl handle that points to that.
+//! So onbeat searches the heaps for the endpoints' handles, and learns the distance at which a
+//! node's handle lies beside each of them. It recognises a node's handle by its shape: behind it is
+//! the public `rmw_node_t`, with the middleware's identifier, a name and a namespace.
+//!
+//! For an endpoint that no wait set names, only the rmw struct is known. The search then takes one
+//! more step back: from the rmw struct to the private struct that points to it, and from there to
+//! the rcl handle.
 
 use super::{find_rmw, Memory, SEARCHED_WORDS};
 use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Words before and after an endpoint's handle in which its node's is searched.
-const AROUND: i64 = 32;
+/// The number of words before and after an endpoint's handle that are searched for its node's
+/// handle.
+const AROUND_WORDS: i64 = 32;
 
-/// Words of a private node struct that are searched.
+/// The number of words that are searched in a private node struct.
 const NODE_WORDS: u64 = 64;
 
-/// Memory that is searched, in bytes; a process with more is not searched.
+/// The size in bytes above which a process's memory is not searched.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// More places of one search than this are no ROS 2 process.
+/// The number of places above which a search finds nothing: no ROS 2 process has so many.
 const MAX_SITES: usize = 1 << 16;
 
-/// An endpoint whose node is searched.
+/// An endpoint whose node is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Its kind, by number: [`kind_of`].
+    /// The number of the endpoint's kind, which [`Target::endpoint`] decodes.
     kind: u8,
-    /// Its rcl handle; 0 when only the other is known.
+    /// The rcl handle, or 0 if only the rmw handle is known.
     pub rcl: u64,
-    /// Its rmw handle.
     pub rmw: u64,
 }
 
 impl Target {
-    /// An endpoint with its handles; `rcl` may be 0.
     pub fn new(endpoint: EndpointKind, rcl: u64, rmw: u64) -> Target {
         let kind = match endpoint {
             EndpointKind::Publisher => 0,
@@ -49,12 +51,11 @@ impl Target {
         Target { kind, rcl, rmw }
     }
 
-    /// Whether this is the same endpoint with both handles.
+    /// Returns whether this is the endpoint `by_rmw`, with its rcl handle known too.
     pub fn is_more_of(&self, by_rmw: &Target) -> bool {
         (self.kind, self.rmw) == (by_rmw.kind, by_rmw.rmw) && self.rcl != 0
     }
 
-    /// Its kind.
     pub fn endpoint(&self) -> EndpointKind {
         match self.kind {
             0 => EndpointKind::Publisher,
@@ -65,28 +66,27 @@ impl Target {
     }
 }
 
-/// The owner of an endpoint.
+/// An endpoint and the node that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The endpoint, as it was asked for.
+    /// The endpoint that was searched for.
     pub target: Target,
-    /// Its rcl handle.
+    /// The rcl handle of the endpoint.
     pub rcl: u64,
-    /// The rcl handle of its node.
+    /// The rcl handle of the endpoint's node.
     pub node: u64,
 }
 
-/// What a search found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Full names of the process's nodes, and the rcl handles of those that own endpoints.
+    /// The full names of the process's nodes, each with its rcl handle if it owns endpoints.
     pub nodes: Vec<(Option<u64>, String)>,
-    /// Endpoints whose node is certain. Empty for a process of one node.
+    /// The endpoints whose node is certain. Empty for a process with a single node.
     pub owners: Vec<Owner>,
 }
 
-/// Something that points to an endpoint: `at` is its rcl handle, if the endpoint's rmw struct lies
-/// `words` behind the start of the private struct.
+/// A possible rcl handle of an endpoint, at the address `at`. The pointer to the endpoint's rmw
+/// struct lies `words` behind the start of the private struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,
@@ -94,11 +94,11 @@ struct Holder {
     at: u64,
 }
 
-/// Places of a layout: the private struct's, and the distance from an endpoint's handle to its
-/// node's, in words.
+/// A guess of a layout, in words: the offset of the rmw pointer in the private struct, and the
+/// distance from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
-/// By layout, the nodes that lie there beside the handles of each endpoint, with its handle.
+/// The pairs of a node's and an endpoint's handle that were found for each layout and endpoint.
 type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 
 /// Searches a process's memory for its nodes and for the owners of endpoints.
@@ -139,7 +139,8 @@ pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     found
 }
 
-/// Addresses of words that are wanted, with the words.
+/// Returns the wanted words in the process's heaps, each with its address. Returns nothing if there
+/// are more than [`MAX_SITES`].
 fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
     let mut sites = Vec::new();
     let mut buffer = vec![0; 256 * 1024];
@@ -163,20 +164,20 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
     sites
 }
 
-/// The nodes of a process.
 #[derive(Default)]
 struct Nodes {
-    /// Full names by the address of their rmw struct.
+    /// The full names, by the address of the node's rmw struct.
     names: BTreeMap<u64, String>,
-    /// Of what looks like an rcl handle of a node: the rmw structs that its private struct points
-    /// to, with their places in it, in words.
+    /// The candidates for rcl handles of nodes. The value lists the rmw structs to which a
+    /// candidate's private struct points: the offset of the pointer in words, and the rmw struct's
+    /// address.
     handles: HashMap<u64, Vec<(u64, u64)>>,
-    /// The place at which it is in all nodes' private structs.
+    /// The offset of the rmw pointer, in words, in the private structs of all nodes.
     place: Option<u64>,
 }
 
 impl Nodes {
-    /// Notes a node if the rmw struct at an address is one's.
+    /// Adds a node if the struct at the address `at` is a node's rmw struct.
     fn learn(&mut self, memory: &impl Memory, at: u64) {
         let text = |words: u64| memory.text(memory.word(at + 8 * words)?);
         let (Some(name), Some(namespace)) = (text(2), text(3)) else {
@@ -189,8 +190,8 @@ impl Nodes {
         }
     }
 
-    /// Whether an address may be a node's rcl handle: `rcl_node_t` is a context and a pointer to a
-    /// private struct.
+    /// Returns whether an address may be a node's rcl handle: `rcl_node_t` holds a context and a
+    /// pointer to a private struct.
     fn may_be_handle(&mut self, memory: &impl Memory, handle: u64) -> bool {
         if handle < 4096 || !handle.is_multiple_of(8) {
             return false;
@@ -214,16 +215,15 @@ impl Nodes {
         may_be
     }
 
-    /// The rmw struct of the node with this rcl handle.
-    fn of_handle(&self, handle: u64) -> Option<u64> {
+    fn rmw_of_handle(&self, handle: u64) -> Option<u64> {
         let mut inside = self.handles.get(&handle)?.iter();
         Some(inside.find(|w| Some(w.0) == self.place)?.1)
     }
 
-    /// The nodes' rcl handles, among what looks like one. All nodes' private structs are alike: the
-    /// others are structs of another kind that happen to lie before one. Of several for one node it
-    /// is the one beside the most endpoints.
-    fn real<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
+    /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same
+    /// layout. A candidate with another layout is a struct of another kind that happens to lie
+    /// before one. Of several candidates for a node, the one beside the most endpoints is picked.
+    fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes
             .flat_map(BTreeMap::values)
@@ -246,7 +246,7 @@ impl Nodes {
         self.place = best.map(|(&words, _)| words);
         let mut best: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
         for (&handle, &n) in &count {
-            if let Some(rmw) = self.of_handle(handle) {
+            if let Some(rmw) = self.rmw_of_handle(handle) {
                 let best = best.entry(rmw).or_default();
                 *best = (*best).max((n, handle));
             }
@@ -254,10 +254,10 @@ impl Nodes {
         best.into_values().map(|(_, handle)| handle).collect()
     }
 
-    /// All nodes by name, with the handles of those that own something.
+    /// Lists all nodes by name, with the handles of those that own an endpoint.
     fn list(&self, owners: &[Owner]) -> Vec<(Option<u64>, String)> {
         let handles: BTreeSet<u64> = owners.iter().map(|o| o.node).collect();
-        let rmw_of = |handle: &u64| self.of_handle(*handle);
+        let rmw_of = |handle: &u64| self.rmw_of_handle(*handle);
         let mut list = Vec::new();
         for (rmw, name) in &self.names {
             let mut own = handles
@@ -273,13 +273,14 @@ impl Nodes {
     }
 }
 
-/// What may be the rcl handles of the endpoints whose rmw structs are pointed to at `inside`.
+/// Returns possible rcl handles of the endpoints whose rmw structs are referenced at the places
+/// `inside`.
 fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize)>) -> Vec<Holder> {
     if inside.is_empty() {
         return Vec::new();
     }
     inside.sort_unstable();
-    // Words that point to the start of a struct that reaches to one of these places.
+    // Returns the places that a struct reaches if it starts at `word`.
     let behind = |word: u64| {
         let first = inside.partition_point(|&(at, _)| at < word);
         let reached = move |&&(at, _): &&(u64, usize)| at - word < 8 * SEARCHED_WORDS;
@@ -301,7 +302,7 @@ fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize
     holders.into_iter().collect()
 }
 
-/// The owners of those endpoints for which the layout of their kind shows exactly one node.
+/// Returns the owners of those endpoints for which the layout of their kind shows exactly one node.
 fn owners(
     memory: &impl Memory,
     targets: &[Target],
@@ -326,7 +327,7 @@ fn owners(
             }
         }
     }
-    let real = nodes.real(votes.values());
+    let real = nodes.real_handles(votes.values());
     let mut owners = Vec::new();
     for votes in votes.values_mut() {
         keep_only(votes, &real);
@@ -341,7 +342,7 @@ fn owners(
     owners
 }
 
-/// Drops votes for what is no handle of a node.
+/// Drops the votes for candidates that are not a node's handle.
 fn keep_only(votes: &mut Votes, real: &BTreeSet<u64>) {
     for layout in votes.values_mut() {
         for seen in layout.values_mut() {
@@ -352,22 +353,22 @@ fn keep_only(votes: &mut Votes, real: &BTreeSet<u64>) {
     votes.retain(|_, layout| !layout.is_empty());
 }
 
-/// The words around a place, with their distance in words; those that can be read.
+/// Returns the readable words around a place, with their distance in words.
 fn around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
-    let mut bytes = [0; 8 * (2 * AROUND as usize + 1)];
-    let start = site.wrapping_add_signed(-8 * AROUND);
+    let mut bytes = [0; 8 * (2 * AROUND_WORDS as usize + 1)];
+    let start = site.wrapping_add_signed(-8 * AROUND_WORDS);
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
     if memory.read(start, &mut bytes) {
         let words = bytes.chunks_exact(8).map(word);
-        return (-AROUND..).zip(words).filter(|w| w.0 != 0).collect();
+        return (-AROUND_WORDS..).zip(words).filter(|w| w.0 != 0).collect();
     }
-    let near = (-AROUND..=AROUND).filter(|&d| d != 0);
+    let near = (-AROUND_WORDS..=AROUND_WORDS).filter(|&d| d != 0);
     near.filter_map(|d| Some((d, memory.word(site.wrapping_add_signed(8 * d))?)))
         .collect()
 }
 
-/// The node and rcl handle of each endpoint by the layouts that hold for the most endpoints; none
-/// where these disagree.
+/// Returns the node and the rcl handle of each endpoint, by the layouts that hold for the most
+/// endpoints. Leaves out endpoints for which these layouts disagree.
 fn elect(votes: &Votes) -> Vec<(usize, (u64, u64))> {
     let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
     let mut seen: BTreeMap<usize, BTreeSet<(u64, u64)>> = BTreeMap::new();
@@ -392,7 +393,7 @@ mod tests {
     const IDENTIFIER: u64 = 5000 / 8 * 8;
     const CONTEXT: u64 = 5200;
 
-    /// A process with nodes `/a` and `/b`, and endpoints of which each belongs to one of them.
+    /// A process with the nodes `/a` and `/b`. Each endpoint belongs to one of them.
     struct Process {
         image: Image,
         free: u64,
@@ -424,7 +425,7 @@ mod tests {
             at
         }
 
-        /// A struct of the middleware: identifier, data, and texts.
+        /// Adds a struct of the middleware: identifier, data, and texts.
         fn rmw(&mut self, texts: &[&str]) -> u64 {
             let texts: Vec<u64> = texts.iter().map(|t| self.text(t)).collect();
             let at = self.take(8);
@@ -444,7 +445,8 @@ mod tests {
             rcl
         }
 
-        /// An endpoint and the client library's object of it, `distance` words from node to handle.
+        /// Adds an endpoint and the client library's object of it, whose handle lies `distance`
+        /// words behind its node's.
         fn endpoint(&mut self, node: u64, distance: u64, name: &str) -> (u64, u64) {
             let rmw = self.rmw(&[name]);
             let (private, rcl) = (self.take(16), self.take(1));
@@ -480,10 +482,10 @@ mod tests {
     }
 
     #[test]
-    fn what_points_before_a_nodes_private_struct_is_no_node() {
+    fn a_pointer_before_a_nodes_private_struct_is_not_a_nodes_handle() {
         let mut p = Process::new();
         let nodes = p.nodes.clone();
-        // Beside each endpoint of the first node lies something that looks like its handle, too.
+        // Beside each endpoint of the first node, another struct looks like a node's handle.
         let private = p.image.word(nodes[0] + 8).unwrap();
         let decoy = p.take(2);
         p.image.word_at(decoy, CONTEXT);
@@ -505,11 +507,11 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_beside_which_two_nodes_lie_has_none() {
+    fn an_endpoint_beside_two_nodes_has_no_owner() {
         let mut p = Process::new();
         let nodes = p.nodes.clone();
         let (rcl, rmw) = p.endpoint(nodes[0], 2, "/t");
-        // Another object of the same layout says something else.
+        // Another object of the same layout names the other node.
         let object = p.take(80);
         p.image.word_at(object + 8 * 40, nodes[1]);
         p.image.word_at(object + 8 * 42, rcl);
@@ -521,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_node_of_a_process_owns_everything_without_a_search() {
+    fn a_process_with_one_node_needs_no_search_for_owners() {
         let mut image = Image::new();
         image.put(IDENTIFIER, b"rmw_x\0");
         let mut p = Process {
@@ -539,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_without_anything_shows_nothing() {
+    fn empty_memory_shows_no_nodes_and_owners() {
         let target = Target::new(EndpointKind::Client, 0x1234_5678, 0xdead_0000);
         assert_eq!(search(&Image::new(), &[target]), Found::default());
     }

@@ -1,4 +1,4 @@
-//! Late processes whose memory is still to be searched, and when.
+//! Decides when the memory of processes that ran before the recording is searched.
 
 use super::owners::{search, Target};
 use super::{Memory, ProcessMemory};
@@ -6,82 +6,82 @@ use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// From the first endpoint of a process to the first search: by then most of them were used.
-const FIRST: Duration = Duration::from_millis(300);
+/// The time from the first endpoint of a process to the first search. By then, most of its
+/// endpoints have been used.
+const FIRST_SEARCH_AFTER: Duration = Duration::from_millis(300);
 
-/// Between two searches in a process.
-const AGAIN: Duration = Duration::from_secs(1);
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Searches in a process, at most.
-const SEARCHES: u32 = 8;
+const SEARCHES_MAX: u32 = 8;
 
 /// A process that ran before the recording.
 #[derive(Debug, Default)]
 pub struct LateProcess {
-    /// Endpoints seen.
+    /// The endpoints seen so far.
     targets: BTreeSet<Target>,
-    /// Those whose node is known.
+    /// The endpoints whose node is known.
     owned: BTreeSet<Target>,
-    /// When to search, if there is something new.
+    /// The time of the next search, if there is anything new.
     due: Option<Instant>,
     searches: u32,
     nodes: usize,
-    /// Handles of publishers that were looked at.
+    /// The handles of publishers that were looked at.
     publishers: BTreeSet<u64>,
-    /// The same of timers; also those that were made under our eyes.
+    /// The handles of timers that were looked at, or made during the recording.
     timers: BTreeSet<u64>,
 }
 
-/// Publishers of a process that are looked at, and its timers, at most.
-const LOOKED_AT: usize = 1 << 12;
+/// The greatest number of a process's publishers that are looked at, and of its timers.
+const LOOKED_AT_MAX: usize = 1 << 12;
 
-/// What a search in a process has shown.
+/// The result of a search in a process.
 #[derive(Debug, Default)]
 pub struct Searched {
-    /// Nodes, and which endpoints belong to them.
+    /// The nodes, and the endpoints that belong to them.
     pub events: Vec<EventKind>,
-    /// Endpoints whose node is not known, of a process with several.
+    /// The number of endpoints whose node is unknown, in a process with several nodes.
     pub unowned: usize,
     /// The time was over before the end of the search.
     pub is_cut: bool,
 }
 
-/// Processes that ran before the recording.
+/// The processes that ran before the recording.
 #[derive(Debug, Default)]
 pub struct LateProcesses {
     processes: BTreeMap<u32, LateProcess>,
 }
 
 impl LateProcesses {
-    /// A process ran before the recording.
+    /// Adds a process that ran before the recording.
     pub fn begin(&mut self, pid: u32) {
         self.processes.insert(pid, LateProcess::default());
     }
 
-    /// Whether a late process publishes within itself by an rcl handle for the first time.
+    /// Returns whether a late process publishes within itself by this rcl handle for the first
+    /// time.
     pub fn is_new_publisher(&mut self, pid: u32, rcl: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
         process.is_some_and(|process| {
             let looked = &mut process.publishers;
-            looked.len() < LOOKED_AT && looked.insert(rcl)
+            looked.len() < LOOKED_AT_MAX && looked.insert(rcl)
         })
     }
 
-    /// A timer is made under our eyes.
+    /// Notes a timer that is made during the recording, so that it does not count as new.
     pub fn timer_made(&mut self, pid: u32, timer: u64) {
         self.is_new_timer(pid, timer);
     }
 
-    /// Whether a timer of a late process is seen for the first time.
+    /// Returns whether a timer of a late process is seen for the first time.
     pub fn is_new_timer(&mut self, pid: u32, timer: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| timer != 0);
         process.is_some_and(|process| {
             let looked = &mut process.timers;
-            looked.len() < LOOKED_AT && looked.insert(timer)
+            looked.len() < LOOKED_AT_MAX && looked.insert(timer)
         })
     }
 
-    /// What is found behind the rcl handle of a new publisher.
+    /// Finds the rmw handle and the name behind the rcl handle of a new publisher.
     pub fn publisher(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
         let (rmw, name) = super::find_rmw(memory, rcl)?;
         let endpoint = EndpointKind::Publisher;
@@ -94,7 +94,7 @@ impl LateProcesses {
         })
     }
 
-    /// An endpoint of a late process was found; `rcl` may be 0.
+    /// Adds an endpoint of a late process. `rcl` is 0 if only the rmw handle is known.
     pub fn endpoint(&mut self, pid: u32, endpoint: EndpointKind, rcl: u64, rmw: u64) {
         let now = Instant::now();
         let process = self.processes.entry(pid).or_default();
@@ -105,17 +105,23 @@ impl LateProcesses {
             return;
         }
         let new = process.targets.insert(Target::new(endpoint, rcl, rmw));
-        if new && process.due.is_none() && process.searches < SEARCHES {
-            process.due = Some(now + if process.searches == 0 { FIRST } else { AGAIN });
+        if new && process.due.is_none() && process.searches < SEARCHES_MAX {
+            process.due = Some(
+                now + if process.searches == 0 {
+                    FIRST_SEARCH_AFTER
+                } else {
+                    SEARCH_INTERVAL
+                },
+            );
         }
     }
 
-    /// A process ended, or runs another program now.
+    /// Forgets a process that ended or runs another program now.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
 
-    /// The processes to search in now; with `last`, all with something new.
+    /// Returns the processes to search now. With `last`, these are all that have anything new.
     pub fn due(&self, last: bool) -> Vec<u32> {
         let now = Instant::now();
         let due = |p: &LateProcess| p.due.is_some_and(|at| last || at <= now);
@@ -124,20 +130,20 @@ impl LateProcesses {
         pids
     }
 
-    /// Takes a process out, to search in its memory. [`LateProcesses::searched`] puts it back.
+    /// Removes a process, to search its memory. [`LateProcesses::searched`] puts it back.
     pub fn take(&mut self, pid: u32) -> Option<LateProcess> {
         self.processes.remove(&pid)
     }
 
-    /// A process whose memory was searched.
+    /// Puts back a process whose memory was searched.
     pub fn searched(&mut self, pid: u32, process: LateProcess) {
         self.processes.insert(pid, process);
     }
 }
 
 impl LateProcess {
-    /// Searches in the process's memory. Nothing was found if the time for it was over before its
-    /// end: a layout that holds for a part of the endpoints may be none.
+    /// Searches the process's memory. If the time is over before the end, nothing counts as found:
+    /// a layout that holds for a part of the endpoints may be wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }
@@ -149,8 +155,9 @@ impl LateProcess {
         let targets: Vec<Target> = process.targets.iter().copied().collect();
         let found = search(memory, &targets);
         if is_over() {
-            // The machine may be busy.
-            process.due = (process.searches < SEARCHES).then(|| Instant::now() + AGAIN);
+            // The machine may be busy, so the search is repeated.
+            process.due =
+                (process.searches < SEARCHES_MAX).then(|| Instant::now() + SEARCH_INTERVAL);
             return Searched {
                 is_cut: true,
                 ..Searched::default()
@@ -201,10 +208,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_that_did_not_come_to_its_end_is_made_again() {
+    fn an_unfinished_search_is_repeated() {
         let mut process = LateProcess::default();
         let image = Image::new();
-        for more in (0..SEARCHES).rev() {
+        for more in (0..SEARCHES_MAX).rev() {
             assert!(process.search_in(&image, || true).is_cut);
             assert_eq!(process.due.is_some(), more > 0);
         }

@@ -1,44 +1,44 @@
-//! Period and clock of a timer that was made before the recording.
+//! Reads the period and clock of a timer that was made before the recording.
 //!
-//! `rcl_timer_t` points to a private struct with a pointer to the public `rcl_clock_t` and, one after
-//! the other, the timer's period, when it was called last, and when it is due next. The search is for
-//! these by what they say of one another, not for places. ROS time that is simulated is marked in
-//! the clock's own data.
+//! `rcl_timer_t` points to a private struct. It holds a pointer to the public `rcl_clock_t` and
+//! three consecutive words: the timer's period, the time of its last call, and the time at which it
+//! is due next. Their places vary, so onbeat searches for words that are consistent with one
+//! another. Data of the clock itself report whether ROS time is simulated.
 
 use super::Memory;
 use onbeat_trace::EventKind;
 
-/// Words of a timer's private struct that are searched.
+/// The number of words that are searched in a timer's private struct.
 const TIMER_WORDS: u64 = 24;
 
-/// No period is longer (three hours): any address is greater.
+/// The longest period that is accepted: three hours. Any address is greater.
 const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
-/// No period is shorter.
+/// The shortest period that is accepted.
 const MIN_PERIOD_NS: u64 = 10_000;
 
-/// Values of `rcl_clock_type_t`.
+/// The values of ROS time and steady time in `rcl_clock_type_t`.
 const ROS_TIME: u8 = 1;
 const STEADY_TIME: u8 = 3;
 
-/// A clock, by its public struct.
+/// A clock, read from its public struct `rcl_clock_t`.
 struct Clock {
     address: u64,
     kind: u8,
-    /// Of simulated ROS time: what time it is.
+    /// The current simulated time, if the clock follows simulated ROS time.
     simulated: Option<u64>,
 }
 
-/// What time it is now.
+/// The current time of the system's clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// CLOCK_MONOTONIC.
+    /// The time of CLOCK_MONOTONIC.
     pub steady_ns: u64,
-    /// CLOCK_REALTIME.
+    /// The time of CLOCK_REALTIME.
     pub system_ns: u64,
 }
 
-/// The events that tell a timer's clock and period; none where its memory does not show both.
+/// Reads a timer's clock and period, as events. Returns `None` if its memory does not show both.
 pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<EventKind>> {
     let private = memory
         .word(timer)
@@ -76,8 +76,8 @@ pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<Even
     Some(events)
 }
 
-/// The clock at an address, if there is one: its kind, callbacks, their number, a function, data
-/// (of ROS time alone).
+/// Reads the clock at an address, if there is one. The struct holds its kind, callbacks, their
+/// number, a function, and data (for ROS time only).
 fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     if address < 4096 || !address.is_multiple_of(8) {
         return None;
@@ -92,7 +92,7 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
         return None;
     }
     let simulated = match kind {
-        // The time, and whether it is in use.
+        // The data are the time, and whether it is in use.
         ROS_TIME => match memory.word(data.checked_add(8)?)? & 0xff {
             0 => None,
             1 => Some(memory.word(data)?),
@@ -107,7 +107,8 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     })
 }
 
-/// A period, if a timer of it can have been called and be due at the times that follow it.
+/// Returns the period in `words`, if it fits the times of the last call and of the next one that
+/// follow it.
 fn period(words: &[u64], now: u64) -> Option<i64> {
     let &[period_ns, last, next] = words else {
         return None;
@@ -129,8 +130,9 @@ mod tests {
         system_ns: 1_011_000_000,
     };
 
-    /// A timer of 20 ms on a clock of this kind, whose data end so.
-    fn process(kind: u64, simulated: Option<u64>, first: u64) -> Image {
+    /// Returns memory with a timer of 20 ms on a clock of this kind. `simulated` is the flag in the
+    /// clock's data, `first` the index of the pointer to the clock.
+    fn timer_memory(kind: u64, simulated: Option<u64>, first: u64) -> Image {
         let mut image = Image::new();
         image.word_at(TIMER, 8000);
         // The context lies before or behind the clock.
@@ -153,7 +155,7 @@ mod tests {
         image
     }
 
-    fn told(time: u8, simulated: bool) -> Option<Vec<EventKind>> {
+    fn expected_events(time: u8, simulated: bool) -> Option<Vec<EventKind>> {
         let (timer, clock) = (TIMER, CLOCK);
         let mut events = vec![EventKind::ClockKind { clock, time }];
         if simulated {
@@ -171,34 +173,34 @@ mod tests {
     fn period_and_clock_are_read_wherever_they_lie() {
         for first in [0, 1] {
             assert_eq!(
-                read_timer(&process(3, None, first), TIMER, NOW),
-                told(3, false)
+                read_timer(&timer_memory(3, None, first), TIMER, NOW),
+                expected_events(3, false)
             );
         }
         assert_eq!(
-            read_timer(&process(1, Some(0), 0), TIMER, NOW),
-            told(1, false)
+            read_timer(&timer_memory(1, Some(0), 0), TIMER, NOW),
+            expected_events(1, false)
         );
         assert_eq!(
-            read_timer(&process(1, Some(1), 0), TIMER, NOW),
-            told(1, true)
+            read_timer(&timer_memory(1, Some(1), 0), TIMER, NOW),
+            expected_events(1, true)
         );
     }
 
     #[test]
-    fn a_timer_that_does_not_show_both_is_not_told() {
-        // Whether its time is simulated is not known.
-        assert_eq!(read_timer(&process(1, Some(7), 0), TIMER, NOW), None);
-        assert_eq!(read_timer(&process(1, None, 0), TIMER, NOW), None);
-        // Due later than in a period from now, or before it was called last.
-        let mut image = process(3, None, 0);
+    fn a_timer_without_a_consistent_clock_and_period_is_not_reported() {
+        // Nothing shows whether the time is simulated.
+        assert_eq!(read_timer(&timer_memory(1, Some(7), 0), TIMER, NOW), None);
+        assert_eq!(read_timer(&timer_memory(1, None, 0), TIMER, NOW), None);
+        // The timer is due later than one period from now, or before its last call.
+        let mut image = timer_memory(3, None, 0);
         image.word_at(8000 + 8 * 7, 1_031_000_000);
         assert_eq!(read_timer(&image, TIMER, NOW), None);
-        let mut image = process(3, None, 0);
+        let mut image = timer_memory(3, None, 0);
         image.word_at(8000 + 8 * 7, 900_000_000);
         assert_eq!(read_timer(&image, TIMER, NOW), None);
         // An address may look like a period.
-        let mut image = process(3, None, 0);
+        let mut image = timer_memory(3, None, 0);
         image.word_at(8000 + 8 * 4, 0x5555_1000);
         assert_eq!(read_timer(&image, TIMER, NOW), None);
         assert_eq!(read_timer(&image, 0, NOW), None);

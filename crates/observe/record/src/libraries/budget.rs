@@ -1,90 +1,89 @@
-//! What one user's files may cost the recorder, and what was left out for it.
+//! Limits the files and probes that one user may cost the recorder, and notes what was left out.
 //!
-//! Everybody can make files that look like libraries of ROS 2, and start programs that map them. Each
-//! probe takes a descriptor of the recorder: one user must not use up those of all others.
+//! Any user can make files that look like libraries of ROS 2, and start programs that map them.
+//! Each probe takes a descriptor of the recorder, so one user must not use up those of all others.
 
 use crate::descriptors;
 use std::collections::{BTreeSet, HashMap};
 
-/// Probes in the files of one user: those of ten installations of ROS 2. Root's files have no limit.
-const PROBES_OF_USER: usize = 512;
-/// Files of users that are told apart; root's may be twice as many.
+/// The greatest number of probes in the files of one user, enough for ten installations of ROS 2.
+/// Root's files have no limit.
+const PROBES_PER_USER: usize = 512;
+/// The number of probed files above which users' files are not probed. For root's files the number
+/// is twice as high.
 const FILES_MAX: usize = 1 << 16;
-/// Files of one user.
-const FILES_OF_USER: usize = FILES_MAX / 8;
-/// Sentences about what was left out; more are counted.
+const FILES_PER_USER: usize = FILES_MAX / 8;
+/// The greatest number of sentences about what was left out. Further sentences are only counted.
 const SENTENCES_MAX: usize = 50;
 
-/// Probes by the user whose process brought them, and what was left out.
+/// The probes and files of each user, and sentences about what was left out.
 #[derive(Debug, Default)]
 pub struct Budget {
     /// The process that is visited.
     pid: Option<u32>,
-    /// Whose it is.
+    /// The user of the visited process, or `None` for an installation.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
     files: HashMap<u32, usize>,
-    /// Probes of all users.
+    /// The number of probes of all users.
     all: usize,
     sentences: BTreeSet<String>,
-    /// Sentences beyond the limit.
+    /// The number of sentences beyond the limit.
     more: usize,
 }
 
 impl Budget {
-    /// From now on the files of this process are visited; `None`: those of an installation.
+    /// Begins to visit the files of a process, or of an installation if `pid` is `None`.
     pub fn visit(&mut self, pid: Option<u32>) {
         self.pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));
     }
 
-    /// The process whose files are visited.
+    /// Returns the process whose files are visited.
     pub fn visited(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Whether one more file may be probed, beside so many others.
+    /// Returns whether one more file may be probed, if `files` have been probed already.
     pub fn has_room(&mut self, files: usize) -> bool {
         let is_roots = matches!(self.user, None | Some(0));
         let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
         if files >= most {
-            self.leave_out(format!(
-                "more than {most} files were seen: later ones are not probed"
-            ));
+            self.leave_out(format!("files beyond the first {most}"));
             return false;
         }
         let of_user = self.user.filter(|_| !is_roots);
-        if let Some(user) = of_user.filter(|user| self.files.get(user) >= Some(&FILES_OF_USER)) {
+        if let Some(user) = of_user.filter(|user| self.files.get(user) >= Some(&FILES_PER_USER)) {
             self.leave_out(format!(
-                "user {user} has {FILES_OF_USER} files: more files of that user are not probed"
+                "files of user {user} beyond the first {FILES_PER_USER}"
             ));
             return false;
         }
         match self.user {
             None | Some(0) => true,
-            // Root's have what is left.
+            // Root's processes may use the descriptors that are left.
             Some(_) if self.all >= descriptors::room_for_probes() => {
                 self.leave_out(
-                    "too many files are open: raise the limit (ulimit -Hn) of the recorder".into(),
+                    "too many files are open. Raise the limit (ulimit -Hn) of the recorder".into(),
                 );
                 false
             }
-            Some(user) if self.probes.get(&user).is_none_or(|&n| n < PROBES_OF_USER) => true,
+            Some(user) if self.probes.get(&user).is_none_or(|&n| n < PROBES_PER_USER) => true,
             Some(user) => {
                 self.leave_out(format!(
-                    "user {user} has {PROBES_OF_USER} probes: more files of that user are not probed"
+                    "further files of user {user}, who has {PROBES_PER_USER} probes already"
                 ));
                 false
             }
         }
     }
 
-    /// The user whose process is visited.
+    /// Returns the user whose process is visited.
     pub fn user(&self) -> Option<u32> {
         self.user
     }
 
-    /// So many probes of a user are detached.
+    /// Gives back the probes of a user that were detached.
     pub fn give_back(&mut self, user: Option<u32>, probes: usize) {
         self.all = self.all.saturating_sub(probes);
         if let Some(count) = user.and_then(|user| self.probes.get_mut(&user)) {
@@ -92,14 +91,14 @@ impl Budget {
         }
     }
 
-    /// Counts a file of the user whose process is visited.
+    /// Counts a file for the user whose process is visited.
     pub fn count_file(&mut self) {
         if let Some(user) = self.user {
             *self.files.entry(user).or_default() += 1;
         }
     }
 
-    /// Counts a probe of the user whose process is visited.
+    /// Counts a probe for the user whose process is visited.
     pub fn count(&mut self) {
         self.all += 1;
         if let Some(user) = self.user {
@@ -107,7 +106,7 @@ impl Budget {
         }
     }
 
-    /// Notes what was left out. Text in it is untrusted.
+    /// Notes a sentence about what was left out. Its text is untrusted.
     pub fn leave_out(&mut self, sentence: String) {
         if self.sentences.len() < SENTENCES_MAX || self.sentences.contains(&sentence) {
             self.sentences.insert(sentence);
@@ -116,14 +115,14 @@ impl Budget {
         }
     }
 
-    /// Notes what was left out of a process.
+    /// Notes the reasons for which something of a process was left out.
     pub fn leave_out_of(&mut self, pid: u32, reasons: Vec<String>) {
         for reason in reasons {
             self.leave_out(format!("process {pid}: {reason}"));
         }
     }
 
-    /// What was left out, a sentence each.
+    /// Returns a sentence for everything that was left out.
     pub fn left_out(&self) -> Vec<String> {
         let sentences = self.sentences.iter().map(|s| format!("not probed: {s}."));
         let more = (self.more > 0).then(|| format!("not probed: {} more of this kind.", self.more));
@@ -141,7 +140,7 @@ mod tests {
             user: Some(1000),
             ..Budget::default()
         };
-        for _ in 0..PROBES_OF_USER {
+        for _ in 0..PROBES_PER_USER {
             assert!(budget.has_room(1));
             budget.count();
         }
@@ -161,13 +160,13 @@ mod tests {
             user: Some(1000),
             ..Budget::default()
         };
-        for _ in 0..FILES_OF_USER {
+        for _ in 0..FILES_PER_USER {
             assert!(budget.has_room(1));
             budget.count_file();
         }
         assert!(!budget.has_room(1));
         budget.user = Some(1001);
-        assert!(budget.has_room(FILES_OF_USER) && !budget.has_room(FILES_MAX));
+        assert!(budget.has_room(FILES_PER_USER) && !budget.has_room(FILES_MAX));
         budget.user = Some(0);
         assert!(budget.has_room(FILES_MAX));
     }
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_said_up_to_a_limit_then_counted() {
+    fn sentences_about_what_was_left_out_are_only_counted_beyond_a_limit() {
         let mut budget = Budget::default();
         for pid in 0..1000 {
             budget.leave_out_of(

@@ -1,4 +1,4 @@
-//! Which files are worth probing: of processes, and of installations of ROS 2.
+//! Decides which files of processes and of ROS 2 installations are worth probing.
 
 use crate::command::user;
 use crate::names::file_name;
@@ -7,29 +7,28 @@ use onbeat_proc::foreign::Reach;
 use onbeat_proc::maps::{executable, mapped_files_in, Mapped, MappedFile};
 use std::path::{Path, PathBuf};
 
-/// Whether this is a library of the probe table.
+/// Returns whether the path names a library of the probe table.
 pub fn is_known(path: &str) -> bool {
     Library::of_path(path).is_some()
 }
 
-/// Whether this is the library that shows a process to use ROS 2.
+/// Returns whether the path names the library that shows that a process uses ROS 2.
 pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }
 
-/// Whether some of these known libraries are ROS 2's.
+/// Returns whether any of these known libraries belongs to ROS 2.
 pub fn are_of_ros(files: &[MappedFile]) -> bool {
     let mut libraries = files.iter().filter_map(|file| Library::of_path(&file.path));
     libraries.any(|library| !library.is_dds())
 }
 
-/// Whether this is a dynamic linker.
 pub fn is_loader(path: &str) -> bool {
     let name = file_name(path);
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Programs and libraries that never contain template instances of message_filters.
+/// Returns whether a program or library never contains template instances of message_filters.
 fn is_system_file(path: &str) -> bool {
     let name = file_name(path);
     path.starts_with("/usr/lib/")
@@ -38,9 +37,9 @@ fn is_system_file(path: &str) -> bool {
         || name.contains("__rosidl_")
 }
 
-/// A process's program, and its libraries that are neither the system's nor ROS 2's, from the text
-/// of its table of mappings. Our own program is linked with onbeat-flow too, but runs none of its
-/// executors: it is nothing to be observed.
+/// Returns a process's program, and its libraries that belong neither to the system nor to ROS 2.
+/// `maps` is the text of its table of mappings. onbeat's own program is left out: it is linked with
+/// onbeat-flow, but runs none of its executors.
 pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     let mut mapped = mapped_files_in(pid, maps, |path| {
         file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
@@ -51,7 +50,8 @@ pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     mapped
 }
 
-/// The known libraries in a directory that our user may read, in order of their names.
+/// Returns the known libraries in a directory that the user of onbeat may read, in the order of
+/// their names.
 pub fn known_files_in(directory: &Path) -> Mapped<MappedFile> {
     onbeat_rights::as_caller(|| Mapped {
         files: known_files(directory),
@@ -68,14 +68,14 @@ fn known_files(directory: &Path) -> Vec<MappedFile> {
     let known = paths.into_iter().filter_map(|path| {
         let name = path.to_str().filter(|path| is_known(path))?.to_owned();
         let file = MappedFile::at(name, Reach::Here(path)).ok()?;
-        // Whether our user may read it, not only see it.
+        // The user must be able to read the file, not only to see it.
         file.open().is_ok().then_some(file)
     });
     known.collect()
 }
 
-/// Directories of libraries of the ROS 2 installations that this machine and the user's environment
-/// name.
+/// Returns the library directories of the ROS 2 installations of this machine and of the user's
+/// environment.
 pub fn installations() -> Vec<PathBuf> {
     let prefixes = user::variable("AMENT_PREFIX_PATH").unwrap_or_default();
     let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn own_files_are_a_programs_and_not_the_systems_nor_ours() {
+    fn own_files_leave_out_system_libraries_and_onbeats_program() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

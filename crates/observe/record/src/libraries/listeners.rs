@@ -1,5 +1,7 @@
-//! The functions that listeners of plain DDS have for new data: each is probed in its own process
-//! alone, so that nobody can have another one's functions probed.
+//! Probes the functions that listeners of plain DDS have for new data.
+//!
+//! Each function is probed in its own process only, so that no user can have another user's
+//! functions probed.
 
 use super::{owner_of, Attached, Libraries, Site};
 use crate::elf::{begins_function, code_at, Symbols};
@@ -10,51 +12,54 @@ use onbeat_proc::maps::{mapped_files_in, MappedFile};
 use onbeat_proc::reader::ANSWER_MAX;
 use std::collections::{HashMap, HashSet};
 
-/// What it means that a function of a listener is not probed.
-const TAKEN_FOR_LOOPS: &str = "callbacks of listeners are taken for loops that take samples";
+/// A text that says what the model lacks if the function of a listener is not probed.
+const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that take samples";
 
-/// Functions that are probed in one process. Large systems have some hundred.
-const OF_PROCESS_MAX: usize = 256;
+/// The greatest number of functions that are probed in one process. Large systems have some
+/// hundred.
+const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
-/// Files of one user whose functions are probed: what is listed of a file stays.
-const FILES_OF_USER_MAX: usize = 64;
-/// What the C library, its loader and the unwinder export. A probe at the return of their functions would break them:
-/// `setjmp` keeps the return address, `dlopen` looks who called.
-const OF_C_LIBRARY: [&str; 3] = [
+/// The greatest number of one user's files whose functions are probed. Files that were counted once
+/// stay counted.
+const FILES_PER_USER_MAX: usize = 64;
+/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of
+/// their functions would break them: `setjmp` keeps the return address, and `dlopen` looks at its
+/// caller.
+const C_LIBRARY_SYMBOLS: [&str; 3] = [
     "__libc_start_main",
     "_rtld_global",
     "_Unwind_RaiseException",
 ];
 
-/// What was probed of one process.
+/// The probes of one process.
 #[derive(Default)]
-struct OfProcess {
-    /// Functions that need not be looked at again.
+struct ProcessProbes {
+    /// The functions that need not be looked at again.
     known: HashSet<u64>,
     links: Vec<UprobeLink>,
-    /// Who it counts for.
+    /// The user whose count includes the probes.
     user: Option<u32>,
 }
 
 /// The functions of listeners that are probed.
 #[derive(Default)]
 pub(super) struct Listeners {
-    processes: HashMap<u32, OfProcess>,
-    /// Numbers of probes: all functions of a file share one for each program.
+    processes: HashMap<u32, ProcessProbes>,
+    /// The numbers of probes. All functions of a file share one number for each BPF program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
-    /// Files that are listed, by the user whose process named them first.
+    /// The files that are listed, by the user whose process named them first.
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }
 
 impl Listeners {
-    /// All links, for detaching.
+    /// Removes and returns all links, so that they can be detached.
     pub(super) fn links(&mut self) -> Vec<UprobeLink> {
         let processes = self.processes.drain();
         processes.flat_map(|(_, of)| of.links).collect()
     }
 }
 
-/// A place in a file that a process runs.
+/// A place of executable code in a file that a process has mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CodePlace {
     path: String,
@@ -62,7 +67,7 @@ struct CodePlace {
 }
 
 impl CodePlace {
-    /// The place of an address, from the text of the process's table of mappings.
+    /// Finds the place of an address in the text of a process's table of mappings.
     fn of(maps: &[u8], address: u64) -> Option<CodePlace> {
         let text = String::from_utf8_lossy(maps);
         text.lines().find_map(|line| {
@@ -83,7 +88,8 @@ impl CodePlace {
 }
 
 impl Libraries {
-    /// Probes the function of a listener in its process, once. Returns how many probes it attached.
+    /// Probes the function of a listener in its process, once. Returns the number of attached
+    /// probes.
     pub fn visit_listener(
         &mut self,
         kernel: &Kernel,
@@ -96,9 +102,9 @@ impl Libraries {
         if of.known.contains(&function) {
             return 0;
         }
-        if of.known.len() >= OF_PROCESS_MAX {
+        if of.known.len() >= FUNCTIONS_PER_PROCESS_MAX {
             self.budget.leave_out(format!(
-                "process {pid} has more than {OF_PROCESS_MAX} functions of listeners: {TAKEN_FOR_LOOPS}"
+                "process {pid} has more than {FUNCTIONS_PER_PROCESS_MAX} listener functions, so {LISTENER_CONSEQUENCE}"
             ));
             return 0;
         }
@@ -107,7 +113,8 @@ impl Libraries {
         }
         let links = self.probe_listener(kernel, pid, function, fast);
         let links = links.unwrap_or_else(|why| {
-            let sentence = format!("process {pid}: a listener's function {why}: {TAKEN_FOR_LOOPS}");
+            let sentence =
+                format!("process {pid}: a listener's function {why}. Its {LISTENER_CONSEQUENCE}");
             self.budget.leave_out(sentence);
             vec![]
         });
@@ -136,18 +143,19 @@ impl Libraries {
         let ((owner, is_function, code), opened) = self
             .read(&file, look)
             .map_err(|e| format!("cannot be read: {e}"))?;
-        // A probe stays with the process if it executes another program, also one with root's rights. There it must
-        // do little harm: at the start of a function it changes the return address, as long as the function runs.
-        // A user's own file is no part of such a program. Root's files are: root has no exception.
+        // A probe stays with the process when it executes another program, even one with root's
+        // rights. There the probe must do little harm: at the start of a function it changes the
+        // return address while the function runs. A user's own file is not part of such a program.
+        // Root's files can be, so root has no exception.
         let own = |user: onbeat_proc::User| user.uid != 0 && owner == Some(user.uid);
         if !is_function && !onbeat_proc::user(pid).is_some_and(own) {
             return Err(format!(
-                "is no function of {} that can be probed",
+                "is not a function of {} that can be probed",
                 file.path
             ));
         }
-        let (machine, code) = code.ok_or(format!("lies in no ELF file: {}", file.path))?;
-        // Behind nops that the kernel would turn into calls.
+        let (machine, code) = code.ok_or(format!("is not in an ELF file: {}", file.path))?;
+        // The offset skips nops that the kernel would turn into calls.
         let offset = place.offset + entry(machine, &code, kernel.features.fast_nop).offset;
         let begin = match fast {
             true => "on_fast_callback",
@@ -165,16 +173,17 @@ impl Libraries {
                 pid,
             };
             let link = kernel.attach_uprobe(&probe);
-            self.tell_listener(&file, program, at_return, link.as_ref().err());
+            self.list_listener(&file, program, at_return, link.as_ref().err());
             link.map_err(|e| format!("cannot be probed: {e}"))
         };
-        // The return first: a call in between is not seen, instead of seeming never to end.
+        // The return is probed first. A call in between is then not seen, instead of seeming never
+        // to end.
         let returned = attach("on_dds_callback_return", true)?;
         let entered = attach(begin, false)?;
         Ok(vec![returned, entered])
     }
 
-    /// Counts a file for the user whose process is visited, once.
+    /// Counts a file once, for the user whose process is visited.
     fn count_file_of(&mut self, file: &MappedFile) -> Result<(), String> {
         let user = self.budget.user();
         if self
@@ -186,9 +195,9 @@ impl Libraries {
             return Ok(());
         }
         let files = self.listeners.files.entry(user).or_default();
-        if files.len() >= FILES_OF_USER_MAX {
+        if files.len() >= FILES_PER_USER_MAX {
             return Err(format!(
-                "is in a file beyond the {FILES_OF_USER_MAX} of its user"
+                "is in a file beyond the first {FILES_PER_USER_MAX} of its user"
             ));
         }
         files.insert(file.id);
@@ -196,7 +205,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// Where an address of a process lies.
+    /// Finds the file, and the place in it, to which an address of a process belongs.
     fn place_of(&mut self, pid: u32, function: u64) -> Result<(CodePlace, MappedFile), String> {
         let found = self.ask(pid, |reader| {
             let maps = reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)?;
@@ -207,22 +216,22 @@ impl Libraries {
                 (place, files.files)
             }))
         });
-        let found = found.ok_or("was not looked at: the process does not answer")?;
-        let (place, mut files) = found.ok_or("lies in no file")?;
+        let found = found.ok_or("was not examined, because the process does not answer")?;
+        let (place, mut files) = found.ok_or("is not in a file")?;
         match files.is_empty() {
-            true => Err(format!("lies in a file that is not there: {}", place.path)),
+            true => Err(format!("is in a file that does not exist: {}", place.path)),
             false => Ok((place, files.swap_remove(0))),
         }
     }
 
-    /// The number of a program's probes in the functions of this file.
+    /// Returns the number of a program's probes in the functions of this file.
     fn listener_number(&self, file: &MappedFile, program: &'static str) -> u32 {
         let known = self.listeners.numbers.get(&(file.id, program));
         known.copied().unwrap_or(self.next_number())
     }
 
-    /// Lists a program's probes in this file, once.
-    fn tell_listener(
+    /// Adds a program's probes in this file to the list of probes, once.
+    fn list_listener(
         &mut self,
         file: &MappedFile,
         program: &'static str,
@@ -251,13 +260,13 @@ impl Libraries {
                 true => "uretprobe",
                 false => Placement::Stepped.name(),
             },
-            consequence: TAKEN_FOR_LOOPS,
+            consequence: LISTENER_CONSEQUENCE,
         };
         let info = site.info(error.cloned());
         self.probes.push(Attached { info, link: None });
     }
 
-    /// A process has ended, or executes another program: what was probed of it is not there any more.
+    /// Detaches the probes of a process that has ended or executes another program.
     pub fn forget_listeners(&mut self, pid: u32) {
         let Some(of) = self.listeners.processes.remove(&pid) else {
             return;
@@ -267,9 +276,10 @@ impl Libraries {
     }
 }
 
-/// Whether a function begins there that a probe does not disturb, whatever program has the file.
+/// Returns whether a function begins at `offset` that a probe does not disturb, whatever program
+/// has mapped the file.
 fn may_be_probed(opened: &Opened, offset: u64) -> bool {
-    let of_c = Symbols::of(opened, false, |name| OF_C_LIBRARY.contains(&name));
+    let of_c = Symbols::of(opened, false, |name| C_LIBRARY_SYMBOLS.contains(&name));
     begins_function(opened, offset) && of_c.is_ok_and(|symbols| symbols.iter().next().is_none())
 }
 
@@ -278,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_c_library_is_not_probed_for_others() {
+    fn functions_of_the_c_library_are_not_probed() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.lines().filter_map(|line| line.split(' ').next_back());
         let libc = libc.clone().find(|path| path.contains("libc.so")).unwrap();
@@ -297,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_lists_so_many_files_and_no_more() {
+    fn the_number_of_files_of_one_user_is_limited() {
         let mut libraries = Libraries::new(Default::default());
         let dir = tempfile::tempdir().unwrap();
         let file = |n: usize| {
@@ -306,7 +316,7 @@ mod tests {
             let reach = onbeat_proc::foreign::Reach::Here(path.clone());
             MappedFile::at(path.display().to_string(), reach).unwrap()
         };
-        let files: Vec<MappedFile> = (0..FILES_OF_USER_MAX + 1).map(file).collect();
+        let files: Vec<MappedFile> = (0..FILES_PER_USER_MAX + 1).map(file).collect();
         let (last, first) = files.split_last().unwrap();
         for _ in 0..2 {
             first
@@ -317,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_in_the_code_that_is_mapped_there() {
+    fn an_address_is_found_in_the_file_whose_code_is_mapped_there() {
         let maps = b"\
 55d0000-55d1000 r--p 00000000 fe:00 123 /opt/my robot/app
 55d1000-55d3000 r-xp 00001000 fe:00 123                        /opt/my robot/app
@@ -330,7 +340,7 @@ mod tests {
         assert_eq!(CodePlace::of(maps, 0x55d1010), Some(place(0x1010)));
         assert_eq!(CodePlace::of(maps, 0x55d0010), None);
         assert_eq!(CodePlace::of(maps, 0x55d3000), None);
-        // Code that was made at run time lies in no file.
+        // Code that was generated at run time lies in no file.
         assert_eq!(CodePlace::of(maps, 0x7f00010), None);
         assert_eq!(CodePlace::of(b"garbage\n", 1), None);
     }

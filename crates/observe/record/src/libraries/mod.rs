@@ -1,5 +1,5 @@
-//! Attaches probes to libraries and programs: to each file once, whatever processes and containers
-//! map it.
+//! Attaches probes to libraries and programs. Each file is probed once, whatever processes and
+//! containers map it.
 
 mod budget;
 mod files;
@@ -27,82 +27,84 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The dynamic linker calls this when its list of libraries has changed.
+/// The function that the dynamic linker calls after a change of its list of libraries.
 const LOADER_STATE: &str = "_dl_debug_state";
-/// The head of that list.
+/// The head of the dynamic linker's list of libraries.
 const LOADER_LIST: &str = "_r_debug";
 
-/// Files of which something is remembered that can be found out anew.
+/// The number of files above which a cache is emptied. Its content can be found out anew.
 const CACHED_MAX: usize = 1 << 14;
 
-/// How probes are placed within a function.
+/// The rule by which a probe is placed within a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlacementPolicy {
-    /// Where it is cheapest.
+    /// Probes the instruction at which a hit costs least.
     #[default]
     Cheapest,
-    /// At the first instruction, for comparison.
+    /// Probes the function's first instruction. Only the benchmark uses it.
     Entry,
 }
 
-/// Every probe in user space.
+/// Attaches the probes in user space, and keeps them.
 pub struct Libraries {
     policy: PlacementPolicy,
-    /// Files that were probed, by device and inode, and as what (`None`: a program's own). Whoever has
-    /// namespaces can give any file another name: it stays new as what it is.
+    /// The probed files, by device and inode, and what each was probed as (`None`: a program's own
+    /// file). A user with namespaces can mount a file under another name. The file is then still
+    /// probed as what it is.
     done: HashSet<((u64, u64), Option<Library>)>,
-    /// Distributions of the tracing libraries.
+    /// The findings about tracing libraries, by device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
-    /// Probe N has the number N + 1.
+    /// The probes, in the order of their numbers. The first number is 1.
     probes: Vec<Attached>,
-    /// Dynamic linkers that were probed.
+    /// The dynamic linkers that were probed, by device and inode.
     loaders: HashSet<(u64, u64)>,
-    /// Files that were searched for onbeat-flow, and whether they contain it.
+    /// The files that were searched for onbeat-flow, and whether they contain it.
     flow: HashMap<(u64, u64), bool>,
     budget: Budget,
     patience: Patience,
     listeners: Listeners,
 }
 
-/// What a tracing library says.
+/// The findings about a tracing library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tracing {
     distribution: Distribution,
-    /// The user whose file it is.
+    /// The user who owns the file.
     owner: u32,
 }
 
 impl Tracing {
-    /// The distribution by which a file of `owner` is probed: root may say it of all files, others
-    /// of their own. Else whoever maps another user's library first decides how it is probed.
+    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries
+    /// decide it for all files, other users' libraries only for their owners' files. Otherwise a
+    /// user could map another user's library first, and so decide how it is probed.
     fn of(all: &[Tracing], owner: u32) -> Option<Distribution> {
         let believed = all.iter().filter(|t| t.owner == 0 || t.owner == owner);
         believed.map(|t| t.distribution).max()
     }
 }
 
-/// A probe that is attached, or could not be.
+/// A probe that is attached, or could not be attached.
 struct Attached {
     info: ProbeInfo,
-    /// Detaches when dropped.
+    /// The link, which detaches the probe when it is dropped.
     link: Option<UprobeLink>,
 }
 
-/// Where a probe belongs, and what is missing without it.
+/// The place of a probe, and what the model lacks without it.
 struct Site<'a> {
-    /// The event, as manifests name it.
+    /// The name of the event in manifests.
     name: &'a str,
     file: &'a MappedFile,
     symbol: &'a str,
-    /// From the function's start.
+    /// The offset from the function's start, in bytes.
     offset: u64,
-    /// As manifests name it.
+    /// The placement, as manifests name it.
     placement: &'a str,
     consequence: &'a str,
 }
 
 impl<'a> Site<'a> {
-    /// A row of the table, at a function's first instruction.
+    /// Returns the site of a table row at the first instruction of a function.
     fn at_entry(row: &'a Probe, file: &'a MappedFile, symbol: &'a str) -> Site<'a> {
         Site {
             name: row.name,
@@ -114,7 +116,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The same site at another place in the function.
+    /// Returns the same site at another place in the function.
     fn at(self, place: Place) -> Site<'a> {
         Site {
             offset: place.offset,
@@ -123,7 +125,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// As manifests list it; `error`: why it is not attached.
+    /// Returns the probe's entry in the manifest. `error` says why the probe is not attached.
     fn info(&self, error: Option<String>) -> ProbeInfo {
         ProbeInfo {
             name: self.name.into(),
@@ -139,18 +141,19 @@ impl<'a> Site<'a> {
     }
 }
 
-/// What a process was found to use.
+/// The findings about the libraries of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Distribution, from its libtracetools.
+    /// The distribution, which its libtracetools shows.
     pub distribution: Option<Distribution>,
-    /// Middleware library's name without `lib` and `.so`; that of the DDS, without ROS 2.
+    /// The name of the middleware library without `lib` and `.so`. Without ROS 2, the name of the
+    /// DDS library.
     pub rmw: Option<String>,
-    /// It uses DDS without ROS 2.
+    /// The process uses DDS without ROS 2.
     pub plain_dds: bool,
-    /// New probes that were attached for it.
+    /// The number of probes that were newly attached for the process.
     pub attached: usize,
-    /// Path of its libtracetools, which names the installation.
+    /// The path of its libtracetools, which shows the installation.
     pub path: Option<String>,
 }
 
@@ -162,7 +165,6 @@ impl Drop for Libraries {
 }
 
 impl Libraries {
-    /// No probes yet.
     pub fn new(policy: PlacementPolicy) -> Libraries {
         Libraries {
             policy,
@@ -177,12 +179,12 @@ impl Libraries {
         }
     }
 
-    /// The number of the next probe; 0 means none.
+    /// Returns the number of the next probe. Numbers begin at 1, because 0 means no probe.
     fn next_number(&self) -> u32 {
         self.probes.len() as u32 + 1
     }
 
-    /// Keeps a probe with the next number. Returns 1 if it is attached.
+    /// Keeps a probe under the next number. Returns 1 if it is attached, otherwise 0.
     fn keep(&mut self, site: Site<'_>, attached: Result<UprobeLink, String>) -> usize {
         let (link, error) = match attached {
             Ok(link) => (Some(link), None),
@@ -195,14 +197,16 @@ impl Libraries {
         usize::from(is_attached)
     }
 
-    /// What was not probed, and why, a sentence each. Names in them are untrusted.
+    /// Returns a sentence for each file or process that was not probed, with the reason. Names in
+    /// the sentences are untrusted.
     pub fn left_out(&self) -> Vec<String> {
         let mut left_out = self.budget.left_out();
         left_out.extend(self.patience.left_out());
         left_out
     }
 
-    /// Reads something of a process, if it answers and its user has not used up what one may cost.
+    /// Runs `work`, which reads something of a process. Returns `None` if the process does not
+    /// answer, or if its user has reached a limit.
     pub fn ask<T>(
         &mut self,
         pid: u32,
@@ -211,7 +215,7 @@ impl Libraries {
         self.patience.ask(pid, work)
     }
 
-    /// What `files` makes of the table of mappings of a process.
+    /// Returns the files that `files` picks from the table of mappings of a process.
     fn mapped(
         &mut self,
         pid: u32,
@@ -224,7 +228,7 @@ impl Libraries {
         mapped.unwrap_or_default()
     }
 
-    /// Opens a file of the process that is visited, and reads something of it.
+    /// Opens a file of the visited process, and reads something of it.
     fn read<T>(
         &mut self,
         file: &MappedFile,
@@ -235,14 +239,14 @@ impl Libraries {
             Ok((work(&opened), opened))
         };
         match self.budget.visited() {
-            Some(pid) => self
-                .ask(pid, |_| Ok(read()))
-                .unwrap_or(Err("its user's processes took too long".into())),
+            Some(pid) => self.ask(pid, |_| Ok(read())).unwrap_or(Err(
+                "its process does not answer, or reading its user's processes took too long".into(),
+            )),
             None => read(),
         }
     }
 
-    /// Every probe with its hits so far.
+    /// Returns the manifest's entries of all probes, with their hits so far.
     pub fn report(&self, kernel: &Kernel) -> Vec<ProbeInfo> {
         let numbered = (1..).zip(&self.probes);
         numbered
@@ -254,9 +258,8 @@ impl Libraries {
     }
 }
 
-/// Dynamic linkers.
 impl Libraries {
-    /// Probes the dynamic linkers that these processes use, so that libraries are seen as they are
+    /// Probes the dynamic linkers of these processes, so that onbeat sees libraries when they are
     /// loaded.
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
         for &pid in pids {
@@ -286,13 +289,14 @@ impl Libraries {
             offset: 0,
             placement: Placement::Stepped.name(),
             consequence:
-                "processes that load ROS 2 later are found only by their hits in libraries \
-                          known already",
+                "a process that loads ROS 2 later is found only when it hits a probe in a \
+                          library that is already known",
         };
         self.keep(site, attached);
     }
 
-    /// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
+    /// Probes a dynamic linker at its first instruction, because the BPF program reads the
+    /// instruction pointer.
     fn attach_loader(&mut self, kernel: &Kernel, file: &MappedFile) -> Result<UprobeLink, String> {
         let number = self.next_number();
         let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
@@ -301,7 +305,10 @@ impl Libraries {
         let symbols = symbols.map_err(|e| format!("{}: {e}", file.path))?;
         let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST))
         else {
-            return Err(format!("{} exports no {LOADER_STATE}", file.path));
+            return Err(format!(
+                "{} does not export {LOADER_STATE} and {LOADER_LIST}",
+                file.path
+            ));
         };
         let first = first_place(kernel, &symbols, state);
         let offset = state.file_offset + first;
@@ -321,7 +328,7 @@ impl Libraries {
         })
     }
 
-    /// Whether this kernel wants CAP_SYS_ADMIN for uprobes. Tries it.
+    /// Finds out, by attaching a probe, whether this kernel requires CAP_SYS_ADMIN for uprobes.
     pub fn needs_admin(kernel: &Kernel) -> bool {
         let own = mapped_files(std::process::id(), |path| {
             file_name(path).starts_with("ld-")
@@ -350,15 +357,14 @@ impl Libraries {
     }
 }
 
-/// From a function's start to its first instruction that may be probed.
+/// Returns the offset from a function's start to its first instruction that may be probed.
 fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
     entry(symbols.machine, &function.code, kernel.features.fast_nop).offset
 }
 
-/// Visits: which files of a process need probes.
 impl Libraries {
-    /// Whether the process has mapped a tracing library, or without ROS 2 a DDS (one without probes
-    /// yet, for `unprobed`).
+    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library.
+    /// With `unprobed`, only libraries without probes count.
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
@@ -373,7 +379,8 @@ impl Libraries {
         })
     }
 
-    /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
+    /// Returns whether the process runs executors of onbeat-flow. With `unprobed`, only files
+    /// without probes count.
     pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, files::own_files);
@@ -383,7 +390,7 @@ impl Libraries {
             .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&(file.id, None))))
     }
 
-    /// Whether a file contains onbeat-flow's executors.
+    /// Returns whether a file contains onbeat-flow's executors.
     fn is_flow(&mut self, file: &MappedFile) -> bool {
         if let Some(&known) = self.flow.get(&file.id) {
             return known;
@@ -397,43 +404,43 @@ impl Libraries {
         is_flow
     }
 
-    /// Probes what is new in all that a process has mapped.
+    /// Probes all files of a process that were not probed yet.
     pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
         let mut found = self.visit_ros(kernel, pid);
         found.attached += self.visit_own(kernel, pid);
         found
     }
 
-    /// Probes the ROS 2 libraries of a process: the urgent part of a visit when the process runs on
-    /// meanwhile.
+    /// Probes the ROS 2 libraries of a process. This is the urgent part of a visit if the process
+    /// runs on meanwhile.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
         if files::are_of_ros(&mapped.files) {
-            // Before the first probe of a DDS can hit there.
+            // The mark comes before the first probe of a DDS can be hit in the process.
             kernel.mark_ros(pid);
         }
         self.visit_files(kernel, &mapped.files)
     }
 
-    /// Probes an installation of ROS 2 before any process loads it: `directory` is its `lib`.
+    /// Probes an installation of ROS 2 before any process loads it. `directory` is its `lib`.
     pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
         self.budget.visit(None);
         self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
-    /// What a process uses, without any probe.
+    /// Finds out what a process uses, without attaching a probe.
     pub fn identify(&mut self, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.identify_files(&mapped.files).0
     }
 
-    /// What the files say, and what each tracing library among them does.
+    /// Returns the findings about these files, and about each tracing library among them.
     fn identify_files(&mut self, files: &[MappedFile]) -> (Found, Vec<Tracing>) {
         let mut found = Found::default();
-        // The tracing library says which distribution this is; the others' rows depend on that.
+        // The tracing library shows the distribution. The rows of the other libraries depend on it.
         let mut tracing = Vec::new();
         for file in files.iter().filter(|f| files::is_tracing(&f.path)) {
             tracing.extend(self.tracing(file));
@@ -460,14 +467,15 @@ impl Libraries {
                 continue;
             };
             if library.is_dds() {
-                // Its rows are the same for all distributions.
+                // The rows of a DDS are the same for all distributions.
                 if found.plain_dds && self.is_new(file, Some(library)) {
                     let any = Distribution::Kilted;
                     found.attached += self.probe_library(kernel, file, library, any);
                 }
                 continue;
             }
-            // No libtracetools yet: it may come in the same load, or be compiled out. Wait.
+            // Without libtracetools, the file waits for a later visit. The library may come in the
+            // same load, or be compiled out.
             let Some(distribution) = found.distribution else {
                 continue;
             };
@@ -480,7 +488,7 @@ impl Libraries {
                 None => Some(distribution),
             };
             let Some(distribution) = distribution else {
-                let reason = "only a libtracetools of another user says what it is";
+                let reason = "its distribution is unknown, because only another user's libtracetools is mapped";
                 self.budget.leave_out(format!("{}: {reason}", file.path));
                 continue;
             };
@@ -491,7 +499,8 @@ impl Libraries {
         found
     }
 
-    /// Whether a file was not probed yet and may be; it counts as probed from now on.
+    /// Returns whether a file was not probed yet and may be probed. If so, it counts as probed from
+    /// now on.
     fn is_new(&mut self, file: &MappedFile, library: Option<Library>) -> bool {
         let key = (file.id, library);
         let is_new = !self.done.contains(&key) && self.budget.has_room(self.done.len());
@@ -502,7 +511,7 @@ impl Libraries {
         is_new
     }
 
-    /// What a tracing library says; `None` if it cannot be read.
+    /// Reads a tracing library. Returns `None` if it cannot be read.
     fn tracing(&mut self, file: &MappedFile) -> Option<Tracing> {
         if let Some(&known) = self.distributions.get(&file.id) {
             return Some(known);
@@ -523,8 +532,9 @@ impl Libraries {
         Some(tracing)
     }
 
-    /// Probes the program of a process and its own libraries: executors of onbeat-flow, and the
-    /// inputs of message_filters' synchronisers, which are compiled into the user's code.
+    /// Probes the program of a process and its own libraries. They may contain executors of
+    /// onbeat-flow. They may also contain the inputs of message_filters' synchronisers, which are
+    /// compiled into the user's code.
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
         self.budget.visit(Some(pid));
@@ -535,7 +545,7 @@ impl Libraries {
                 continue;
             }
             if self.is_flow(&file) {
-                // Its rows are the same for all distributions.
+                // The rows of onbeat-flow are the same for all distributions.
                 let any = Distribution::Kilted;
                 attached += self.probe_library(kernel, &file, Library::Flow, any);
             }
@@ -545,7 +555,8 @@ impl Libraries {
     }
 }
 
-/// Attaching: the rows of the table in one file. Each function returns how many probes it attached.
+/// Attaches the rows of the table in one file. Each function returns the number of probes that it
+/// attached.
 impl Libraries {
     fn probe_library(
         &mut self,
@@ -560,7 +571,7 @@ impl Libraries {
             .collect();
         let wanted = rows.iter().flat_map(|p| p.symbols).copied();
         let wanted: HashSet<&'static str> = wanted.chain([FLOW_COUNTER]).collect();
-        // A program does not export its functions: search its full symbol table.
+        // A program does not export its functions, so the full symbol table is searched.
         let local = library == Library::Flow;
         let read = self.read(file, move |opened| {
             Symbols::of(opened, local, |name| wanted.contains(name))
@@ -597,12 +608,12 @@ impl Libraries {
             .peekable();
         if functions.peek().is_none() {
             if row.library == Library::Flow && symbols.get(FLOW_COUNTER).is_some() {
-                // The program has its symbols, and does not use this function.
+                // The program has its symbols, but does not use this function.
                 return 0;
             }
             let reason = match row.library {
-                Library::Flow => format!("{} was stripped of its symbols", file.path),
-                _ => format!("{} does not export it", file.path),
+                Library::Flow => format!("{} has no symbols, it was stripped", file.path),
+                _ => format!("{} does not export the function", file.path),
             };
             return self.keep(Site::at_entry(row, file, row.symbols[0]), Err(reason));
         }
@@ -641,7 +652,7 @@ impl Libraries {
         attached
     }
 
-    /// The place of a function's probe.
+    /// Chooses the instruction at which a function is probed.
     fn place(&self, kernel: &Kernel, symbols: &Symbols, function: &Function) -> Place {
         let place_by_policy = match self.policy {
             PlacementPolicy::Cheapest => place,
@@ -652,7 +663,7 @@ impl Libraries {
 
     fn probe_synchronisers(&mut self, kernel: &Kernel, file: &MappedFile) -> usize {
         let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
-        // Not ROS 2's own: a file that cannot be read is not reported.
+        // The file is not part of ROS 2, so onbeat does not report that it cannot be read.
         let read = self.read(file, move |opened| Symbols::of(opened, true, wanted));
         let Ok((symbols, opened)) = read else {
             return 0;
@@ -698,7 +709,6 @@ impl Libraries {
     }
 }
 
-/// The user whose file it is.
 fn owner_of(opened: &Opened) -> Option<u32> {
     opened.file().metadata().ok().map(|meta| meta.uid())
 }
@@ -709,13 +719,13 @@ mod tests {
     use onbeat_proc::foreign::Reach;
 
     #[test]
-    fn a_file_that_somebody_calls_by_another_name_is_new_as_what_it_is() {
+    fn a_file_that_was_seen_under_another_name_is_still_probed_as_what_it_is() {
         let mut libraries = Libraries::new(PlacementPolicy::Cheapest);
         let named = |path: &str| {
             let program = Reach::Program(std::process::id());
             MappedFile::at(path.into(), program).expect("this program")
         };
-        // Mounted at a path of one's own, as everybody may who has namespaces.
+        // A user with namespaces can mount a file at any path.
         assert!(libraries.is_new(&named("/home/x/mine.so"), None));
         assert!(!libraries.is_new(&named("/home/x/mine.so"), None));
         let real = named("/opt/robot/librcl.so");
@@ -724,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_says_what_libraries_are_of_the_own_alone() {
+    fn a_users_tracing_library_decides_only_for_that_users_files() {
         let says = |distribution, owner| Tracing {
             distribution,
             owner,

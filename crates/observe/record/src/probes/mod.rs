@@ -1,40 +1,42 @@
-//! What is probed where, in which distribution, and what is missing without it.
+//! The probes: their places in each distribution, and what the model lacks without each of them.
 //!
 //! A new distribution or middleware is a change here, not in the recorder. To add a probe for a
 //! function `rcl_example(handle, value)`:
 //!
 //! 1. `records/records.table`: `event example = 56 { handle: u64, value: u64 }`. The event is a
 //!    variant of `EventKind` with the same fields. If there is none yet, add it to onbeat-trace:
-//!    the variant in `event.rs`, a line in `table.rs`, a row in docs/trace-format.md; and say in
-//!    onbeat-model's `synth/dispatch.rs` which tracker it concerns.
-//! 2. `bpf/ros.h`: `COPY2(on_example, example, handle, value)`, or a program of its own where more
-//!    than copying is to be done.
+//!    the variant in `event.rs`, a line in `table.rs`, a row in docs/trace-format.md. Add it also
+//!    to onbeat-synth's `dispatch.rs`, which passes it to a tracker.
+//! 2. `bpf/ros.h`: `COPY2(on_example, example, handle, value)`, or a separate program if copying is
+//!    not enough.
 //! 3. `probes/table.rs`: a row with the library, the symbol, the program, and what the model lacks
 //!    without the probe.
 //!
-//! `cargo test -p onbeat-record` fails when one of them is missing, or when the program leaves a
-//! field of its record empty. `--test recorder` runs the programs on the kernel.
+//! `cargo test -p onbeat-record` fails if one of them is missing, or if the program leaves a field
+//! of its record empty. `--test recorder` runs the programs on the kernel.
 
 mod table;
 
 pub use table::{KERNEL_PROBES, PROBES};
 
-/// Generations of the tracing ABI, oldest first. A newer, unknown distribution counts as the
-/// newest one whose functions it has.
+/// A generation of the tracing ABI, oldest first. A newer, unknown distribution counts as the
+/// newest generation whose functions it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
-    /// 28 events; `rmw_publish` without handle and time stamp.
+    /// The generation with 28 events, in which `rmw_publish` has no handle and no time stamp.
     Humble,
-    /// As Humble, with `ros_trace_enabled_*` and `ros_trace_do_*`.
+    /// The generation of Humble with the functions `ros_trace_enabled_*` and `ros_trace_do_*`
+    /// added.
     Iron,
-    /// `rmw_publish` with handle and time stamp; intra-process events.
+    /// The generation in which `rmw_publish` has a handle and a time stamp. It adds intra-process
+    /// events.
     Jazzy,
-    /// Request and response events.
+    /// The generation that adds request and response events.
     Kilted,
 }
 
 impl Distribution {
-    /// Name as ROS 2 spells it.
+    /// Returns the name as ROS 2 spells it.
     pub fn name(self) -> &'static str {
         match self {
             Distribution::Humble => "humble",
@@ -44,7 +46,8 @@ impl Distribution {
         }
     }
 
-    /// The generation whose functions `libtracetools.so` exports.
+    /// Returns the generation whose functions `libtracetools.so` exports. `exports` reports whether
+    /// the library exports a symbol.
     pub fn of_tracetools(exports: impl Fn(&str) -> bool) -> Distribution {
         if exports("ros_trace_rmw_take_request") {
             Distribution::Kilted
@@ -58,33 +61,34 @@ impl Distribution {
     }
 }
 
-/// A library that is probed.
+/// A library that onbeat probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
-    /// `libtracetools.so`
+    /// The tracing library of ROS 2, `libtracetools.so`.
     Tracetools,
-    /// `librcl.so`
+    /// The base of ROS 2's client libraries, `librcl.so`.
     Rcl,
-    /// The middleware layer: `librmw_fastrtps_cpp.so`, `librmw_cyclonedds_cpp.so`,
-    /// `librmw_zenoh_cpp.so` ...
+    /// A middleware layer: `librmw_fastrtps_cpp.so`, `librmw_cyclonedds_cpp.so`,
+    /// `librmw_zenoh_cpp.so` and others.
     Rmw,
-    /// `librclcpp.so`
+    /// The C++ client library of ROS 2, `librclcpp.so`.
     Rclcpp,
-    /// A program or library with onbeat-flow's executors, known by its [`FLOW_NOTE`].
+    /// A program or library with onbeat-flow's executors, which its [`FLOW_NOTE`] shows.
     Flow,
-    /// `libddsc.so`, in a process without ROS 2
+    /// The library of Cyclone DDS (`libddsc.so`), in a process without ROS 2.
     Cyclone,
-    /// `libfastdds.so`, before Fast DDS 3 `libfastrtps.so`, in a process without ROS 2
+    /// The library of Fast DDS (`libfastdds.so`, before Fast DDS 3 `libfastrtps.so`), in a process
+    /// without ROS 2.
     FastDds,
 }
 
 impl Library {
-    /// Whether it is a DDS, which ROS 2 uses too.
+    /// Returns whether this is a DDS library. ROS 2 uses such libraries too.
     pub fn is_dds(self) -> bool {
         matches!(self, Library::Cyclone | Library::FastDds)
     }
 
-    /// The library that a path names, by its last part. Versioned names (`librcl.so.1`) count
+    /// Recognises a library by the last part of its path. Versioned names (`librcl.so.1`) count
     /// too.
     pub fn of_path(path: &str) -> Option<Library> {
         let name = crate::names::file_name(path);
@@ -103,10 +107,11 @@ impl Library {
             "librcl" => Some(Library::Rcl),
             "librclcpp" => Some(Library::Rclcpp),
             "libfastdds" | "libfastrtps" => Some(Library::FastDds),
-            // With a number of its build in a wheel of Python.
+            // In a wheel of Python, the name contains a number of the build.
             _ if stem == "libddsc" || stem.starts_with("libddsc-") => Some(Library::Cyclone),
             _ => {
-                // The shared and dynamic parts are reached through the functions of librmw_X_cpp.
+                // Every call reaches the shared and dynamic parts through the functions of
+                // librmw_X_cpp.
                 let rmw = stem.strip_prefix("librmw_")?;
                 let implementation = !rmw.ends_with("_shared_cpp")
                     && !rmw.ends_with("_common")
@@ -118,65 +123,65 @@ impl Library {
     }
 }
 
-/// One row of the table.
+/// A row of the probe table.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// Name of the event in manifests.
+    /// The name of the event in manifests.
     pub name: &'static str,
     /// The library that has the function.
     pub library: Library,
-    /// The function's candidate symbols, best first.
+    /// The candidates for the function's symbol, best first.
     pub symbols: &'static [&'static str],
-    /// Attach to all symbols that exist (true) or to the first (false).
+    /// The probe goes to all symbols that exist. Otherwise it goes to the first.
     pub all: bool,
-    /// BPF program for the entry.
+    /// The BPF program at the function's entry.
     pub program: &'static str,
-    /// BPF program for the return, where a result is written through a pointer.
+    /// The BPF program at the function's return, for a result that is written through a pointer.
     pub return_program: Option<&'static str>,
-    /// Oldest distribution that this row is for.
+    /// The oldest distribution to which this row applies.
     pub since: Distribution,
-    /// First distribution that it is no longer for.
+    /// The first distribution to which this row no longer applies.
     pub until: Option<Distribution>,
-    /// What the model lacks without it.
+    /// A text that says what the model lacks without this probe.
     pub consequence: &'static str,
 }
 
 impl Probe {
-    /// Whether this row is for that distribution.
+    /// Returns whether this row applies to a distribution.
     pub fn applies_to(&self, distribution: Distribution) -> bool {
         distribution >= self.since && self.until.is_none_or(|until| distribution < until)
     }
 }
 
-/// A program on a tracepoint of the kernel.
+/// A BPF program on a tracepoint of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelProbe {
-    /// The tracepoint, as the kernel and manifests name it.
+    /// The name of the tracepoint in the kernel and in manifests.
     pub name: &'static str,
-    /// BPF program.
+    /// The BPF program at the tracepoint.
     pub program: &'static str,
-    /// What the model lacks without it.
+    /// A text that says what the model lacks without this program.
     pub consequence: &'static str,
 }
 
-/// Variable in which onbeat-flow has the kernel count its probes.
+/// The variable of onbeat-flow in which the kernel counts the probes on it.
 pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
-/// Section that marks a file with onbeat-flow's executors.
+/// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";
 
-/// Name prefix of `message_filters::Synchronizer<...>` members, and what marks its input
-/// callback `cb<N>(event)`: these are template instances in the user's own binaries.
+/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are
+/// template instances in the user's own binaries.
 pub const SYNC_PREFIX: &str = "_ZN15message_filters12SynchronizerI";
-/// See [`SYNC_PREFIX`].
+/// The part of a mangled name that marks an input callback `cb<N>(event)` of a synchroniser.
 pub const SYNC_MEMBER: &str = "E2cbILi";
-/// In the names of synchronisers whose policy is `ApproximateTime`.
+/// The part of a mangled name that marks a synchroniser with the policy `ApproximateTime`.
 pub const SYNC_APPROXIMATE: &str = "15ApproximateTimeI";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The table's rows for one distribution, as `library:name`.
+    /// Returns the table's rows for a distribution, as `library:name`.
     fn rows(distribution: Distribution) -> Vec<String> {
         PROBES
             .iter()
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn humble_takes_publications_and_services_from_the_middleware_functions() {
+    fn in_humble_the_middleware_is_probed_for_publications_and_services() {
         let humble = rows(Distribution::Humble);
         for name in [
             "rmw_publish",
@@ -201,7 +206,7 @@ mod tests {
                 "{name} has another signature in Humble"
             );
         }
-        // Everything else that Humble's libtracetools has and the model uses.
+        // Humble's libtracetools has everything else that the model uses.
         for name in [
             "rcl_init",
             "rcl_node_init",
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_differ_by_their_exports() {
+    fn a_generation_is_recognised_by_its_exports() {
         let of = |exports: &[&str]| Distribution::of_tracetools(|s| exports.contains(&s));
         assert_eq!(of(&["ros_trace_callback_start"]), Distribution::Humble);
         assert_eq!(
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_known_by_file_name() {
+    fn libraries_are_recognised_by_file_name() {
         assert_eq!(Library::of_path("librcl.so"), Some(Library::Rcl));
         assert_eq!(Library::of_path("librcl.so.9"), Some(Library::Rcl));
         assert_eq!(

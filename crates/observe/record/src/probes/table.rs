@@ -1,21 +1,23 @@
-//! The rows: every probe in user space and in the kernel. The module above says how to add one.
+//! The probe table: every probe in user space and in the kernel. The module `probes` explains how
+//! to add one.
 
 use super::{Distribution, KernelProbe, Library, Probe};
 use Distribution::{Jazzy, Kilted};
 
-// What the model lacks without a probe.
-const NO_NAMES: &str = "nodes or endpoints created from here on have no name";
+// These texts say what the model lacks without a probe.
+const NO_NAMES: &str = "nodes and endpoints that are created during the recording have no names";
 const NO_CALLBACK: &str = "callbacks of this type are missing";
 const NO_EDGE: &str = "edges and chains over this kind of communication are missing";
-const COARSE: &str = "brackets of callbacks are inferred from other calls and less exact";
-const MINOR: &str = "none for the graph; a detail is missing";
+const COARSE: &str = "starts and ends of callbacks are inferred from other calls and less exact";
+const MINOR: &str = "the graph is complete, but a detail is missing";
 const NO_TASK: &str = "tasks of onbeat-flow are missing";
-const NO_DUE: &str = "release jitter and response of timers that are reset or changed are wrong";
-const SIMULATED: &str = "release jitter and response of timers on simulated time are wrong";
+const NO_DUE: &str =
+    "release jitter and response times are wrong for timers that are reset or get another period";
+const SIMULATED: &str = "release jitter and response times are wrong for timers on simulated time";
 const INTRA: &str = "intra-process edges are missing";
 const NO_TOPIC: &str = "readers and writers of plain DDS have no topic";
 const NO_ENDPOINT: &str = "readers and writers of this kind are missing";
-const NO_LISTENER: &str = "callbacks of listeners are taken for loops that take samples";
+const NO_LISTENER: &str = "callbacks of listeners appear as loops that take samples";
 
 macro_rules! row {
     (
@@ -39,7 +41,7 @@ macro_rules! row {
     };
 }
 
-/// Every probe in user space.
+/// The probes in user space, in the order in which onbeat attaches them.
 pub const PROBES: &[Probe] = &[
     // ---- initialisation
     row!(
@@ -47,7 +49,7 @@ pub const PROBES: &[Probe] = &[
         Tracetools,
         ["ros_trace_rcl_init"],
         "on_rcl_init",
-        "processes that start later count as attached late"
+        "processes that start during the recording count as late"
     ),
     row!(
         "rcl_node_init",
@@ -104,20 +106,21 @@ pub const PROBES: &[Probe] = &[
         all = true,
         since = Kilted
     ),
-    // Before those that tell of new timers: of these, the end is seen.
+    // This row comes before those that report new timers, so that the end of every new timer is
+    // seen.
     row!(
         "rcl_timer_cancel",
         Rcl,
         ["rcl_timer_cancel"],
         "on_timer_cancel",
-        "one-shot timers that are made again count as new ones"
+        "a one-shot timer that is created again counts as a new timer"
     ),
     row!(
         "rcl_timer_init",
         Tracetools,
         ["ros_trace_rcl_timer_init"],
         "on_timer_init",
-        "timers have no period; it is taken from their calls"
+        "the periods of timers are inferred from their calls"
     ),
     row!(
         "rcl_fini",
@@ -131,8 +134,8 @@ pub const PROBES: &[Probe] = &[
             "rcl_node_fini"
         ],
         "on_fini",
-        "what is published for endpoints that were destroyed counts as lost; timers made again \
-         count as new ones",
+        "messages to destroyed endpoints count as lost, and timers that are created again count as \
+         new timers",
         all = true
     ),
     row!(
@@ -140,7 +143,7 @@ pub const PROBES: &[Probe] = &[
         Tracetools,
         ["ros_trace_rclcpp_timer_link_node"],
         "on_timer_node",
-        "timers of processes with several nodes have no sure node"
+        "in processes with several nodes, the node of a timer is uncertain"
     ),
     row!(
         "rclcpp_timer_callback_added",
@@ -224,14 +227,14 @@ pub const PROBES: &[Probe] = &[
         Rcl,
         ["rcl_clock_init"],
         "on_clock_init",
-        "timers of rclpy processes with several nodes have no sure node"
+        "in rclpy processes with several nodes, the node of a timer is uncertain"
     ),
     row!(
         "rcl_timer_init (clock)",
         Rcl,
         ["rcl_timer_init2", "rcl_timer_init"],
         "on_timer_clock",
-        "timers of rclpy processes with several nodes have no sure node"
+        "in rclpy processes with several nodes, the node of a timer is uncertain"
     ),
     row!(
         "rcl_timer_reset",
@@ -311,7 +314,7 @@ pub const PROBES: &[Probe] = &[
         Rmw,
         ["rmw_take_loaned_message_with_info"],
         "on_rmw_take_loaned",
-        "callbacks on loaned messages have no input; no edge leads to them",
+        "callbacks that take loaned messages have no input, and no edge leads to them",
         return_program = Some("on_rmw_take_loaned_return")
     ),
     row!(
@@ -447,7 +450,7 @@ pub const PROBES: &[Probe] = &[
         Rclcpp,
         ["_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE"],
         "on_execute_client",
-        "rclcpp's client callbacks have inferred brackets",
+        "starts and ends of rclcpp's client callbacks are inferred",
         return_program = Some("on_execute_client_return")
     ),
     row!(
@@ -471,7 +474,7 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_flow_task_init"],
         "on_flow_task_init",
-        "tasks made where others have gone have the others' names"
+        "a task at the address of a destroyed one has the name of the destroyed task"
     ),
     row!(
         "onbeat_flow_task_start",
@@ -500,14 +503,14 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_link_init"],
         "on_link_init",
-        "ends of links made where others have gone have the others' names"
+        "an end of a link at the address of a closed one has the name of the closed end"
     ),
     row!(
         "onbeat_link_fini",
         Flow,
         ["onbeat_link_fini"],
         "on_link_fini",
-        "items count as lost at ends of links that are gone"
+        "items that are sent to closed ends of links count as lost"
     ),
     row!(
         "onbeat_link_send",
@@ -528,8 +531,8 @@ pub const PROBES: &[Probe] = &[
     row!("dds_create_topic_sertype", Cyclone, ["dds_create_topic_sertype"], "on_cyclone_topic_of_type", NO_TOPIC, return_program = Some("on_dds_topic_return")),
     row!("dds_create_reader", Cyclone, ["dds_create_reader", "dds_create_reader_rhc"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_reader_return")),
     row!("dds_create_writer", Cyclone, ["dds_create_writer"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_writer_return")),
-    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "samples that are taken by a condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
-    row!("dds_delete", Cyclone, ["dds_delete"], "on_cyclone_delete", "what is written for readers that were deleted counts as lost"),
+    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "samples that are taken through a condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
+    row!("dds_delete", Cyclone, ["dds_delete"], "on_cyclone_delete", "samples that are written for deleted readers count as lost"),
     row!("dds_lset_data_available", Cyclone, ["dds_lset_data_available", "dds_lset_data_available_arg"], "on_cyclone_listener", NO_LISTENER, all = true),
     row!("dds_write", Cyclone, ["dds_write", "dds_writecdr", "dds_writedispose"], "on_cyclone_write", NO_EDGE, all = true),
     row!("dds_write_ts", Cyclone, ["dds_write_ts", "dds_writedispose_ts"], "on_cyclone_write_ts", NO_EDGE, all = true),
@@ -541,7 +544,7 @@ pub const PROBES: &[Probe] = &[
     row!("DomainParticipant::create_subscriber", FastDds, ["_ZN8eprosima7fastdds3dds17DomainParticipant17create_subscriberERKNS1_13SubscriberQosEPNS1_18SubscriberListenerERKNS1_10StatusMaskE"], "on_fast_subscriber", NO_LISTENER),
     row!("Subscriber::create_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17create_datareaderEPNS1_16TopicDescriptionERKNS1_13DataReaderQosEPNS1_18DataReaderListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds10Subscriber17create_datareaderEPNS1_16TopicDescriptionERKNS1_13DataReaderQosEPNS1_18DataReaderListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE", "_ZN8eprosima7fastdds3dds10Subscriber30create_datareader_with_profileEPNS1_16TopicDescriptionERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataReaderListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds10Subscriber30create_datareader_with_profileEPNS1_16TopicDescriptionERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataReaderListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE"], "on_fast_reader", NO_ENDPOINT, all = true, return_program = Some("on_dds_reader_return")),
     row!("Publisher::create_datawriter", FastDds, ["_ZN8eprosima7fastdds3dds9Publisher17create_datawriterEPNS1_5TopicERKNS1_13DataWriterQosEPNS1_18DataWriterListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds9Publisher17create_datawriterEPNS1_5TopicERKNS1_13DataWriterQosEPNS1_18DataWriterListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE", "_ZN8eprosima7fastdds3dds9Publisher30create_datawriter_with_profileEPNS1_5TopicERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataWriterListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds9Publisher30create_datawriter_with_profileEPNS1_5TopicERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataWriterListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE"], "on_fast_writer", NO_ENDPOINT, all = true, return_program = Some("on_dds_writer_return")),
-    row!("Subscriber::delete_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17delete_datareaderEPKNS1_10DataReaderE", "_ZN8eprosima7fastdds3dds9Publisher17delete_datawriterEPKNS1_10DataWriterE"], "on_fast_delete", "what is written for readers that were deleted counts as lost", all = true),
+    row!("Subscriber::delete_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17delete_datareaderEPKNS1_10DataReaderE", "_ZN8eprosima7fastdds3dds9Publisher17delete_datawriterEPKNS1_10DataWriterE"], "on_fast_delete", "samples that are written for deleted readers count as lost", all = true),
     row!("DataReader::set_listener", FastDds, ["_ZN8eprosima7fastdds3dds10DataReader12set_listenerEPNS1_18DataReaderListenerE", "_ZN8eprosima7fastdds3dds10DataReader12set_listenerEPNS1_18DataReaderListenerERKNS1_10StatusMaskE"], "on_fast_set_listener", NO_LISTENER, all = true),
     row!("DataWriter::write", FastDds, ["_ZN8eprosima7fastdds3dds10DataWriter5writeEPv", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKv", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPvRKNS_8fastrtps4rtps16InstanceHandle_tE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKvRKNS0_4rtps16InstanceHandle_tE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPvRNS_8fastrtps4rtps11WriteParamsE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKvRNS0_4rtps11WriteParamsE"], "on_fast_write", NO_EDGE, all = true),
     row!("DataReader::take_next_sample", FastDds, ["_ZN8eprosima7fastdds3dds10DataReader16take_next_sampleEPvPNS1_10SampleInfoE", "_ZN8eprosima7fastdds3dds10DataReader16read_next_sampleEPvPNS1_10SampleInfoE"], "on_fast_take_next", NO_CALLBACK, all = true, return_program = Some("on_fast_take_next_return")),
@@ -549,7 +552,7 @@ pub const PROBES: &[Probe] = &[
     row!("WaitSet::wait", FastDds, ["_ZNK8eprosima7fastdds3dds7WaitSet4waitERSt6vectorIPNS1_9ConditionESaIS5_EENS_8fastrtps6Time_tE", "_ZNK8eprosima7fastdds3dds7WaitSet4waitERSt6vectorIPNS1_9ConditionESaIS5_EENS1_6Time_tE", "_ZN8eprosima7fastdds3dds10DataReader23wait_for_unread_messageERKNS_8fastrtps6Time_tE", "_ZN8eprosima7fastdds3dds10DataReader23wait_for_unread_messageERKNS1_6Time_tE"], "on_dds_wait", COARSE, all = true),
 ];
 
-/// Every program on a tracepoint of the kernel.
+/// The programs on tracepoints of the kernel.
 pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_switch",
@@ -569,16 +572,17 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_process_exec",
         program: "on_exec",
-        consequence: "a process that starts another program keeps its old identity",
+        consequence: "a process that executes another program keeps its old identity",
     },
     KernelProbe {
         name: "sched_process_exit",
         program: "on_exit_task",
-        consequence: "reused process ids can be mistaken for old ones",
+        consequence: "a process with a reused id can be mistaken for the old process",
     },
     KernelProbe {
         name: "signal_generate",
         program: "on_signal",
-        consequence: "su, sudo or nsenter in the command can stay suspended: do not use them there",
+        consequence:
+            "su, sudo or nsenter in the command can stay suspended, so do not use them there",
     },
 ];

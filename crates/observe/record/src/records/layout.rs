@@ -1,18 +1,18 @@
-//! Reads `records.table` and writes both sides of it: the C header and the Rust code.
+//! Reads `records.table` and generates the C header and the Rust code of the records.
 //!
-//! Part of the build script, and of the tests. The C header asserts the offsets that the Rust
-//! code reads from, so that the two cannot differ.
+//! The build script and the tests contain this module. The C header asserts the offsets from which
+//! the Rust code reads, so that the two cannot differ.
 use std::fmt::Write as _;
 
-/// Bytes of the head that all records share; fields follow.
+/// The size of the head that all records share, in bytes. The fields follow it.
 pub const HEAD_BYTES: usize = 22;
 
-/// The table, read and laid out.
+/// The parsed table, with a place for every field.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Named numbers that both sides know.
+    /// The named numbers that C and Rust share.
     pub constants: Vec<(String, u64)>,
-    /// Enums whose values are stored as `u16`.
+    /// The enums whose values are stored as `u16`.
     pub enums: Vec<Enum>,
     /// The records, in the table's order.
     pub records: Vec<Record>,
@@ -21,42 +21,40 @@ pub struct Table {
 /// An enum of `onbeat_trace`, with the numbers that its values have in a record.
 #[derive(Debug)]
 pub struct Enum {
-    /// The type's name in the table.
+    /// The name of the enum in the table.
     pub name: String,
-    /// The enum in `onbeat_trace`.
+    /// The name of the enum in `onbeat_trace`.
     pub rust: String,
-    /// The values, from 0 on.
+    /// The values, numbered from 0 on.
     pub values: Vec<String>,
 }
 
-/// A line of the table that describes a record.
 #[derive(Debug)]
 pub struct Record {
-    /// As in the table and in manifests.
+    /// The name in the table and in manifests.
     pub name: String,
-    /// The kind, in the record's head.
+    /// The number of the kind, in the record's head.
     pub number: u64,
-    /// The event that the record becomes; `None` for a message to the recorder.
+    /// The event that the record becomes, or `None` for a message to the recorder.
     pub event: Option<String>,
-    /// The fields in the order in which they lie in the record.
+    /// The fields, in the order in which they lie in the record.
     pub fields: Vec<Field>,
-    /// Bytes of the whole record.
+    /// The size of the whole record, in bytes.
     pub size: usize,
 }
 
-/// A field of a record.
 #[derive(Debug)]
 pub struct Field {
-    /// The same in C, in Rust and in the event.
+    /// The name of the field, which is the same in C, in Rust and in the event.
     pub name: String,
-    /// Type, as the table names it.
+    /// The type, as the table names it.
     pub ty: String,
-    /// Bytes from the record's start; `None` for a field without bytes.
+    /// The offset from the record's start in bytes, or `None` for a field without bytes.
     pub offset: Option<usize>,
 }
 
 impl Table {
-    /// Reads the table; the error names the line or the record that is wrong.
+    /// Parses the table. An error names the line or the record that is wrong.
     pub fn parse(text: &str) -> Result<Table, String> {
         let mut table = Table::default();
         for (number, statement) in statements(text) {
@@ -102,14 +100,19 @@ impl Table {
         };
         let number = integer(number)?;
         if number == 0 || number >= self.constant("KIND_COUNT")? {
-            return Err(format!("{name}: {number} is 0, or not below KIND_COUNT"));
+            return Err(format!(
+                "{name}: the number {number} is not between 1 and KIND_COUNT - 1"
+            ));
         }
         if let Some(other) = self.records.iter().find(|r| r.number == number) {
-            return Err(format!("{name}: {} has the number {number}", other.name));
+            return Err(format!(
+                "{name}: the number {number} is already used by {}",
+                other.name
+            ));
         }
         if let Some(other) = self.records.iter().find(|r| r.name == name) {
             return Err(format!(
-                "{name}: it is there already, number {}",
+                "{name} is already defined, with the number {}",
                 other.number
             ));
         }
@@ -133,10 +136,10 @@ impl Table {
         Ok(record)
     }
 
-    /// Places small fields first: the head leaves two bytes, and no gaps arise.
+    /// Places small fields first. They fill the two bytes behind the head, and no gaps arise.
     fn place(&self, record: &mut Record) -> Result<(), String> {
         let alignment = |f: &Field| self.size_and_alignment(&f.ty).map_or(0, |(_, a)| a);
-        // Texts do not need to be aligned, but are read like the numbers before them.
+        // Texts need no alignment, so they follow the numbers.
         let order = |f: &Field| match f.ty.as_str() {
             "text" | "comm" => usize::MAX,
             _ => alignment(f),
@@ -178,7 +181,7 @@ impl Table {
             .ok_or_else(|| format!("there is no const {name} before this line"))
     }
 
-    /// The header that the BPF programs include.
+    /// Returns the header that the BPF programs include.
     pub fn c_header(&self) -> String {
         let mut c = String::from("// Made from records.table by build.rs.\n");
         for (name, value) in &self.constants {
@@ -228,7 +231,7 @@ impl Table {
         );
     }
 
-    /// The module that the recorder includes.
+    /// Returns the module that the recorder includes.
     pub fn rust_module(&self) -> String {
         let mut rust = String::new();
         for (name, value) in &self.constants {
@@ -261,7 +264,7 @@ impl Table {
     }
 
     fn rust_names(&self, rust: &mut String) {
-        // The programs use them all.
+        // The BPF programs use all numbers, the recorder only some.
         *rust += "/// The numbers of the records.\n#[allow(dead_code)]\npub mod kind {\n";
         for r in &self.records {
             let (name, number) = (&r.name, r.number);
@@ -281,7 +284,8 @@ impl Table {
     }
 }
 
-/// Statements with the lines on which they begin: comments are cut, braces may span lines.
+/// Returns the statements, each with the line on which it begins. Cuts comments, and joins lines
+/// within braces.
 fn statements(text: &str) -> Vec<(usize, String)> {
     let mut statements: Vec<(usize, String)> = Vec::new();
     let mut open = false;
@@ -321,7 +325,8 @@ fn list(text: &str) -> impl Iterator<Item = &str> {
 
 fn integer(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    text.parse().map_err(|_| format!("'{text}' is no number"))
+    text.parse()
+        .map_err(|_| format!("'{text}' is not a number"))
 }
 
 fn camel(name: &str) -> String {
@@ -357,7 +362,7 @@ fn rust_enum(rust: &mut String, e: &Enum) {
     let _ = writeln!(rust, "        _ => {ty}::{},\n    }}\n}}", camel(last));
 }
 
-/// The fields of a struct literal, each read from its place in the record.
+/// Returns the fields of a struct literal, each read from its place in the record.
 fn rust_fields(record: &Record) -> String {
     let field = |f: &Field| {
         let at = f.offset.unwrap_or(0);
@@ -446,26 +451,30 @@ mod tests {
     }
 
     #[test]
-    fn the_build_script_made_the_module_of_this_table() {
+    fn the_generated_module_matches_the_table() {
         let made = include_str!(concat!(env!("OUT_DIR"), "/records.rs"));
         let table = Table::parse(include_str!("records.table")).expect("the table");
         assert_eq!(table.rust_module(), made);
     }
 
     #[test]
-    fn a_wrong_line_is_named_with_its_reason() {
+    fn an_error_names_the_wrong_line_and_the_reason() {
         for (records, line, reason) in [
-            ("event a = 9 {}", 6, "not below KIND_COUNT"),
-            ("event a = 1 {}\nmessage b = 1 {}", 7, "a has the number 1"),
+            ("event a = 9 {}", 6, "not between 1 and KIND_COUNT"),
+            (
+                "event a = 1 {}\nmessage b = 1 {}",
+                7,
+                "number 1 is already used by a",
+            ),
             (
                 "event a = 1 {}\nevent a = 2 {}",
                 7,
-                "there already, number 1",
+                "already defined, with the number 1",
             ),
             ("event a = 1 { x: u63 }", 6, "no type u63"),
             ("event a = 1 {\n x: u64,\n y }", 6, "lacks a ':'"),
             ("record a = 1 {}", 6, "not const, enum"),
-            ("event a = one {}", 6, "no number"),
+            ("event a = one {}", 6, "not a number"),
         ] {
             let error = parse(records).expect_err(records);
             assert!(
@@ -475,7 +484,7 @@ mod tests {
         }
     }
 
-    /// Whether clang accepts the header that the programs include.
+    /// Returns whether clang accepts the header that the programs include.
     fn compiles(table: &Table) -> bool {
         let head = "#include <linux/types.h>\n#define RECORD_HEAD __u64 time_ns; __u32 pid, tid; \
                     __u16 kind, cpu, probe;\n";
@@ -498,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn c_refuses_an_offset_other_than_the_one_that_rust_reads() {
+    fn the_c_header_refuses_an_offset_that_rust_does_not_read_from() {
         let mut table = parse("event publish = 1 { rmw: u64, source_ns: i64, way: way }").unwrap();
         assert!(compiles(&table));
         let size = std::mem::replace(&mut table.records[0].size, 48);

@@ -1,7 +1,7 @@
-//! The records of the ring buffer, as `records.table` lays them out.
+//! The records of the ring buffer, with the layout that `records.table` states.
 //!
-//! The build script makes the rest of this module of the table: the numbers of the records, their
-//! fields, and the events that they become.
+//! The build script generates the rest of this module from the table: the numbers of the records,
+//! their fields, and the events that they become.
 
 #[cfg(test)]
 mod layout;
@@ -12,25 +12,24 @@ use onbeat_trace::{EndpointKind, EventKind, ExecuteKind, Name};
 
 include!(concat!(env!("OUT_DIR"), "/records.rs"));
 
-/// What every record begins with.
+/// The head with which every record begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// CLOCK_MONOTONIC.
+    /// The time of the record, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Process, in the initial pid namespace.
+    /// The process id in the initial pid namespace.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
-    /// One of [`kind`].
+    /// The kind of the record, one of [`kind`].
     pub kind: u16,
-    /// CPU on which the probe was hit.
+    /// The CPU on which the probe was hit.
     pub cpu: u16,
-    /// Number of the probe that was hit; 0: none.
+    /// The number of the probe that was hit, or 0 for none.
     pub probe: u16,
 }
 
 impl Head {
-    /// Reads the head; `None` for a record that is shorter.
+    /// Reads the head. Returns `None` for a record that is shorter than a head.
     pub fn read(record: &[u8]) -> Option<Head> {
         let fields = Fields(record);
         (record.len() >= 22).then(|| Head {
@@ -44,8 +43,8 @@ impl Head {
     }
 }
 
-/// Reads fields at their offsets. What is missing reads as zero or empty, so that a short record
-/// cannot do harm.
+/// Reads fields at their offsets. Missing bytes read as zero or as an empty text, so that a short
+/// record cannot do harm.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -83,7 +82,7 @@ impl Fields<'_> {
         self.bytes(at)
     }
 
-    /// Text that ends with a zero, in a field of `size` bytes.
+    /// Reads a text that ends with a zero, in a field of `size` bytes.
     fn text(self, at: usize, size: usize) -> Name {
         let end = (at + size).min(self.0.len());
         let bytes = self.0.get(at..end).unwrap_or_default();
@@ -91,7 +90,7 @@ impl Fields<'_> {
         String::from_utf8_lossy(&bytes[..length]).into()
     }
 
-    /// A count, then that many addresses; null ones are left out.
+    /// Reads a count and that many addresses. Leaves out null addresses.
     fn handles(self, at: usize) -> Vec<u64> {
         let count = usize::try_from(self.u64(at)).unwrap_or(usize::MAX);
         let handles = (1..=count.min(WAIT_SET_MAX)).map(|i| self.u64(at + i * 8));
@@ -101,15 +100,16 @@ impl Fields<'_> {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Builds records field by field, as the programs do.
+    //! Builds records field by field, as the BPF programs do.
     use super::layout::Table;
 
-    /// The table that the build script read.
+    /// Returns the table that the build script read.
     pub fn table() -> Table {
         Table::parse(include_str!("records.table")).expect("the build script read it")
     }
 
-    /// A record with the given fields at time 5000, in process 7, thread 8, on CPU 1, from probe 3.
+    /// Returns a record with the given fields at time 5000, in process 7, thread 8, on CPU 1, from
+    /// probe 3.
     pub fn record(name: &str, fields: &[(&str, &[u8])]) -> Vec<u8> {
         let table = table();
         let layout = table.records.iter().find(|r| r.name == name);
@@ -137,8 +137,8 @@ mod tests {
     use super::layout::{Field, HEAD_BYTES};
     use super::*;
 
-    /// A value for a field that differs from those of its neighbours: as bytes, and as the event
-    /// shows it.
+    /// Returns a value that differs from those of the neighbouring fields: as bytes, and as the
+    /// event prints it.
     fn sample(field: &Field, index: usize) -> (Vec<u8>, String) {
         let number = 40 + index as u64;
         let bytes = |size: usize| number.to_le_bytes()[..size].to_vec();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_as_long_as_the_layout_has_it() {
+    fn the_head_has_the_length_of_the_layout() {
         let record = testing::record("rcl_init", &[]);
         let head = Head::read(&record).expect("a head");
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_table() {
+    fn record_names_come_from_the_table() {
         assert_eq!(name(kind::PUBLISH), "publish");
         assert_eq!(name(kind::PUBLISH_UNSTAMPED), "publish_unstamped");
         assert_eq!(name(u16::MAX), "unknown");

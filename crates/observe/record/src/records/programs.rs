@@ -1,10 +1,11 @@
-//! Checks the source of the BPF programs against the table: each program fills every field of its
-//! record. The ring buffer's memory is not cleared, so a forgotten field would be garbage.
+//! Checks that each BPF program fills every field of its record.
+//!
+//! The memory of the ring buffer is not cleared, so a forgotten field would contain garbage.
 
 use super::testing::table;
 use std::process::Command;
 
-/// The programs' source with all macros expanded.
+/// Returns the programs' source with all macros expanded.
 fn expanded() -> String {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let output = Command::new(clang)
@@ -25,8 +26,8 @@ fn expanded() -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A variable that points to a record: the record's name, the variable's, and the source behind its
-/// declaration.
+/// Parses the declaration of a variable that points to a record. Returns the record's name, the
+/// variable's name, and the source behind the declaration.
 fn declaration(source: &str) -> Option<(&str, &str, &str)> {
     let (record, rest) = source.split_once(" *")?;
     let (variable, rest) = rest.split_once(" = ")?;
@@ -34,13 +35,14 @@ fn declaration(source: &str) -> Option<(&str, &str, &str)> {
     (is_word(record) && is_word(variable)).then_some((record, variable, rest))
 }
 
-/// The records in a source, each with the fields that are not mentioned before it is submitted.
+/// Returns the records in a source, each with the fields that are not mentioned before the record
+/// is submitted.
 fn forgotten(source: &str) -> Vec<(String, Vec<String>)> {
     let table = table();
     let mut found = Vec::new();
     for (at, _) in source.match_indices("struct record_") {
         let rest = &source[at + "struct record_".len()..];
-        // The macro that begins a record has a variable _r of its own.
+        // The macro that begins a record has a variable `_r` of its own.
         let Some((name, variable, rest)) = declaration(rest).filter(|d| d.1 != "_r") else {
             continue;
         };
@@ -69,7 +71,7 @@ fn every_program_fills_every_field_of_its_record() {
     for (name, missing) in &records {
         assert!(missing.is_empty(), "{name}: {missing:?} may be garbage");
     }
-    // Read by the preloaded library alone.
+    // Only the preloaded library makes these records.
     let of_library = ["cpu_clock"];
     for record in table().records {
         if of_library.contains(&record.name.as_str()) {

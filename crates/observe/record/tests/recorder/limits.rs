@@ -81,7 +81,7 @@ fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
     assert_eq!(wrong, None, "of a process that is outside");
     let line = said().expect("a sentence");
     assert!(
-        line.ends_with("outside of --domain 97 left alone."),
+        line.ends_with("outside of --domain 97 were not recorded."),
         "{line}"
     );
 }

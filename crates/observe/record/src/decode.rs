@@ -6,7 +6,6 @@ use crate::records::{
 };
 use onbeat_trace::{Event, EventKind};
 
-/// The content of a record: an event of the trace, or a message to the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
     Event(Event),
@@ -45,11 +44,9 @@ pub enum Decoded {
     Followed {
         pid: u32,
     },
-    /// A reading of a thread's CPU clock.
     CpuClock {
         tid: u32,
         time_ns: u64,
-        /// The CPU on which the thread ran last.
         cpu: u16,
         pid: u32,
         cpu_ns: u64,

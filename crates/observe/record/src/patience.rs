@@ -36,7 +36,6 @@ pub struct Patience {
 #[derive(Debug, Default)]
 struct User {
     cpu: Duration,
-    /// The processes that did not answer.
     silent: BTreeSet<u32>,
     skipped_as_silent: u64,
     skipped_over_time: u64,
@@ -140,7 +139,6 @@ impl Patience {
     }
 }
 
-/// Returns the CPU time of the calling thread.
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -88,11 +88,9 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
 pub struct Needs {
     /// The kernel requires CAP_SYS_ADMIN for uprobes.
     pub admin: bool,
-    /// A command has still to be started.
     pub command: bool,
 }
 
-/// Gives up every capability that the recorder does not need any more.
 pub fn drop_unneeded(needs: Needs) {
     let permitted = onbeat_rights::permitted();
     // Kernels before 5.8 and some containers permit BPF by CAP_SYS_ADMIN alone.

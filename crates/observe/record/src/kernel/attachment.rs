@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 
 /// The command BPF_LINK_CREATE of bpf(2).
 const LINK_CREATE: libc::c_int = 28;
-/// The flag of a probe at the function's return.
 const AT_RETURN: u32 = 1;
 /// The attach type for which the programs of uprobe links are loaded.
 const UPROBE_MULTI: u32 = libbpf_rs::ProgramAttachType::TraceUprobeMulti as u32;
@@ -40,9 +39,7 @@ struct LinkCreate {
 
 /// An attached uprobe. The kernel detaches it when the last process closes it.
 pub enum Attachment {
-    /// A uprobe link.
     Link(OwnedFd),
-    /// The link of a perf event.
     Event(Link),
 }
 

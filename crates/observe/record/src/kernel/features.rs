@@ -6,7 +6,6 @@ use libbpf_rs::btf::Btf;
 /// The environment variable that makes onbeat attach uprobes as on older kernels.
 const PERF_EVENTS: &str = "ONBEAT_PERF_EVENTS";
 
-/// The abilities that differ between kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// The kernel has `bpf_get_attach_cookie` (5.15), so that hits are counted per probe.
@@ -29,7 +28,6 @@ pub struct Features {
 }
 
 impl Features {
-    /// Returns the abilities of the running kernel.
     pub(super) fn of_this_kernel(release: &str) -> Features {
         let mut features = Features::of_release(release);
         features.delays &= has_member("sched_info", "last_queued");
@@ -57,7 +55,6 @@ impl Features {
     }
 }
 
-/// Returns whether a struct of this kernel has a member.
 fn has_member(structure: &str, member: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| {
         btf.type_by_name::<Struct<'_>>(structure)

@@ -14,7 +14,6 @@ impl FlagTable {
         FlagTable::of(libc::MAP_SHARED, map.as_fd().as_raw_fd())
     }
 
-    /// Makes a table that no BPF program writes to.
     #[cfg(test)]
     pub fn empty() -> FlagTable {
         FlagTable::of(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).expect("some memory")

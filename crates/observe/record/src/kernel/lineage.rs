@@ -36,7 +36,6 @@ pub struct Join {
 }
 
 impl Join {
-    /// Returns the keys of the input and of the output.
     fn keys(self, pid: u32) -> Option<[[u8; 16]; 2]> {
         let input = match self.input {
             Root::Callback(handle) => key(pid, JOIN_CALLBACK, handle),

@@ -33,7 +33,6 @@ use thiserror::Error;
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// The object file of the compiled BPF programs.
 static PROGRAMS: &[u8] = {
     static OBJECT: &Aligned<[u8]> =
         &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
@@ -60,7 +59,6 @@ impl From<libbpf_rs::Error> for KernelLoadError {
     }
 }
 
-/// The options that are fixed when the programs are loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     /// Observes every ROS 2 process, not only the marked ones.
@@ -69,13 +67,11 @@ pub struct LoadOptions {
     pub stop_on_load: bool,
     /// Records the scheduler events of every thread of an observed process.
     pub all_threads: bool,
-    /// Follows the executions of chains, see [`Lineage`].
     pub lineage: bool,
     /// The size of the ring buffer. The number of its pages is a power of two.
     pub buffer_bytes: u32,
 }
 
-/// The loaded BPF programs and their maps.
 pub struct Kernel {
     object: Object,
     ring: Ring,
@@ -89,18 +85,15 @@ pub struct Kernel {
     /// The maps of lineage, or `None` if they were not requested or cannot be made read-only.
     lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
-    /// The abilities of this kernel.
     pub features: Features,
 }
 
 /// A place for a uprobe, and the program that runs there.
 #[derive(Debug, Clone, Copy)]
 pub struct Uprobe<'a> {
-    /// The name of the program in the object file.
     pub program: &'a str,
     /// The file to probe, by a path that the recorder can open.
     pub file: &'a Path,
-    /// The offset of the instruction in the file, in bytes.
     pub offset: u64,
     /// Probes the function's return instead of the instruction.
     pub at_return: bool,
@@ -181,14 +174,12 @@ impl Kernel {
         })
     }
 
-    /// Attaches a program to its tracepoint of the kernel.
     pub fn attach_tracepoint(&self, program: &str) -> Result<Link, String> {
         self.program(program)?
             .attach()
             .map_err(|e| format!("{e:#}"))
     }
 
-    /// Attaches the program that [`Kernel::observe_threads`] runs.
     pub fn attach_threads(&self) -> Result<Link, String> {
         self.attach_tracepoint(EACH_THREAD)
     }
@@ -313,7 +304,6 @@ fn set_log() {
     libbpf_rs::set_print(is_wanted.then_some((libbpf_rs::PrintLevel::Debug, print)));
 }
 
-/// The program that looks at every thread of the machine.
 const EACH_THREAD: &str = "on_each_thread";
 
 /// The maps that need no memory if lineage is not requested.
@@ -370,7 +360,6 @@ fn leave_out_each_thread(open: &mut OpenObject) {
     }
 }
 
-/// Prepares the programs of uprobes for uprobe links.
 fn prepare_links(open: &mut OpenObject) {
     for mut program in open.progs_mut() {
         if program.section() == "uprobe" {
@@ -379,7 +368,6 @@ fn prepare_links(open: &mut OpenObject) {
     }
 }
 
-/// Returns the values of a per-CPU counter.
 fn counter(map: &MapHandle, key: u32) -> Vec<u64> {
     let value = |bytes: &Vec<u8>| {
         let bytes = bytes.get(..8);

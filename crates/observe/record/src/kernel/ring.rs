@@ -15,8 +15,7 @@ pub struct Ring {
 #[derive(Default)]
 struct Read {
     decoded: Vec<Decoded>,
-    /// The number of records of each probe, by the probe's number.
-    by_probe: Vec<u64>,
+    records_by_probe: Vec<u64>,
 }
 
 /// The number of records that are taken at a time. Later records wait in the ring buffer, or are
@@ -32,10 +31,10 @@ impl Read {
     fn take(&mut self, record: &[u8]) {
         if let Some(head) = Head::read(record).filter(|head| head.probe != 0) {
             let probe = usize::from(head.probe);
-            if self.by_probe.len() <= probe {
-                self.by_probe.resize(probe + 1, 0);
+            if self.records_by_probe.len() <= probe {
+                self.records_by_probe.resize(probe + 1, 0);
             }
-            self.by_probe[probe] += 1;
+            self.records_by_probe[probe] += 1;
         }
         self.decoded.extend(before(record));
         self.decoded.extend(decode(record));
@@ -77,10 +76,12 @@ impl Ring {
         is_full
     }
 
-    /// Returns the number of records of a numbered probe so far.
     pub fn records_of(&self, probe: u32) -> u64 {
         let read = self.read.borrow();
-        read.by_probe.get(probe as usize).copied().unwrap_or(0)
+        read.records_by_probe
+            .get(probe as usize)
+            .copied()
+            .unwrap_or(0)
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
         without_probe[20..22].fill(0);
         read.take(&without_probe);
         read.take(&[]);
-        assert_eq!(read.by_probe, [0, 0, 0, 2]);
+        assert_eq!(read.records_by_probe, [0, 0, 0, 2]);
         assert_eq!(read.decoded.len(), 2);
     }
 }

@@ -27,7 +27,7 @@ struct Call<F, T> {
 }
 
 thread_local! {
-    /// This thread's work is already in a process of [`shielded`].
+    /// The flag is set while this thread's work is in a process of [`shielded`].
     static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
 }
 

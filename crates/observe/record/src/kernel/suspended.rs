@@ -26,7 +26,6 @@ impl Suspended {
         }
     }
 
-    /// Makes a table that no BPF program uses.
     #[cfg(test)]
     pub fn none() -> Suspended {
         Suspended::new(Rc::new(FlagTable::empty()), FlagTable::empty())
@@ -72,7 +71,6 @@ impl Suspended {
         self.processes.update(self.recorder, change);
     }
 
-    /// Suspends a process as the BPF programs do it.
     #[cfg(test)]
     pub fn suspend(&self, pid: u32) {
         // SAFETY: the call is a plain system call on a child of the test.

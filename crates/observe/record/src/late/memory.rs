@@ -7,12 +7,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Gives read access to the memory of another process.
 pub trait Memory {
     /// Fills `buffer` with the bytes at `address`. Returns false if they cannot be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
-    /// Reads the 8-byte word at `address`.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)

@@ -23,13 +23,12 @@ use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::BTreeSet;
 
-/// The number of words that are searched in a private rcl struct.
-const SEARCHED_WORDS: u64 = 128;
+const RCL_STRUCT_WORDS: u64 = 128;
 
 /// Finds the rmw handle and the name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
 fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     let private = memory.word(rcl).filter(|&p| p != 0)?;
-    for index in 0..SEARCHED_WORDS {
+    for index in 0..RCL_STRUCT_WORDS {
         // Any number may stand where a pointer is expected.
         let Some(candidate) = memory.word(private.wrapping_add(index * 8)) else {
             break;

@@ -12,7 +12,7 @@
 //! more step back: from the rmw struct to the private struct that points to it, and from there to
 //! the rcl handle.
 
-use super::{find_rmw, Memory, SEARCHED_WORDS};
+use super::{find_rmw, Memory, RCL_STRUCT_WORDS};
 use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -21,19 +21,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// handle.
 const AROUND_WORDS: i64 = 32;
 
-/// The number of words that are searched in a private node struct.
-const NODE_WORDS: u64 = 64;
+const NODE_STRUCT_WORDS: u64 = 64;
 
-/// The size in bytes above which a process's memory is not searched.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_SEARCHED_BYTES: u64 = 1 << 30;
 
 /// The number of places above which a search finds nothing: no ROS 2 process has so many.
 const MAX_SITES: usize = 1 << 16;
 
-/// An endpoint whose node is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The number of the endpoint's kind, which [`Target::endpoint`] decodes.
+    /// The number of the endpoint kind, which [`Target::endpoint`] decodes.
     kind: u8,
     /// The rcl handle, or 0 if only the rmw handle is known.
     pub rcl: u64,
@@ -66,14 +63,11 @@ impl Target {
     }
 }
 
-/// An endpoint and the node that owns it.
+/// An endpoint and the node that owns it, by their rcl handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The endpoint that was searched for.
     pub target: Target,
-    /// The rcl handle of the endpoint.
     pub rcl: u64,
-    /// The rcl handle of the endpoint's node.
     pub node: u64,
 }
 
@@ -104,7 +98,7 @@ type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 /// Searches a process's memory for its nodes and for the owners of endpoints.
 pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     let size: u64 = memory.regions().iter().map(|r| r.end - r.start).sum();
-    if size > MAX_BYTES {
+    if size > MAX_SEARCHED_BYTES {
         return Found::default();
     }
     let identifiers = targets.iter().filter_map(|t| memory.word(t.rmw));
@@ -121,7 +115,7 @@ pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     for (at, word) in first {
         match unknown.get(&word) {
             Some(&target) => inside.push((at, target)),
-            None => nodes.learn(memory, at),
+            None => nodes.add_if_node(memory, at),
         }
     }
     let mut found = Found::default();
@@ -135,7 +129,7 @@ pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
         }));
         found.owners = owners(memory, targets, &holders, &mut nodes);
     }
-    found.nodes = nodes.list(&found.owners);
+    found.nodes = nodes.with_handles(&found.owners);
     found
 }
 
@@ -177,8 +171,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Adds a node if the struct at the address `at` is a node's rmw struct.
-    fn learn(&mut self, memory: &impl Memory, at: u64) {
+    fn add_if_node(&mut self, memory: &impl Memory, at: u64) {
         let text = |words: u64| memory.text(memory.word(at + 8 * words)?);
         let (Some(name), Some(namespace)) = (text(2), text(3)) else {
             return;
@@ -206,7 +199,7 @@ impl Nodes {
                 .filter(|&p| p >= 4096 && p.is_multiple_of(8))?;
             memory.word(context)?;
             let word = |i| Some((i, memory.word(private.checked_add(8 * i)?)?));
-            let words = (0..NODE_WORDS).map_while(word);
+            let words = (0..NODE_STRUCT_WORDS).map_while(word);
             Some(words.filter(|w| self.names.contains_key(&w.1)).collect())
         })();
         let inside: Vec<(u64, u64)> = inside.unwrap_or_default();
@@ -254,8 +247,7 @@ impl Nodes {
         best.into_values().map(|(_, handle)| handle).collect()
     }
 
-    /// Lists all nodes by name, with the handles of those that own an endpoint.
-    fn list(&self, owners: &[Owner]) -> Vec<(Option<u64>, String)> {
+    fn with_handles(&self, owners: &[Owner]) -> Vec<(Option<u64>, String)> {
         let handles: BTreeSet<u64> = owners.iter().map(|o| o.node).collect();
         let rmw_of = |handle: &u64| self.rmw_of_handle(*handle);
         let mut list = Vec::new();
@@ -283,7 +275,7 @@ fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize
     // Returns the places that a struct reaches if it starts at `word`.
     let behind = |word: u64| {
         let first = inside.partition_point(|&(at, _)| at < word);
-        let reached = move |&&(at, _): &&(u64, usize)| at - word < 8 * SEARCHED_WORDS;
+        let reached = move |&&(at, _): &&(u64, usize)| at - word < 8 * RCL_STRUCT_WORDS;
         inside[first..].iter().take_while(reached)
     };
     let pointers = sites(memory, |w| {
@@ -315,7 +307,7 @@ fn owners(
     }
     let mut votes: BTreeMap<u8, Votes> = BTreeMap::new();
     for (site, word) in sites(memory, |w| by_address.contains_key(&w)) {
-        for (distance, handle) in around(memory, site) {
+        for (distance, handle) in words_around(memory, site) {
             if !nodes.may_be_handle(memory, handle) {
                 continue;
             }
@@ -330,7 +322,7 @@ fn owners(
     let real = nodes.real_handles(votes.values());
     let mut owners = Vec::new();
     for votes in votes.values_mut() {
-        keep_only(votes, &real);
+        drop_votes_for_others(votes, &real);
         for (target, (node, rcl)) in elect(votes) {
             owners.push(Owner {
                 target: targets[target],
@@ -342,8 +334,7 @@ fn owners(
     owners
 }
 
-/// Drops the votes for candidates that are not a node's handle.
-fn keep_only(votes: &mut Votes, real: &BTreeSet<u64>) {
+fn drop_votes_for_others(votes: &mut Votes, real: &BTreeSet<u64>) {
     for layout in votes.values_mut() {
         for seen in layout.values_mut() {
             seen.retain(|(handle, _)| real.contains(handle));
@@ -353,8 +344,7 @@ fn keep_only(votes: &mut Votes, real: &BTreeSet<u64>) {
     votes.retain(|_, layout| !layout.is_empty());
 }
 
-/// Returns the readable words around a place, with their distance in words.
-fn around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
+fn words_around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
     let mut bytes = [0; 8 * (2 * AROUND_WORDS as usize + 1)];
     let start = site.wrapping_add_signed(-8 * AROUND_WORDS);
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
@@ -425,7 +415,6 @@ mod tests {
             at
         }
 
-        /// Adds a struct of the middleware: identifier, data, and texts.
         fn rmw(&mut self, texts: &[&str]) -> u64 {
             let texts: Vec<u64> = texts.iter().map(|t| self.text(t)).collect();
             let at = self.take(8);

@@ -17,27 +17,22 @@ const SEARCHES_MAX: u32 = 8;
 /// A process that ran before the recording.
 #[derive(Debug, Default)]
 pub struct LateProcess {
-    /// The endpoints seen so far.
     targets: BTreeSet<Target>,
-    /// The endpoints whose node is known.
     owned: BTreeSet<Target>,
     /// The time of the next search, if there is anything new.
     due: Option<Instant>,
     searches: u32,
     nodes: usize,
-    /// The handles of publishers that were looked at.
-    publishers: BTreeSet<u64>,
+    seen_publishers: BTreeSet<u64>,
     /// The handles of timers that were looked at, or made during the recording.
-    timers: BTreeSet<u64>,
+    seen_timers: BTreeSet<u64>,
 }
 
 /// The greatest number of a process's publishers that are looked at, and of its timers.
 const LOOKED_AT_MAX: usize = 1 << 12;
 
-/// The result of a search in a process.
 #[derive(Debug, Default)]
 pub struct Searched {
-    /// The nodes, and the endpoints that belong to them.
     pub events: Vec<EventKind>,
     /// The number of endpoints whose node is unknown, in a process with several nodes.
     pub unowned: usize,
@@ -45,7 +40,6 @@ pub struct Searched {
     pub is_cut: bool,
 }
 
-/// The processes that ran before the recording.
 #[derive(Debug, Default)]
 pub struct LateProcesses {
     processes: BTreeMap<u32, LateProcess>,
@@ -62,7 +56,7 @@ impl LateProcesses {
     pub fn is_new_publisher(&mut self, pid: u32, rcl: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
         process.is_some_and(|process| {
-            let looked = &mut process.publishers;
+            let looked = &mut process.seen_publishers;
             looked.len() < LOOKED_AT_MAX && looked.insert(rcl)
         })
     }
@@ -76,7 +70,7 @@ impl LateProcesses {
     pub fn is_new_timer(&mut self, pid: u32, timer: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| timer != 0);
         process.is_some_and(|process| {
-            let looked = &mut process.timers;
+            let looked = &mut process.seen_timers;
             looked.len() < LOOKED_AT_MAX && looked.insert(timer)
         })
     }
@@ -116,7 +110,6 @@ impl LateProcesses {
         }
     }
 
-    /// Forgets a process that ended or runs another program now.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }

@@ -8,20 +8,17 @@
 use super::Memory;
 use onbeat_trace::EventKind;
 
-/// The number of words that are searched in a timer's private struct.
-const TIMER_WORDS: u64 = 24;
+const TIMER_STRUCT_WORDS: u64 = 24;
 
 /// The longest period that is accepted: three hours. Any address is greater.
 const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
-/// The shortest period that is accepted.
 const MIN_PERIOD_NS: u64 = 10_000;
 
 /// The values of ROS time and steady time in `rcl_clock_type_t`.
 const ROS_TIME: u8 = 1;
 const STEADY_TIME: u8 = 3;
 
-/// A clock, read from its public struct `rcl_clock_t`.
 struct Clock {
     address: u64,
     kind: u8,
@@ -29,12 +26,10 @@ struct Clock {
     simulated: Option<u64>,
 }
 
-/// The current time of the system's clocks.
+/// The current time of CLOCK_MONOTONIC and of CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The time of CLOCK_MONOTONIC.
     pub steady_ns: u64,
-    /// The time of CLOCK_REALTIME.
     pub system_ns: u64,
 }
 
@@ -44,7 +39,7 @@ pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<Even
         .word(timer)
         .filter(|p| *p >= 4096 && p.is_multiple_of(8))?;
     let word = |i: u64| memory.word(private.checked_add(8 * i)?);
-    let words: Vec<u64> = (0..TIMER_WORDS).map_while(word).collect();
+    let words: Vec<u64> = (0..TIMER_STRUCT_WORDS).map_while(word).collect();
     let clock = words.iter().find_map(|&w| read_clock(memory, w))?;
     let now = match (clock.kind, clock.simulated) {
         (_, Some(time)) => time,

@@ -19,29 +19,25 @@ const SENTENCES_MAX: usize = 50;
 /// The probes and files of each user, and sentences about what was left out.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// The process that is visited.
-    pid: Option<u32>,
+    visited_pid: Option<u32>,
     /// The user of the visited process, or `None` for an installation.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
     files: HashMap<u32, usize>,
-    /// The number of probes of all users.
-    all: usize,
+    all_probes: usize,
     sentences: BTreeSet<String>,
-    /// The number of sentences beyond the limit.
-    more: usize,
+    further_sentences: usize,
 }
 
 impl Budget {
     /// Begins to visit the files of a process, or of an installation if `pid` is `None`.
     pub fn visit(&mut self, pid: Option<u32>) {
-        self.pid = pid;
+        self.visited_pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));
     }
 
-    /// Returns the process whose files are visited.
     pub fn visited(&self) -> Option<u32> {
-        self.pid
+        self.visited_pid
     }
 
     /// Returns whether one more file may be probed, if `files` have been probed already.
@@ -62,7 +58,7 @@ impl Budget {
         match self.user {
             None | Some(0) => true,
             // Root's processes may use the descriptors that are left.
-            Some(_) if self.all >= descriptors::room_for_probes() => {
+            Some(_) if self.all_probes >= descriptors::room_for_probes() => {
                 self.leave_out(
                     "too many files are open. Raise the limit (ulimit -Hn) of the recorder".into(),
                 );
@@ -78,29 +74,26 @@ impl Budget {
         }
     }
 
-    /// Returns the user whose process is visited.
     pub fn user(&self) -> Option<u32> {
         self.user
     }
 
     /// Gives back the probes of a user that were detached.
     pub fn give_back(&mut self, user: Option<u32>, probes: usize) {
-        self.all = self.all.saturating_sub(probes);
+        self.all_probes = self.all_probes.saturating_sub(probes);
         if let Some(count) = user.and_then(|user| self.probes.get_mut(&user)) {
             *count = count.saturating_sub(probes);
         }
     }
 
-    /// Counts a file for the user whose process is visited.
     pub fn count_file(&mut self) {
         if let Some(user) = self.user {
             *self.files.entry(user).or_default() += 1;
         }
     }
 
-    /// Counts a probe for the user whose process is visited.
-    pub fn count(&mut self) {
-        self.all += 1;
+    pub fn count_probe(&mut self) {
+        self.all_probes += 1;
         if let Some(user) = self.user {
             *self.probes.entry(user).or_default() += 1;
         }
@@ -111,21 +104,20 @@ impl Budget {
         if self.sentences.len() < SENTENCES_MAX || self.sentences.contains(&sentence) {
             self.sentences.insert(sentence);
         } else {
-            self.more += 1;
+            self.further_sentences += 1;
         }
     }
 
-    /// Notes the reasons for which something of a process was left out.
     pub fn leave_out_of(&mut self, pid: u32, reasons: Vec<String>) {
         for reason in reasons {
             self.leave_out(format!("process {pid}: {reason}"));
         }
     }
 
-    /// Returns a sentence for everything that was left out.
     pub fn left_out(&self) -> Vec<String> {
         let sentences = self.sentences.iter().map(|s| format!("not probed: {s}."));
-        let more = (self.more > 0).then(|| format!("not probed: {} more of this kind.", self.more));
+        let more = (self.further_sentences > 0)
+            .then(|| format!("not probed: {} more of this kind.", self.further_sentences));
         sentences.chain(more).collect()
     }
 }
@@ -142,7 +134,7 @@ mod tests {
         };
         for _ in 0..PROBES_PER_USER {
             assert!(budget.has_room(1));
-            budget.count();
+            budget.count_probe();
         }
         assert!(!budget.has_room(1) && !budget.has_room(1));
         budget.user = Some(1001);
@@ -174,7 +166,7 @@ mod tests {
     #[test]
     fn users_together_leave_descriptors_for_root() {
         let mut budget = Budget {
-            all: descriptors::room_for_probes(),
+            all_probes: descriptors::room_for_probes(),
             ..Budget::default()
         };
         budget.user = Some(1);

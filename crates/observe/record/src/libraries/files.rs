@@ -17,8 +17,7 @@ pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }
 
-/// Returns whether any of these known libraries belongs to ROS 2.
-pub fn are_of_ros(files: &[MappedFile]) -> bool {
+pub fn any_of_ros(files: &[MappedFile]) -> bool {
     let mut libraries = files.iter().filter_map(|file| Library::of_path(&file.path));
     libraries.any(|library| !library.is_dds())
 }

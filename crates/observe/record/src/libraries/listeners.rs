@@ -31,17 +31,14 @@ const C_LIBRARY_SYMBOLS: [&str; 3] = [
     "_Unwind_RaiseException",
 ];
 
-/// The probes of one process.
 #[derive(Default)]
 struct ProcessProbes {
     /// The functions that need not be looked at again.
     known: HashSet<u64>,
     links: Vec<UprobeLink>,
-    /// The user whose count includes the probes.
-    user: Option<u32>,
+    counted_for: Option<u32>,
 }
 
-/// The functions of listeners that are probed.
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
@@ -52,8 +49,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Removes and returns all links, so that they can be detached.
-    pub(super) fn links(&mut self) -> Vec<UprobeLink> {
+    pub(super) fn take_links(&mut self) -> Vec<UprobeLink> {
         let processes = self.processes.drain();
         processes.flat_map(|(_, of)| of.links).collect()
     }
@@ -119,11 +115,11 @@ impl Libraries {
             vec![]
         });
         let attached = links.len();
-        (0..attached).for_each(|_| self.budget.count());
+        (0..attached).for_each(|_| self.budget.count_probe());
         let of = self.listeners.processes.entry(pid).or_default();
         of.known.insert(function);
         of.links.extend(links);
-        of.user = self.budget.user();
+        of.counted_for = self.budget.user();
         attached
     }
 
@@ -135,7 +131,7 @@ impl Libraries {
         fast: bool,
     ) -> Result<Vec<UprobeLink>, String> {
         let (place, file) = self.place_of(pid, function)?;
-        self.count_file_of(&file)?;
+        self.count_file_once(&file)?;
         let look = |opened: &Opened| {
             let code = code_at(opened, place.offset);
             (owner_of(opened), may_be_probed(opened, place.offset), code)
@@ -183,8 +179,7 @@ impl Libraries {
         Ok(vec![returned, entered])
     }
 
-    /// Counts a file once, for the user whose process is visited.
-    fn count_file_of(&mut self, file: &MappedFile) -> Result<(), String> {
+    fn count_file_once(&mut self, file: &MappedFile) -> Result<(), String> {
         let user = self.budget.user();
         if self
             .listeners
@@ -224,7 +219,6 @@ impl Libraries {
         }
     }
 
-    /// Returns the number of a program's probes in the functions of this file.
     fn listener_number(&self, file: &MappedFile, program: &'static str) -> u32 {
         let known = self.listeners.numbers.get(&(file.id, program));
         known.copied().unwrap_or(self.next_number())
@@ -271,7 +265,7 @@ impl Libraries {
         let Some(of) = self.listeners.processes.remove(&pid) else {
             return;
         };
-        self.budget.give_back(of.user, of.links.len());
+        self.budget.give_back(of.counted_for, of.links.len());
         UprobeLink::detach(of.links);
     }
 }
@@ -321,9 +315,9 @@ mod tests {
         for _ in 0..2 {
             first
                 .iter()
-                .for_each(|f| libraries.count_file_of(f).unwrap());
+                .for_each(|f| libraries.count_file_once(f).unwrap());
         }
-        assert!(libraries.count_file_of(last).is_err());
+        assert!(libraries.count_file_once(last).is_err());
     }
 
     #[test]

@@ -29,7 +29,6 @@ use std::path::Path;
 
 /// The function that the dynamic linker calls after a change of its list of libraries.
 const LOADER_STATE: &str = "_dl_debug_state";
-/// The head of the dynamic linker's list of libraries.
 const LOADER_LIST: &str = "_r_debug";
 
 /// The number of files above which a cache is emptied. Its content can be found out anew.
@@ -56,20 +55,16 @@ pub struct Libraries {
     distributions: HashMap<(u64, u64), Tracing>,
     /// The probes, in the order of their numbers. The first number is 1.
     probes: Vec<Attached>,
-    /// The dynamic linkers that were probed, by device and inode.
     loaders: HashSet<(u64, u64)>,
-    /// The files that were searched for onbeat-flow, and whether they contain it.
     flow: HashMap<(u64, u64), bool>,
     budget: Budget,
     patience: Patience,
     listeners: Listeners,
 }
 
-/// The findings about a tracing library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tracing {
     distribution: Distribution,
-    /// The user who owns the file.
     owner: u32,
 }
 
@@ -83,28 +78,23 @@ impl Tracing {
     }
 }
 
-/// A probe that is attached, or could not be attached.
 struct Attached {
     info: ProbeInfo,
-    /// The link, which detaches the probe when it is dropped.
     link: Option<UprobeLink>,
 }
 
 /// The place of a probe, and what the model lacks without it.
 struct Site<'a> {
-    /// The name of the event in manifests.
     name: &'a str,
     file: &'a MappedFile,
     symbol: &'a str,
     /// The offset from the function's start, in bytes.
     offset: u64,
-    /// The placement, as manifests name it.
     placement: &'a str,
     consequence: &'a str,
 }
 
 impl<'a> Site<'a> {
-    /// Returns the site of a table row at the first instruction of a function.
     fn at_entry(row: &'a Probe, file: &'a MappedFile, symbol: &'a str) -> Site<'a> {
         Site {
             name: row.name,
@@ -116,7 +106,6 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns the same site at another place in the function.
     fn at(self, place: Place) -> Site<'a> {
         Site {
             offset: place.offset,
@@ -144,12 +133,10 @@ impl<'a> Site<'a> {
 /// The findings about the libraries of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// The distribution, which its libtracetools shows.
     pub distribution: Option<Distribution>,
     /// The name of the middleware library without `lib` and `.so`. Without ROS 2, the name of the
     /// DDS library.
     pub rmw: Option<String>,
-    /// The process uses DDS without ROS 2.
     pub plain_dds: bool,
     /// The number of probes that were newly attached for the process.
     pub attached: usize,
@@ -160,7 +147,7 @@ pub struct Found {
 impl Drop for Libraries {
     fn drop(&mut self) {
         let links = self.probes.drain(..).filter_map(|probe| probe.link);
-        UprobeLink::detach(links.chain(self.listeners.links()));
+        UprobeLink::detach(links.chain(self.listeners.take_links()));
     }
 }
 
@@ -191,7 +178,7 @@ impl Libraries {
             Err(error) => (None, Some(error)),
         };
         let is_attached = link.is_some();
-        self.budget.count();
+        self.budget.count_probe();
         let info = site.info(error);
         self.probes.push(Attached { info, link });
         usize::from(is_attached)
@@ -228,7 +215,6 @@ impl Libraries {
         mapped.unwrap_or_default()
     }
 
-    /// Opens a file of the visited process, and reads something of it.
     fn read<T>(
         &mut self,
         file: &MappedFile,
@@ -246,7 +232,6 @@ impl Libraries {
         }
     }
 
-    /// Returns the manifest's entries of all probes, with their hits so far.
     pub fn report(&self, kernel: &Kernel) -> Vec<ProbeInfo> {
         let numbered = (1..).zip(&self.probes);
         numbered
@@ -368,7 +353,7 @@ impl Libraries {
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
-        let tells: fn(&str) -> bool = match files::are_of_ros(&mapped.files) {
+        let tells: fn(&str) -> bool = match files::any_of_ros(&mapped.files) {
             true => files::is_tracing,
             false => files::is_known,
         };
@@ -390,7 +375,6 @@ impl Libraries {
             .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&(file.id, None))))
     }
 
-    /// Returns whether a file contains onbeat-flow's executors.
     fn is_flow(&mut self, file: &MappedFile) -> bool {
         if let Some(&known) = self.flow.get(&file.id) {
             return known;
@@ -417,7 +401,7 @@ impl Libraries {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
-        if files::are_of_ros(&mapped.files) {
+        if files::any_of_ros(&mapped.files) {
             // The mark comes before the first probe of a DDS can be hit in the process.
             kernel.mark_ros(pid);
         }
@@ -437,7 +421,6 @@ impl Libraries {
         self.identify_files(&mapped.files).0
     }
 
-    /// Returns the findings about these files, and about each tracing library among them.
     fn identify_files(&mut self, files: &[MappedFile]) -> (Found, Vec<Tracing>) {
         let mut found = Found::default();
         // The tracing library shows the distribution. The rows of the other libraries depend on it.
@@ -447,7 +430,7 @@ impl Libraries {
             found.path = Some(file.path.clone());
         }
         found.distribution = tracing.iter().map(|t| t.distribution).max();
-        let of_ros = files::are_of_ros(files);
+        let of_ros = files::any_of_ros(files);
         for file in files {
             let library = Library::of_path(&file.path);
             let is_dds = !of_ros && library.is_some_and(Library::is_dds);
@@ -652,7 +635,6 @@ impl Libraries {
         attached
     }
 
-    /// Chooses the instruction at which a function is probed.
     fn place(&self, kernel: &Kernel, symbols: &Symbols, function: &Function) -> Place {
         let place_by_policy = match self.policy {
             PlacementPolicy::Cheapest => place,

@@ -7,25 +7,20 @@ use std::fmt::Write as _;
 /// The size of the head that all records share, in bytes. The fields follow it.
 pub const HEAD_BYTES: usize = 22;
 
-/// The parsed table, with a place for every field.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// The named numbers that C and Rust share.
     pub constants: Vec<(String, u64)>,
     /// The enums whose values are stored as `u16`.
     pub enums: Vec<Enum>,
-    /// The records, in the table's order.
     pub records: Vec<Record>,
 }
 
 /// An enum of `onbeat_trace`, with the numbers that its values have in a record.
 #[derive(Debug)]
 pub struct Enum {
-    /// The name of the enum in the table.
     pub name: String,
     /// The name of the enum in `onbeat_trace`.
     pub rust: String,
-    /// The values, numbered from 0 on.
     pub values: Vec<String>,
 }
 
@@ -37,7 +32,6 @@ pub struct Record {
     pub number: u64,
     /// The event that the record becomes, or `None` for a message to the recorder.
     pub event: Option<String>,
-    /// The fields, in the order in which they lie in the record.
     pub fields: Vec<Field>,
     /// The size of the whole record, in bytes.
     pub size: usize,
@@ -47,7 +41,6 @@ pub struct Record {
 pub struct Field {
     /// The name of the field, which is the same in C, in Rust and in the event.
     pub name: String,
-    /// The type, as the table names it.
     pub ty: String,
     /// The offset from the record's start in bytes, or `None` for a field without bytes.
     pub offset: Option<usize>,
@@ -181,7 +174,6 @@ impl Table {
             .ok_or_else(|| format!("there is no const {name} before this line"))
     }
 
-    /// Returns the header that the BPF programs include.
     pub fn c_header(&self) -> String {
         let mut c = String::from("// Made from records.table by build.rs.\n");
         for (name, value) in &self.constants {
@@ -231,7 +223,6 @@ impl Table {
         );
     }
 
-    /// Returns the module that the recorder includes.
     pub fn rust_module(&self) -> String {
         let mut rust = String::new();
         for (name, value) in &self.constants {
@@ -484,7 +475,6 @@ mod tests {
         }
     }
 
-    /// Returns whether clang accepts the header that the programs include.
     fn compiles(table: &Table) -> bool {
         let head = "#include <linux/types.h>\n#define RECORD_HEAD __u64 time_ns; __u32 pid, tid; \
                     __u16 kind, cpu, probe;\n";

@@ -12,7 +12,6 @@ use onbeat_trace::{EndpointKind, EventKind, ExecuteKind, Name};
 
 include!(concat!(env!("OUT_DIR"), "/records.rs"));
 
-/// The head with which every record begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The time of the record, by CLOCK_MONOTONIC.
@@ -22,7 +21,6 @@ pub struct Head {
     pub tid: u32,
     /// The kind of the record, one of [`kind`].
     pub kind: u16,
-    /// The CPU on which the probe was hit.
     pub cpu: u16,
     /// The number of the probe that was hit, or 0 for none.
     pub probe: u16,
@@ -103,7 +101,6 @@ pub(crate) mod testing {
     //! Builds records field by field, as the BPF programs do.
     use super::layout::Table;
 
-    /// Returns the table that the build script read.
     pub fn table() -> Table {
         Table::parse(include_str!("records.table")).expect("the build script read it")
     }

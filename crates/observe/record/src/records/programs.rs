@@ -5,7 +5,6 @@
 use super::testing::table;
 use std::process::Command;
 
-/// Returns the programs' source with all macros expanded.
 fn expanded() -> String {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let output = Command::new(clang)

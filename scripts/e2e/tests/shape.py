@@ -119,16 +119,16 @@ def shape_overshoot(harness):
     # Stage 3 takes 2 to 8 ms: these overruns end when the next output usually comes.
     chain.words = ("--over", str(PERIOD_MS + 5), "--over-every", "20")
     report = shaped(chain, plan, 8)
-    dropped = figure(report, "discarded")
+    dropped = figure(report, "discarded outputs")
     # Each overrun, and perhaps the execution behind it.
     if not 6 <= dropped <= 18:
         raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
-    # The cycle came with each output.
-    for name in ("cycle inferred from arrival", "cycle disputed by the recording"):
+    # Lineage gives the cycle of each output.
+    for name in ("outputs with a cycle inferred from arrival", "outputs with a cycle disputed by the recording"):
         found = [f["measured"] for f in report["figures"] if f["name"] == name]
         if any(found):
             raise Mismatch(f"{name}: {found}")
-    known, executions = figure(report, "cycle came with the output"), figure(report, "executions")
+    known, executions = figure(report, "outputs with a cycle from lineage"), figure(report, "executions")
     if known < executions * 0.9 or executions < 60:
         raise Mismatch(f"of {executions} outputs {known} brought their cycle: {report['figures']}")
     blamed = [n for n in report["notes"] if "stage_3:" in n]

@@ -5,72 +5,75 @@ use onbeat_time::Overshoot;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Configuration of a shaper process, as JSON on its standard input or in a file.
+/// The configuration of a shaper process, as JSON on its standard input or in a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// librcl, as the application has it.
+    /// The path of the application's librcl.
     pub rcl: PathBuf,
-    /// Folders in which type support is looked for, after the linker's own and AMENT_PREFIX_PATH.
+    /// The folders that are searched for type support, after those of the linker and of
+    /// AMENT_PREFIX_PATH.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// Outputs that are held back and inputs that are throttled.
+    /// The outputs that are held back and the inputs that are throttled.
     pub outputs: Vec<Output>,
-    /// CPUs and priority of the middleware's threads and of the receiving threads.
+    /// The CPUs and priority of the middleware's threads and of the receiving threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middleware: Option<Place>,
     /// The policy for items that missed the slots of their own execution.
     #[serde(default)]
     pub overshoot: Overshoot,
-    /// Descriptor of the shared page (see [`crate::page`]), inherited.
+    /// The inherited descriptor of the shared page (see [`crate::page`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_fd: Option<i32>,
-    /// A table that never changes, instead of a page.
+    /// A table of slots that never changes, used instead of a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
-    /// Descriptor of the pipe for reports (see [`crate::report`]), inherited. When nobody reads it
-    /// any more, the owner is dead.
+    /// The inherited descriptor of the pipe for reports (see [`crate::report`]). The owner counts
+    /// as dead when nobody reads the pipe any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
-    /// Descriptor of the table of lineage (see [`crate::lineage`]), inherited. Without it an item's
-    /// cycle is inferred from when it comes.
+    /// The inherited descriptor of the table of lineage (see [`crate::lineage`]). Without it an
+    /// item's cycle is inferred from its arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage_fd: Option<i32>,
-    /// Descriptor of the application's process (pidfd_open(2)), inherited: without it there is nothing to
-    /// pass on, whoever else publishes on the held topics. Its id means nothing within a container.
+    /// The inherited descriptor of the application's process (pidfd_open(2)). The shaper ends when
+    /// that process ends, even if others publish on the held topics. A process id would be
+    /// meaningless within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_fd: Option<i32>,
-    /// So long after its last heartbeat the owner counts as dead, if it has one.
+    /// The time since its last heartbeat after which the owner counts as dead, in ns. `None` if the
+    /// owner has no heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
 }
 
-/// One topic that passes through the shaper.
+/// A topic that passes through the shaper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// Topic on which the application publishes while it is shaped.
+    /// The topic on which the application publishes while it is shaped.
     pub held_topic: String,
-    /// Topic under which its subscribers know it.
+    /// The topic to which its subscribers subscribe.
     pub topic: String,
-    /// Which items pass, and when.
+    /// The rule for which items pass, and when.
     #[serde(default)]
     pub kind: Kind,
-    /// CPU and priority of the sending thread: the server's.
+    /// The CPU and priority of the sending thread, which are those of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Items that can wait here; the middleware's own history holds more.
+    /// The number of items that can wait here. The middleware's own history holds more.
     #[serde(default = "default_capacity")]
     pub capacity: usize,
-    /// Bytes that each of them has from the beginning. A larger item makes its memory larger when
-    /// it is received.
+    /// The bytes that are reserved for each item at the start. A larger item makes its memory grow
+    /// when it is received.
     #[serde(default = "default_item_bytes")]
     pub item_bytes: usize,
-    /// History depth of the publisher, which the held topic's does not announce.
+    /// The history depth of the publisher. The held topic's publisher does not announce its own.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// Whether its sender wakes up before a slot, and spins until its first instant. One that does not
-    /// is as late as the machine wakes it, and costs no CPU time.
+    /// The sender wakes up before a slot and spins until the slot begins. Without it, the sender is
+    /// as late as the machine wakes it up, but needs no CPU time.
     #[serde(default = "default_spins")]
     pub spins: bool,
 }
@@ -91,25 +94,25 @@ fn default_depth() -> usize {
     100
 }
 
-/// Which items pass, and when.
+/// The rule for which items pass, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// All of them, each in a slot of its execution (thesis, section 4.3.2, Design 2).
+    /// All items pass, each in a slot of its execution (thesis, section 4.3.2, Design 2).
     #[default]
     Shape,
-    /// The newest, once per cycle (thesis, section 4.5.1: the throttler).
+    /// The latest item passes, once per cycle (thesis, section 4.5.1: the throttler).
     Throttle,
 }
 
-/// CPUs and priority of a thread.
+/// The CPUs and priority of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// Numbers of the CPUs; empty: as inherited.
+    /// The numbers of the CPUs. If empty, the thread inherits its CPUs.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// SCHED_FIFO priority. `None`: as inherited.
+    /// The SCHED_FIFO priority. `None` if the thread inherits its policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
 }
@@ -118,10 +121,10 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Length of a cycle.
+    /// The length of a cycle, in ns.
     pub cycle_ns: u64,
-    /// A release of the chain, CLOCK_MONOTONIC.
+    /// A release of the chain (CLOCK_MONOTONIC), in ns.
     pub origin_ns: i64,
-    /// Slots of each output.
+    /// The slots of each output.
     pub outputs: Vec<OutputTable>,
 }

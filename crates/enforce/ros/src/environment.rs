@@ -1,5 +1,5 @@
-//! What a shaper needs to be in the same ROS 2 as a running application: its variables, its librcl,
-//! the folders of its libraries. Read from `/proc/PID`.
+//! Reads the ROS 2 environment of a running application from `/proc/PID`: its variables, its librcl
+//! and the folders of its libraries. A shaper with these joins the same ROS 2.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Variables that are taken over, by name or by the beginning of the name.
 const NAMES: &[&str] = &[
     "LD_LIBRARY_PATH",
     "AMENT_PREFIX_PATH",
@@ -25,55 +24,56 @@ const PREFIXES: &[&str] = &[
     "FASTDDS_",
     "ZENOH_",
 ];
-/// Folders that the dynamic linker searches anyway; named first they would hide others.
+/// The folders that the dynamic linker searches anyway. If they came first, they would hide others.
 const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// Bytes of an environment and of a table of mappings that are read: a process can make both as long
-/// as it likes.
+/// The greatest size of an environment and of a table of mappings, in bytes. A process can make
+/// both as long as it likes.
 const ENVIRON_MAX: u64 = 8 << 20;
 const MAPS_MAX: u64 = 24 << 20;
 
-/// Why an application's ROS 2 is not known.
+/// The reason why an application's ROS 2 environment is unknown.
 #[derive(Debug, Error)]
 pub enum EnvironmentError {
-    /// Its files in /proc.
-    #[error("cannot read {}: {reason}: is the process still there, and may you trace it?", path.display())]
+    /// A file of the process in /proc cannot be read.
+    #[error("cannot read {}: {reason}. Check that the process still runs and that you may trace it", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// It has not loaded ROS 2.
-    #[error("process {0} has no librcl.so loaded: name a process of a ROS 2 node")]
+    /// The process with this id has not loaded ROS 2.
+    #[error("process {0} has not loaded librcl.so. Choose a process with a ROS 2 node")]
     NoRos(u32),
-    /// Its libraries are elsewhere.
-    #[error("process {pid} uses {}, which is not there any more: restart the process", path.display())]
+    /// The process uses a librcl that was removed or replaced.
+    #[error("process {pid} uses {}, which no longer exists. Restart the process", path.display())]
     Elsewhere {
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// Its librcl.
+        /// The path of the process's librcl.
         path: PathBuf,
     },
 }
 
-/// An application's ROS 2.
+/// The ROS 2 environment of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// Variables for the shaper, with LD_LIBRARY_PATH completed: all that it is to have.
+    /// The variables for the shaper, which gets no others. LD_LIBRARY_PATH is complete.
     pub variables: Vec<(OsString, OsString)>,
-    /// Its librcl.
+    /// The path of the application's librcl.
     pub rcl: PathBuf,
-    /// Folders of its libraries.
+    /// The folders of the application's libraries.
     pub folders: Vec<PathBuf>,
 }
 
 impl Environment {
-    /// Of a running process that has the same file systems as this one.
+    /// Reads the environment of a running process that has the same file systems as this one.
     ///
     /// # Errors
     ///
-    /// [`EnvironmentError`].
+    /// Returns an [`EnvironmentError`] if the process cannot be read, or has not loaded an existing
+    /// librcl.
     pub fn of_process(pid: u32) -> Result<Environment, EnvironmentError> {
         let found = Environment::of_container(pid)?;
         if !found.rcl.exists() {
@@ -85,11 +85,12 @@ impl Environment {
         Ok(found)
     }
 
-    /// Of a running process that has file systems of its own: paths are those that it sees.
+    /// Reads the environment of a running process that has its own file systems. Paths are as that
+    /// process sees them.
     ///
     /// # Errors
     ///
-    /// [`EnvironmentError`].
+    /// Returns an [`EnvironmentError`] if the process cannot be read or has not loaded librcl.
     pub fn of_container(pid: u32) -> Result<Environment, EnvironmentError> {
         let read = |name: &str, most| {
             let path = PathBuf::from(format!("/proc/{pid}/{name}"));
@@ -99,7 +100,6 @@ impl Environment {
             .ok_or(EnvironmentError::NoRos(pid))
     }
 
-    /// From the contents of `environ` and `maps`.
     fn of(environ: &[u8], maps: &[u8]) -> Option<Environment> {
         let mut libraries: Vec<&Path> = maps.split(|b| *b == b'\n').filter_map(mapped).collect();
         libraries.dedup();
@@ -120,7 +120,8 @@ impl Environment {
             let begins = |prefix: &&str| name.as_bytes().starts_with(prefix.as_bytes());
             NAMES.iter().any(|n| name == *n) || PREFIXES.iter().any(begins)
         });
-        // The application's own order first; what it loaded by other ways behind.
+        // The application's own order comes first, then the folders of libraries that it found in
+        // other ways.
         let own = variables.iter().position(|(n, _)| n == "LD_LIBRARY_PATH");
         let own = own.map(|i| variables.swap_remove(i).1).unwrap_or_default();
         let mut search: Vec<PathBuf> = std::env::split_paths(&own)
@@ -142,7 +143,7 @@ impl Environment {
     }
 }
 
-/// A file of at most so many bytes.
+/// Reads a file, and fails if it has more than `most` bytes.
 fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = File::open(path)?.take(most + 1);
@@ -153,7 +154,6 @@ fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The shared library that a line of `maps` is about.
 fn mapped(line: &[u8]) -> Option<&Path> {
     let at = line.iter().position(|b| *b == b'/')?;
     let path = &line[at..];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn of_files() {
+    fn the_environment_is_read_from_the_contents_of_proc_files() {
         let environ =
             b"ROS_DOMAIN_ID=3\0SECRET=x\0LD_LIBRARY_PATH=/ws/lib:/opt/ros/x/lib\0ROSE\0RMW_A=b=c\0";
         let maps = b"7f 00-01 r-xp 0 0:1 9  /usr/lib/x86_64-linux-gnu/libc.so.6\n\

@@ -1,6 +1,6 @@
-//! ROS 2 endpoints of onbeat: the shaper and the throttler (thesis, sections 4.3.2 and 4.5.1), and
-//! what is needed to put them into the way of a topic. The only crate that knows rcl, which it
-//! loads at run time: one binary for every ROS 2.
+//! The ROS 2 endpoints of onbeat: the shaper and the throttler (thesis, sections 4.3.2 and 4.5.1),
+//! and the remapping of topics to them. This is the only crate that calls rcl. It loads rcl at run
+//! time, so one binary works with every ROS 2 release.
 
 pub mod config;
 pub mod diagnostics;

@@ -1,41 +1,42 @@
-//! When the execution of the chain began that an item belongs to, from a table that the kernel's
-//! programs fill (`onbeat-record`): the cycle travels with the item, and is not inferred from when
-//! the item comes.
+//! Looks up when the execution of the chain began that published an item. The BPF programs of
+//! `onbeat-record` fill the table. With it, the cycle of an item need not be inferred from the
+//! item's arrival.
 //!
-//! The table is mapped read-only. It has a place for each hash of a source time stamp; what lies
-//! there may be another item's, or be overwritten this instant: then nothing is known of the item.
+//! The table is mapped read-only. The hash of an item's source time stamp gives its place. Another
+//! item may be at that place, or the kernel may just be writing it: then the lookup returns
+//! nothing.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Layout of the table. The kernel's programs have the same: `onbeat-record`, `records.table`.
+/// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
 pub mod layout {
-    /// Places.
+    /// The number of places.
     pub const ENTRIES: u64 = 8192;
-    /// The place of a source time stamp is its product with the factor, shifted right by this.
+    /// The place of a source time stamp is its product with [`FACTOR`], shifted right by this.
     pub const SHIFT: u64 = 51;
-    /// See [`SHIFT`].
+    /// The factor of the hash, see [`SHIFT`].
     pub const FACTOR: u64 = 5_700_357_409_661_599_243;
-    /// An entry's third word is the other two and this, each exclusive-or.
+    /// The constant of the check word: it is the exclusive-or of the other two words and this.
     pub const CHECK: u64 = 7_957_702_637_012_541_039;
-    /// Words of a place: source time stamp, start of the execution (CLOCK_MONOTONIC in ns; 0: not
-    /// known), check, and one without use.
+    /// The number of words of a place: source time stamp, start of the execution (CLOCK_MONOTONIC
+    /// in ns; 0 if unknown), check, and an unused one.
     pub const ENTRY_WORDS: usize = 4;
-    /// Size of the table in bytes.
+    /// The size of the table in bytes.
     pub const BYTES: usize = ENTRIES as usize * ENTRY_WORDS * 8;
     const _: () = assert!(1 << (64 - SHIFT) == ENTRIES);
 }
 use layout::*;
 
-/// The table, mapped.
+/// The mapped table.
 #[derive(Debug)]
 pub struct LineageTable(NonNull<AtomicU64>);
 
 // SAFETY: all access is through atomics, and the mapping lasts as long as the value.
 unsafe impl Send for LineageTable {}
-// SAFETY: as above.
+// SAFETY: all access is through atomics, and the mapping lasts as long as the value.
 unsafe impl Sync for LineageTable {}
 
 impl LineageTable {
@@ -43,10 +44,10 @@ impl LineageTable {
     ///
     /// # Errors
     ///
-    /// The kernel's: for what cannot be mapped, or only in parts.
+    /// Returns the kernel's error if it cannot map the descriptor, or not the whole table.
     pub fn open(fd: RawFd) -> io::Result<LineageTable> {
-        // SAFETY: a new mapping at an address of the kernel's choice; a wrong descriptor, and of a
-        // BPF map a wrong size, is an error.
+        // SAFETY: the kernel chooses the address, so no other memory is changed. It refuses a wrong
+        // descriptor, and a BPF map of the wrong size.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -62,15 +63,16 @@ impl LineageTable {
         }
         NonNull::new(address.cast())
             .map(LineageTable)
-            .ok_or_else(|| io::Error::other("mapped at 0"))
+            .ok_or_else(|| io::Error::other("the kernel mapped it at address 0"))
     }
 
-    /// When the execution began that published the item with this source time stamp,
-    /// CLOCK_MONOTONIC. `None` if that is not known. Real-time safe: four loads.
+    /// Returns when the execution began that published the item with this source time stamp
+    /// (CLOCK_MONOTONIC). Returns `None` if that is unknown. Real-time safe: three loads.
     pub fn born_ns(&self, source_ns: i64) -> Option<u64> {
         let place = (source_ns as u64).wrapping_mul(FACTOR) >> SHIFT;
         let word = |n: usize| {
-            // SAFETY: the shift leaves a place of the table; aligned, and any bits are a number.
+            // SAFETY: the shift leaves only places within the table; the word is aligned, and every
+            // bit pattern is a valid number.
             let word = unsafe { self.0.add(place as usize * ENTRY_WORDS + n).as_ref() };
             word.load(Ordering::Relaxed)
         };
@@ -82,7 +84,7 @@ impl LineageTable {
 
 impl Drop for LineageTable {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size by `open`, and nothing refers to it any more.
+        // SAFETY: `open` mapped this address with this size, and nothing refers to it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }
@@ -95,7 +97,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     fn table() -> (File, LineageTable) {
-        // SAFETY: a constant name, and a descriptor that is nobody else's.
+        // SAFETY: the name is a constant, and no other code owns the new descriptor.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"lineage".as_ptr(), 0)) };
         file.set_len(BYTES as u64).unwrap();
         let table = LineageTable::open(file.as_raw_fd()).unwrap();
@@ -110,28 +112,28 @@ mod tests {
     }
 
     #[test]
-    fn an_item_s_start_is_known_until_another_item_takes_its_place() {
+    fn an_items_start_is_known_until_another_item_takes_its_place() {
         let (file, table) = table();
         let (source, born) = (1_700_000_000_123_456_789_u64, 77);
         assert_eq!(table.born_ns(source as i64), None);
         put(&file, source, [source, born, source ^ born ^ CHECK]);
         assert_eq!(table.born_ns(source as i64), Some(born));
         assert_eq!(table.born_ns(source as i64 + 1), None);
-        // Another item's first word is there, its others are not yet.
+        // The first word is another item's, while its other words are not written yet.
         put(&file, source, [source + 1, born, source ^ born ^ CHECK]);
         assert_eq!(table.born_ns(source as i64), None);
-        // This item's is there, with another's start.
+        // The first word is this item's, but the start is another item's.
         put(&file, source, [source, 78, source ^ born ^ CHECK]);
         assert_eq!(table.born_ns(source as i64), None);
-        // Two items had one time stamp.
+        // Two items had the same time stamp.
         put(&file, source, [source, 0, source ^ CHECK]);
         assert_eq!(table.born_ns(source as i64), None);
-        // A memory of zeros has no item, not that of the time stamp 0 either.
+        // A table of zeros contains no item, not even one with time stamp 0.
         assert_eq!(table.born_ns(0), None);
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn open_fails_if_the_table_cannot_be_mapped() {
         assert!(LineageTable::open(-1).is_err());
     }
 }

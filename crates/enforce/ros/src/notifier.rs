@@ -1,27 +1,25 @@
-//! A wake-up between threads of this process, on a futex.
+//! Wakes up threads of this process with a futex.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A counter of notifications that threads can wait for. Notifying takes no lock.
+/// A counter of notifications for which threads can wait. Notifying takes no lock.
 #[derive(Debug, Default)]
 pub struct Notifier(AtomicU32);
 
 impl Notifier {
-    /// A notifier with a count of 0.
     pub fn new() -> Notifier {
         Notifier::default()
     }
 
-    /// How often it was notified; wraps around.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts a notification and wakes all who wait. Real-time safe: one system call that does not
-    /// wait.
+    /// Counts a notification and wakes up all waiting threads. Real-time safe: one system call that
+    /// does not wait.
     pub fn notify(&self) {
         self.0.fetch_add(1, Ordering::Release);
-        // SAFETY: the word is valid for the call.
+        // SAFETY: the pointer to the counter is valid during the call.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -40,7 +38,7 @@ impl Notifier {
             tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
             tv_nsec: (until_ns % 1_000_000_000) as libc::c_long,
         };
-        // SAFETY: word and time are valid for the call.
+        // SAFETY: the pointers to the counter and to the time are valid during the call.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -81,7 +79,7 @@ mod tests {
                 }
             }
         });
-        // Nobody notifies: the time ends it.
+        // Nobody notifies, so the wait ends at its time.
         let until = monotonic_ns() + 2_000_000;
         questions.wait(rounds, until);
         assert!(monotonic_ns() >= until);

@@ -1,16 +1,16 @@
-//! Overlays of launch files: a Python launch file that includes another one, whatever its kind
-//! (XML, YAML, Python), with topics moved for everything that it starts.
+//! Overlays of launch files: a Python launch file that includes another one (XML, YAML or Python)
+//! and remaps topics of everything that it starts.
 //!
-//! `SetRemap` stands in a group around the inclusion, and its rule names the node. launch_ros puts
-//! such rules before those of the nodes' own, and rcl takes the first that matches. A node whose
-//! launch file itself moves another name to the topic is moved by that other name: give it as the
-//! topic (nothing here reads launch files).
+//! The overlay puts `SetRemap` into a group around the inclusion, and each rule names the node.
+//! launch_ros puts these rules before the node's own, and rcl takes the first rule that matches. If
+//! the launch file itself remaps another name to the topic, that other name must be given as the
+//! topic, because onbeat does not read launch files.
 
 use crate::remap::{Move, RemapError};
 use std::path::Path;
 
-/// The text of an overlay. Arguments of the launch file pass through; `overlay` must end in
-/// `.launch.py` for `ros2 launch` to know its kind.
+/// Returns the text of an overlay, which passes the arguments of the launch file on. The name of
+/// its file must end in `.launch.py` for `ros2 launch`.
 pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError> {
     let mut remaps = String::new();
     for m in moves {
@@ -36,7 +36,7 @@ pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError>
     ))
 }
 
-/// A string literal that no path can get out of.
+/// Quotes a text as a Python string literal. No text can end the literal early.
 fn python_string(text: &str) -> String {
     let mut out = String::from("'");
     for c in text.chars() {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden() {
+    fn overlays_equal_the_golden_file() {
         let moves = [Move {
             node: "/loc/ndt".into(),
             topic: "/pose".into(),

@@ -1,8 +1,9 @@
-//! The page that owner and shaper share: the table of slots, its phase, and whether the owner
-//! lives.
+//! The memory page that owner and shaper share: the table of slots, its phase, and the owner's
+//! heartbeat.
 //!
-//! The owner writes, the shaper maps it read-only. Words of 64 bits, each atomic; the table as a
-//! whole is guarded by a generation that is odd while it is written. See [`layout`] for the words.
+//! The owner writes the page, and the shaper maps it read-only. It consists of atomic 64-bit words.
+//! A generation number, which is odd during a write, protects the table as a whole. See [`layout`]
+//! for the words.
 
 use crate::schedule::SlotSchedule;
 use onbeat_time::clock::monotonic_ns;
@@ -12,65 +13,64 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most outputs of one shaper.
+/// The greatest number of outputs of one shaper.
 pub const MAX_OUTPUTS: usize = 16;
 
 /// The words of the page, by number.
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
-    /// `onbeat` and the version of this layout.
+    /// The text `onbeat` and the version of this layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
-    /// Word of the magic.
+    /// The word with [`MAGIC`].
     pub const WORD_MAGIC: usize = 0;
-    /// Generation of the table: odd while it is being written.
+    /// The word with the generation of the table, which is odd during a write.
     pub const WORD_GENERATION: usize = 1;
-    /// 0: shape; 1: pass everything on at once; 2: shape, but nothing is discarded or ends it for
-    /// being late: it begins only just.
+    /// The word with the state. 0: shape. 1: pass everything on at once. 2: shape, but neither
+    /// discard late items nor end because of them, since shaping has just begun.
     pub const WORD_STATE: usize = 2;
-    /// When the owner last said that it lives (CLOCK_MONOTONIC in ns); 0: it does not say.
+    /// The word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it has none.
     pub const WORD_HEARTBEAT: usize = 3;
-    /// Length of a cycle in ns.
+    /// The word with the length of a cycle in ns.
     pub const WORD_CYCLE: usize = 4;
-    /// A release of the chain, CLOCK_MONOTONIC in ns.
+    /// The word with a release of the chain (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN: usize = 5;
-    /// Executions that are released from this instant on have an output's slots, those before have
-    /// the slots of the table before, where there are any (CLOCK_MONOTONIC in ns).
+    /// The word with the instant from which released executions use an output's slots
+    /// (CLOCK_MONOTONIC in ns). Executions released before it use the slots of the table before, if
+    /// there are any.
     pub const WORD_FROM: usize = 6;
-    /// From this instant on [`WORD_ORIGIN`] counts, before it [`WORD_ORIGIN_BEFORE`] (CLOCK_MONOTONIC
-    /// in ns); 0: it always does.
+    /// The word with the instant from which [`WORD_ORIGIN`] counts (CLOCK_MONOTONIC in ns). Before
+    /// it, [`WORD_ORIGIN_BEFORE`] counts. If it is 0, [`WORD_ORIGIN`] always counts.
     pub const WORD_ORIGIN_FROM: usize = 7;
-    /// A release of the chain, as executions that end before [`WORD_ORIGIN_FROM`] have it.
+    /// The word with the release of the chain that counts before [`WORD_ORIGIN_FROM`].
     pub const WORD_ORIGIN_BEFORE: usize = 8;
-    /// First output: best case, its slots, its slots in the table before, and the best case there.
-    /// Slots are their number, then start and end of each.
+    /// The first word of the first output. An output has its best case, its slots, its slots in the
+    /// table before, and the best case there. Slots are their number, then start and end of each.
     pub const WORD_OUTPUTS: usize = 9;
-    /// Words of an output's slots.
+    /// The number of words of an output's slots.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
-    /// Words of an output.
+    /// The number of words of an output.
     pub const OUTPUT_WORDS: usize = 2 + 2 * SLOTS_WORDS;
-    /// Size of the memory in bytes.
+    /// The size of the memory in bytes.
     pub const BYTES: usize = 16384;
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
 }
 use layout::*;
 
-/// [`WORD_STATE`] of one that begins to shape.
 const SETTLING: u64 = 2;
 
-/// A mapping of the page.
 #[derive(Debug)]
 struct Map(NonNull<AtomicU64>);
 
 // SAFETY: all access is through atomics, and the mapping lasts as long as the value.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: all access is through atomics, and the mapping lasts as long as the value.
 unsafe impl Sync for Map {}
 
 impl Map {
     fn new(fd: RawFd, write: bool) -> io::Result<Map> {
         let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping at an address of the kernel's choice; a wrong descriptor is an
-        // error.
+        // SAFETY: the kernel chooses the address, so no other memory is changed, and it refuses a
+        // wrong descriptor.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -84,14 +84,15 @@ impl Map {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Map(
-            NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?
-        ))
+        Ok(Map(NonNull::new(address.cast()).ok_or_else(|| {
+            io::Error::other("the kernel mapped it at address 0")
+        })?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < BYTES / 8);
-        // SAFETY: within the mapping, aligned, and any bits are a number.
+        // SAFETY: the word is within the mapping and aligned, and every bit pattern is a valid
+        // number.
         unsafe { self.0.add(index).as_ref() }
     }
 
@@ -102,23 +103,23 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size by `new`, and nothing refers to it any more.
+        // SAFETY: `new` mapped this address with this size, and nothing refers to it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }
 
-/// The owner's side: makes the page and writes it.
+/// The owner's side of the page, which creates and writes it.
 #[derive(Debug)]
 pub struct PageWriter {
     fd: OwnedFd,
     map: Map,
 }
 
-/// One output's part of the table.
+/// The part of the table for one output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputTable {
-    /// The chain's best case from its release, see [`SlotSchedule::new`].
+    /// The chain's best case since its release, in ns; see [`SlotSchedule::new`].
     #[serde(default)]
     pub earliest_ns: u64,
     /// The slots.
@@ -126,9 +127,9 @@ pub struct OutputTable {
 }
 
 impl PageWriter {
-    /// A page that shapes nothing yet, in memory that ends with its users.
+    /// Creates a page that shapes nothing yet. Its memory is freed when its last user ends.
     pub fn new() -> io::Result<PageWriter> {
-        // SAFETY: a constant name, and a descriptor that is nobody else's.
+        // SAFETY: the name is a constant, and no other code owns the new descriptor.
         let fd = unsafe {
             let fd = libc::memfd_create(
                 c"onbeat-shaper".as_ptr(),
@@ -139,9 +140,10 @@ impl PageWriter {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        // SAFETY: plain calls on an own descriptor.
+        // SAFETY: the calls change only this descriptor, which the code owns.
         unsafe {
-            // Sealed at its size: whoever maps it cannot be cut off under his feet.
+            // The seals fix the size, so nobody can shrink the memory while another process maps
+            // it.
             let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
             if libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) != 0
                 || libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0
@@ -154,13 +156,13 @@ impl PageWriter {
         Ok(PageWriter { fd, map })
     }
 
-    /// The descriptor to hand to the shaper.
+    /// Returns the descriptor for the shaper.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with
-    /// [`SlotSchedule::new`].
+    /// Sets the whole table. Outputs and slots beyond the limits are left out;
+    /// [`SlotSchedule::new`] checks them.
     pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
         self.write(|store| {
             store(WORD_CYCLE, cycle_ns);
@@ -175,10 +177,9 @@ impl PageWriter {
         });
     }
 
-    /// Replaces slots and best cases: executions that are released from `from_ns` on have those of
-    /// `outputs`, those released before have those of `before`. Nothing that waits changes its slot if no
-    /// execution of the new table was released yet: give an instant in the future, near a release.
-    /// What does not fit is left out.
+    /// Replaces slots and best cases. Executions released from `from_ns` on use `outputs`, those
+    /// released before use `before`. No waiting item changes its slot if `from_ns` is in the future
+    /// and near a release. Outputs and slots beyond the limits are left out.
     pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
         self.write(|store| {
             store(WORD_FROM, from_ns as u64);
@@ -193,7 +194,6 @@ impl PageWriter {
         });
     }
 
-    /// Writes words that readers see all or none of.
     fn write(&self, words: impl FnOnce(&dyn Fn(usize, u64))) {
         let generation = self.map.load(WORD_GENERATION);
         let store = |index, value| self.map.word(index).store(value, Ordering::Release);
@@ -203,10 +203,10 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the phase from an instant on: until then the origin counts that does `now_ns`. An output
-    /// that waits leaves where it would have left, if the instant lies between the last slot of a
-    /// cycle and the next release. Real-time safe. Takes effect when the shaper next reads the
-    /// table, which is no later than [`crate::shaper::POLL_NS`].
+    /// Moves the phase from an instant on. Until then, the origin that counts at `now_ns` stays. A
+    /// waiting output keeps its slot if the instant lies between the last slot of a cycle and the
+    /// next release. The shaper sees the change when it reads the table next, within
+    /// [`crate::shaper::POLL_NS`]. Real-time safe.
     pub fn move_origin(&self, origin_ns: i64, from_ns: u64, now_ns: u64) {
         let is_moving = now_ns < self.map.load(WORD_ORIGIN_FROM);
         let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
@@ -218,15 +218,15 @@ impl PageWriter {
         });
     }
 
-    /// Ends (or resumes) shaping: everything passes at once. Real-time safe.
+    /// Ends or resumes shaping. While `on`, all items pass at once. Real-time safe.
     pub fn set_pass_through(&self, on: bool) {
         self.map
             .word(WORD_STATE)
             .store(on.into(), Ordering::Release);
     }
 
-    /// Shapes, and (`on`) lets what is late leave in a later slot, whatever the policy. Real-time
-    /// safe.
+    /// Turns shaping on. While `on`, late items leave in a later slot, whatever the policy.
+    /// Real-time safe.
     pub fn set_settling(&self, on: bool) {
         let state = if on { SETTLING } else { 0 };
         self.map.word(WORD_STATE).store(state, Ordering::Release);
@@ -248,37 +248,42 @@ fn store_slots(store: &dyn Fn(usize, u64), base: usize, slots: &[Slot]) {
     }
 }
 
-/// The shaper's side.
+/// The shaper's side of the page, which only reads it.
 #[derive(Debug)]
 pub struct PageReader(Map);
 
 impl PageReader {
-    /// Maps the page behind an inherited descriptor.
+    /// Maps the page behind an inherited descriptor. Fails if the memory is too small or has
+    /// another version.
     pub fn open(fd: RawFd) -> io::Result<PageReader> {
-        // SAFETY: fills the structure or fails.
+        // SAFETY: all-zero bytes are a valid `stat`, which fstat overwrites.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
+        // SAFETY: the pointer to `status` is valid during the call.
         if unsafe { libc::fstat(fd, &mut status) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Behind a file's end an access would be a fault.
+        // An access beyond the end of the memory would be a fault.
         if status.st_size < BYTES as libc::off_t {
-            return Err(io::Error::other(format!("it has {} bytes", status.st_size)));
+            return Err(io::Error::other(format!(
+                "it has only {} bytes",
+                status.st_size
+            )));
         }
         let map = Map::new(fd, false)?;
         if map.load(WORD_MAGIC) != MAGIC {
-            return Err(io::Error::other("it is no page of this version"));
+            return Err(io::Error::other(
+                "it is not a page of this version of onbeat",
+            ));
         }
         Ok(PageReader(map))
     }
 
-    /// The table of an output, with the origin that counts now; none while it is being written, or if it
-    /// makes no sense. Real-time safe: at most eight tries.
+    /// Returns the table of an output, with the origin that counts now. Returns `None` while the
+    /// owner writes the table, or if the table is invalid. Real-time safe: at most eight tries.
     pub fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         self.schedule_at(output, monotonic_ns())
     }
 
-    /// The same with the origin of another instant.
     fn schedule_at(&self, output: usize, now_ns: u64) -> Option<SlotSchedule> {
         if output >= MAX_OUTPUTS {
             return None;
@@ -321,15 +326,15 @@ impl PageReader {
         (slots, count)
     }
 
-    /// Whether items pass at once: the owner asked for it, or its last heartbeat is older than
-    /// `silence_ns`.
+    /// Reports whether items pass at once: the owner requested it, or its last heartbeat is older
+    /// than `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
         silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
     }
 
-    /// Whether late items leave in a later slot, whatever the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot, whatever the policy. Real-time safe.
     pub fn settles(&self) -> bool {
         self.0.load(WORD_STATE) == SETTLING
     }
@@ -353,14 +358,13 @@ mod tests {
         }]
     }
 
-    /// A reader sees one table or the other, never parts of both.
     #[test]
-    fn tables_are_not_torn() {
+    fn readers_see_only_whole_tables() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert_eq!(reader.schedule(0), None);
         let one = |n: u64| SlotSchedule::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap();
-        // A table, then another after it: from 5000 ns on, with the first one's phase.
+        // The table `n` follows the table `before` from 5000 ns on, with its phase.
         let after = |n: u64, before: u64| {
             let schedule = SlotSchedule::new(100 * before, before as i64, n, &table(n)[0].slots);
             let slots = &table(before)[0].slots;
@@ -389,15 +393,15 @@ mod tests {
         });
         assert_eq!(reader.schedule(0), Some(expected[3]));
         assert_eq!(reader.schedule(MAX_OUTPUTS), None);
-        // A new table has nothing before it.
+        // A new table has no table before it.
         writer.set_table(100, 1, &table(1));
         assert_eq!(reader.schedule(0), Some(expected[0]));
     }
 
-    /// A cycle's clock that is 200 ppm slow: each tenth cycle the origin moves by 0.2 ms, at any
-    /// instant. An input is let in and its output leaves in slots of one origin.
+    /// The clock of the cycle is 200 ppm slow, so the origin moves by 0.2 ms each tenth cycle, at
+    /// any instant. An input and its output leave in slots of the same origin.
     #[test]
-    fn an_output_under_way_does_not_feel_the_origin_move() {
+    fn an_output_under_way_keeps_its_slot_when_the_origin_moves() {
         const MS: i64 = 1_000_000;
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
@@ -410,7 +414,7 @@ mod tests {
         let mut origin = 1000 * MS;
         writer.set_table(100 * MS as u64, origin, &tables);
         for step in 0..500 {
-            // What waits when the origin moves: an input just let in, and an output that is ready.
+            // These wait while the origin moves: an input just let in, and an output that is ready.
             let input = at(0, origin + 900 * MS).opening(origin + 900 * MS, i64::MIN / 2);
             let ready = input.start_ns + 30 * MS;
             let due = |now| {
@@ -420,28 +424,29 @@ mod tests {
             };
             let moves = input.start_ns + (step * 37 % 380) * MS / 10;
             let next = origin + MS / 5;
-            // In the middle of the time in which nothing is under way.
+            // Nothing is under way around this instant.
             let from = input.start_ns + 69 * MS;
             writer.move_origin(next, from as u64, moves as u64);
             if step % 3 == 0 {
-                // Again before it counts: a release of another cycle, as far as that matters.
+                // The origin moves again before the first move counts. The cycle of the release
+                // does not matter.
                 writer.move_origin(next + 100 * MS, from as u64, moves as u64 + 1);
             }
             for now in [moves + 2, input.start_ns + 38 * MS] {
                 assert_eq!(due(now) - input.start_ns, 38 * MS, "step {step}");
             }
-            // From then on the new one.
+            // From then on the new origin counts.
             let after = at(0, from).opening(from, i64::MIN / 2).start_ns;
             assert_eq!(after - input.start_ns, 100 * MS + MS / 5);
             origin = input.start_ns + MS / 5;
         }
-        // A new table has its origin at once.
+        // The origin of a new table counts at once.
         writer.set_table(100 * MS as u64, 7, &tables);
         assert_eq!(at(0, 0).opening(0, 0).start_ns, 7);
     }
 
     #[test]
-    fn an_owner_says_pass_or_falls_silent() {
+    fn items_pass_when_the_owner_asks_or_is_silent() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert!(!reader.passes(1000, Some(10)));
@@ -461,7 +466,7 @@ mod tests {
     }
 
     fn tempfile() -> OwnedFd {
-        // SAFETY: a constant name, and a descriptor that is nobody else's.
+        // SAFETY: the name is a constant, and no other code owns the new descriptor.
         unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"empty".as_ptr(), libc::MFD_CLOEXEC)) }
     }
 }

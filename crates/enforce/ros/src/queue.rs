@@ -1,31 +1,32 @@
-//! Items that wait for their slots, and which of them leaves next. Pure but for the items.
+//! Holds the items that wait for their slots, and chooses which one leaves next. Pure, except for
+//! the items.
 //!
-//! Items leave in the order of their slots, and in one slot in the order in which they came: one that
-//! waits for a later cycle holds up none that came after it but belongs to an earlier one.
+//! Items leave in the order of their slots, and in one slot in the order of their arrival. An item
+//! that waits for a later cycle does not delay a later item of an earlier cycle.
 
 use crate::schedule::{Due, SlotSchedule};
 use crate::sequence::Sequence;
 
-/// What an item says of itself.
+/// The times of an item, from which its cycle follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// When it came, CLOCK_MONOTONIC in ns.
+    /// The time at which the item arrived (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: i64,
-    /// When its execution began, CLOCK_MONOTONIC in ns; `None`: not known.
+    /// The time at which the item's execution began (CLOCK_MONOTONIC), in ns. `None` if it is
+    /// unknown.
     pub born_ns: Option<u64>,
 }
 
-/// How an item's cycle is known.
+/// The way in which an item's cycle is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// By when its execution began. The cycle is asked for anew each time: its number changes with
-    /// the schedule's origin.
+    /// The start of its execution gives the cycle. It is looked up each time, because its number
+    /// changes with the schedule's origin.
     Born(u64),
-    /// By when it came: so many cycles before the apparent one.
+    /// The arrival gives the cycle: it lies this many cycles before the apparent one.
     Arrival(i64),
 }
 
-/// An item that waits.
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
@@ -33,22 +34,22 @@ struct Waiting<T> {
     origin: Origin,
 }
 
-/// An item that is next, with its slot.
+/// The next item to leave, with its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
-    /// Where it waits, for [`Queue::take`].
+    /// The index of the item in the queue, for [`Queue::take`].
     place: usize,
-    /// Its slot.
+    /// The slot of the item.
     pub due: Due,
-    /// Whether its cycle was inferred from when it came.
+    /// The item's cycle was inferred from its arrival.
     pub by_arrival: bool,
 }
 
-/// How many cycles before the apparent one an execution may have begun. What claims to be older, or
-/// younger than its item, is not believed.
-const MOST_BACK: i64 = 1 << 10;
+/// The greatest number of cycles before the apparent one in which an execution may have begun.
+/// Older starts, and starts after the item's arrival, are ignored.
+const MAX_CYCLES_BACK: i64 = 1 << 10;
 
-/// The items of one output that wait, in the order in which they came.
+/// The waiting items of one output, in the order of their arrival.
 #[derive(Debug)]
 pub struct Queue<T> {
     waiting: Vec<Waiting<T>>,
@@ -56,7 +57,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Room for so many items.
+    /// Creates a queue for this number of items.
     pub fn new(capacity: usize) -> Queue<T> {
         Queue {
             waiting: Vec::with_capacity(capacity),
@@ -64,22 +65,21 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether there is room for one more.
+    /// Reports whether the queue has room for another item.
     pub fn has_room(&self) -> bool {
         self.waiting.len() < self.waiting.capacity()
     }
 
-    /// Whether nothing waits.
+    /// Reports whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Adds an item; `Err` gives it back where there is no room. Real-time safe: the room was made at
-    /// the beginning.
+    /// Adds an item. Real-time safe: it allocates nothing.
     ///
     /// # Errors
     ///
-    /// The item.
+    /// Returns the item if the queue is full.
     pub fn push(&mut self, schedule: &SlotSchedule, item: T, stamp: Stamp) -> Result<(), T> {
         if !self.has_room() {
             return Err(item);
@@ -89,17 +89,18 @@ impl<T> Queue<T> {
         let after_ns = schedule.after_ns(apparent, arrival_ns);
         let known = stamp.born_ns.filter(|&born_ns| {
             let back = apparent.saturating_sub(schedule.cycle_begun(born_ns));
-            i64::try_from(born_ns).is_ok_and(|b| b <= arrival_ns) && (-1..MOST_BACK).contains(&back)
+            i64::try_from(born_ns).is_ok_and(|b| b <= arrival_ns)
+                && (-1..MAX_CYCLES_BACK).contains(&back)
         });
         let origin = match known {
             Some(born_ns) => {
                 let cycle = schedule.cycle_begun(born_ns);
-                // From here the others' are inferred.
+                // The cycles of other items are inferred relative to this one.
                 let after_ns = after_ns.saturating_add(schedule.cycles_ns(apparent - cycle));
-                self.sequence.is_of(cycle, after_ns);
+                self.sequence.note_known(cycle, after_ns);
                 Origin::Born(born_ns)
             }
-            None => Origin::Arrival(apparent - self.sequence.place(apparent, after_ns)),
+            None => Origin::Arrival(apparent - self.sequence.infer_cycle(apparent, after_ns)),
         };
         self.waiting.push(Waiting {
             item,
@@ -109,7 +110,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// The item that leaves next, as the schedule is now. Real-time safe: a look at each that waits.
+    /// Returns the item that leaves next under this schedule. Real-time safe: one step per waiting
+    /// item.
     pub fn next(&self, schedule: &SlotSchedule, now_ns: i64) -> Option<Next> {
         let due = |(place, waiting): (usize, &Waiting<T>)| {
             let cycle = match waiting.origin {
@@ -126,12 +128,12 @@ impl<T> Queue<T> {
         all.min_by_key(|next| (next.due.opening.start_ns, next.due.cycle, next.place))
     }
 
-    /// Takes an item out.
+    /// Removes and returns an item.
     pub fn take(&mut self, next: Next) -> Option<T> {
         (next.place < self.waiting.len()).then(|| self.waiting.remove(next.place).item)
     }
 
-    /// Takes the item out that came first.
+    /// Removes and returns the item that arrived first.
     pub fn take_first(&mut self) -> Option<T> {
         (!self.waiting.is_empty()).then(|| self.waiting.remove(0).item)
     }
@@ -143,7 +145,6 @@ mod tests {
     use onbeat_time::Slot;
 
     const MS: u64 = 1_000_000;
-    /// Slot of a cycle of 100 ms.
     const SLOT: Slot = Slot {
         start_ns: 60 * MS,
         end_ns: 61 * MS,
@@ -153,8 +154,8 @@ mod tests {
         SlotSchedule::new(100 * MS, 0, 20 * MS, &[SLOT]).unwrap()
     }
 
-    /// What leaves: the item's number, when its slot begins in ms, and whether it is late. Items are
-    /// (number, arrival in ms, start of the execution in ms).
+    /// Returns the items that leave: number, begin of the slot in ms, and whether the item is late.
+    /// `items` are number, arrival in ms, and start of the execution in ms.
     fn left(items: &[(u32, i64, Option<u64>)]) -> Vec<(u32, i64, bool)> {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let (mut left, mut now_ns) = (Vec::new(), 0);
@@ -183,7 +184,6 @@ mod tests {
         }
     }
 
-    /// Ten executions in phase, each known.
     fn steady() -> Vec<(u32, i64, Option<u64>)> {
         (0..10)
             .map(|n| (n, i64::from(n) * 100 + 50, Some(u64::from(n) * 100)))
@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn an_overrun_that_ends_when_the_next_output_is_due_is_late_and_the_next_is_not() {
-        // 10 takes 150 ms and comes when 11 usually does; 11 comes late, and 12 in phase.
+        // Execution 10 takes 150 ms and its item arrives when that of 11 usually does. Item 11
+        // arrives late, and 12 in phase.
         let known = [
             (10, 1150, Some(1000)),
             (11, 1190, Some(1100)),
@@ -207,14 +208,14 @@ mod tests {
             after_steady(&known),
             [(10, 1160, true), (11, 1260, true), (12, 1260, false)]
         );
-        // By arrival it is taken for the next one, as before.
+        // By its arrival, item 10 counts as that of the next execution.
         let unknown = known.map(|(n, at, _)| (n, at, None));
         assert!(!after_steady(&unknown)[0].2);
     }
 
     #[test]
-    fn an_execution_without_output_makes_nobody_late() {
-        // 10 publishes nothing; those after it come a little earlier than usual.
+    fn an_execution_without_output_makes_no_other_late() {
+        // Execution 10 publishes nothing. The items after it arrive a little earlier than usual.
         let known: Vec<_> = (11..15u32)
             .map(|n| (n, i64::from(n) * 100 + 45, Some(u64::from(n) * 100)))
             .collect();
@@ -244,27 +245,27 @@ mod tests {
 
     #[test]
     fn an_output_that_is_overtaken_leaves_in_its_own_slot() {
-        // 11 is there before 10, while the slot of 10 is still to come.
+        // Item 11 arrives before 10, while the slot of 10 is still to come.
         let items = [(11, 1055, Some(1055)), (10, 1058, Some(1000))];
         assert_eq!(after_steady(&items), [(10, 1060, false), (11, 1160, false)]);
     }
 
     #[test]
-    fn an_output_whose_slot_is_slept_through_leaves_at_once_if_that_is_nearer() {
+    fn an_output_whose_slot_the_sender_missed_leaves_at_once_if_that_is_nearer() {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let stamp = Stamp {
             arrival_ns: 1050 * MS as i64,
             born_ns: Some(1000 * MS),
         };
         queue.push(&schedule, 10, stamp).unwrap();
-        // Its slot is [1060, 1061).
+        // The slot of the item is [1060, 1061) ms.
         let at = |us: i64| queue.next(&schedule, us * 1000).unwrap().due;
         let told = |due: Due| (due.late, due.overslept, due.opening.start_ns / MS as i64);
         assert_eq!(told(at(1_060_999)), (false, false, 1060));
         assert_eq!(told(at(1_061_000)), (true, true, 1060));
         assert_eq!(told(at(1_110_400)), (true, true, 1060));
         assert_eq!(told(at(1_110_500)), (true, false, 1160));
-        // What came behind its slot was late by itself.
+        // An item that arrives after its slot is late by itself.
         queue.take_first();
         let arrival_ns = 1061 * MS as i64;
         let stamp = Stamp {
@@ -277,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn where_lineage_is_lost_the_inference_begins_at_what_was_known() {
-        // 10 and 11 are known, and late; 12 is not, and comes in phase.
+    fn inference_without_lineage_begins_at_the_last_known_item() {
+        // Items 10 and 11 have known starts and are late. Item 12 has none, and arrives in phase.
         let items = [
             (10, 1138, Some(1000)),
             (11, 1190, Some(1100)),
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_cannot_be_true_is_not_believed() {
+    fn impossible_starts_are_ignored() {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let at = |born_ns| Stamp {
             arrival_ns: 1_000_050 * MS as i64,
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_origin_takes_known_items_along() {
+    fn items_with_known_starts_keep_their_slot_under_a_new_origin() {
         let (before, mut queue) = (schedule(), Queue::new(2));
         let stamp = Stamp {
             arrival_ns: 1050 * MS as i64,

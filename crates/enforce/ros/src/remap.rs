@@ -1,50 +1,54 @@
-//! Command lines with a topic moved away: `--ros-args -r NODE:TOPIC:=HELD` at the right place.
+//! Remaps topics on command lines: puts `--ros-args -r NODE:TOPIC:=HELD` at the right place.
 //!
-//! Rules as rcl reads them: the part before the first colon is a node's *name* (not its full name,
-//! so nodes of one name in several namespaces all match; the topic's full name tells them apart). A
-//! rule's left side is compared with the name that the code uses, made absolute; the first rule
-//! that matches is taken, and no second one is applied to its result. So ours come first, and where
-//! the command line already moves another name to the topic, that name is moved to the held one.
+//! rcl reads a rule as follows. The part before the first colon is a node's *name*, not its full
+//! name, so nodes of the same name in several namespaces all match. The topic's full name
+//! distinguishes them. rcl compares the left side with the name in the code, made absolute. It
+//! takes the first rule that matches and applies no second rule to the result. So the new rules
+//! come first. If the command line already remaps another name to the topic, a new rule remaps that
+//! name to the held topic.
 
 use thiserror::Error;
 
-/// Why a topic cannot be moved on a command line.
+/// The reason why a topic cannot be remapped on a command line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RemapError {
-    /// A name that is none.
-    #[error("'{0}' is no name of a node or topic: letters, digits, '_' and '/' are expected")]
+    /// The name of a node or topic is invalid.
+    #[error(
+        "'{0}' is not the name of a node or topic. Names consist of letters, digits, '_' and '/'"
+    )]
     Name(String),
-    /// Launch files start their nodes themselves.
-    #[error("`{0} launch` starts nodes by a launch file, which takes no remapping: use an overlay of the launch file")]
+    /// The command is a launch file, which starts its nodes itself.
+    #[error("`{0} launch` starts a launch file, which accepts no remapping on the command line. Use an overlay of the launch file")]
     Launch(String),
-    /// Nothing to start.
-    #[error("there is no command to start: give one")]
+    /// The command is empty.
+    #[error("the command to start is empty. Write it after --")]
     Empty,
 }
 
-/// One topic of one node.
+/// The remapping of one topic of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     /// The node, by name or full name.
     pub node: String,
-    /// The topic as the node's code has it, absolute.
+    /// The absolute topic as the node's code names it.
     pub topic: String,
-    /// Where it goes.
+    /// The topic to which it is remapped.
     pub held: String,
 }
 
 impl Move {
-    /// The rule's two sides: `NODE:TOPIC` and the held topic.
+    /// Returns the two sides of the rule: `NODE:TOPIC` and the held topic. Fails if a name is
+    /// invalid.
     pub fn sides(&self) -> Result<(String, String), RemapError> {
         let node = self.node.rsplit('/').next().unwrap_or_default();
-        let fine = |name: &str| {
+        let is_valid = |name: &str| {
             !name.is_empty()
                 && name
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '/')
         };
         for name in [node, &self.topic, &self.held] {
-            if !fine(name) {
+            if !is_valid(name) {
                 return Err(RemapError::Name(name.to_string()));
             }
         }
@@ -52,7 +56,7 @@ impl Move {
     }
 }
 
-/// The words that move one topic, for a command line without others.
+/// Returns the words that remap one topic, for a command line without other ROS arguments.
 pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, RemapError> {
     let (left, right) = Move {
         node: node.into(),
@@ -67,7 +71,7 @@ pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, Re
     ])
 }
 
-/// A command line with topics moved.
+/// Returns a command line with remapped topics.
 pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, RemapError> {
     let program = command.first().ok_or(RemapError::Empty)?;
     if program.rsplit('/').next() == Some("ros2") && command.get(1).is_some_and(|w| w == "launch") {
@@ -77,8 +81,8 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     for m in moves {
         let (left, right) = m.sides()?;
         let node = left.split(':').next().unwrap_or_default();
-        for (whose, from) in existing(command, &m.topic, &m.node) {
-            if whose.is_none_or(|w| w == node) {
+        for (rule_node, from) in rules_to_topic(command, &m.topic, &m.node) {
+            if rule_node.is_none_or(|w| w == node) {
                 rules.extend(["-r".into(), format!("{node}:{from}:={right}")]);
             }
         }
@@ -100,8 +104,8 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     Ok(out)
 }
 
-/// A name as a node's code or rule may give it, made absolute: relative ones are the node's
-/// namespace's, those with `~` its own.
+/// Makes a name from a node's code or from a rule absolute. A relative name belongs to the node's
+/// namespace, a name with `~` to the node.
 fn absolute(name: &str, full_node: &str) -> String {
     let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
     match name.strip_prefix('~') {
@@ -111,8 +115,9 @@ fn absolute(name: &str, full_node: &str) -> String {
     }
 }
 
-/// Names that rules of the command line move to the topic, with the node that each is for.
-fn existing<'a>(
+/// Returns the names that rules of the command line remap to the topic. Each comes with the node in
+/// its rule, if any.
+fn rules_to_topic<'a>(
     command: &'a [String],
     topic: &str,
     full_node: &str,
@@ -128,8 +133,8 @@ fn existing<'a>(
                 let Some((left, right)) = words.next().and_then(|r| r.split_once(":=")) else {
                     continue;
                 };
-                // A topic's rule may say so; those of services and names do not concern us.
-                let (whose, from) = match left.split_once("://") {
+                // A rule may name its kind. Rules for services and nodes are skipped.
+                let (rule_node, from) = match left.split_once("://") {
                     Some(("rostopic", name)) => (None, name),
                     Some(_) => continue,
                     None => match left.split_once(':') {
@@ -138,7 +143,7 @@ fn existing<'a>(
                     },
                 };
                 if absolute(right, full_node) == topic && !from.starts_with("__") {
-                    found.push((whose, from));
+                    found.push((rule_node, from));
                 }
             }
             _ => {}
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn rules_are_inserted_at_the_right_place() {
         assert_eq!(moved("a b"), "a b --ros-args -r ndt:/pose:=/pose/held");
         assert_eq!(
             moved("a --ros-args -p x:=1 -- rest"),
@@ -180,7 +185,7 @@ mod tests {
             "a -r b --ros-args -r ndt:out:=/pose/held -r ndt:o2:=/pose/held -r ndt:/pose:=/pose/held \
              -r out:=/pose -r cam:in:=/pose -r ndt:o2:=/pose -r __ns:=/pose"
         );
-        // Relative and private names are the node's.
+        // Relative and private names belong to the node.
         let base = "a --ros-args -r ndt:out:=/pose/held -r ndt:/pose:=/pose/held";
         let near = Move {
             node: "/ndt".into(),
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved() {
+    fn commands_and_names_that_cannot_be_remapped_are_refused() {
         let refused =
             |c: &str, m: &Move| remap_command(&words(c), std::slice::from_ref(m)).unwrap_err();
         let launch = refused("/opt/bin/ros2 launch x", &pose());
@@ -217,9 +222,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost or reordered, and ours is before any rule that it could compete with.
         #[test]
-        fn only_words_are_added(command in prop::collection::vec(
+        fn words_are_only_added_and_come_before_competing_rules(command in prop::collection::vec(
             prop::sample::select(vec!["x", "--ros-args", "-r", "a:=/pose", "ndt:/pose:=/b", "--", "-p"]),
             1..12)) {
             let command: Vec<String> = command.iter().map(|w| w.to_string()).collect();

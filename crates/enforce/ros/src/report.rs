@@ -1,13 +1,13 @@
-//! The shaper's reports to its owner: one record of fixed size per item, through a pipe. The shaper
-//! never waits for the pipe.
+//! The reports of the shaper to its owner: one record of fixed size per item, through a pipe. The
+//! shaper never waits for the pipe.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bits of [`Record::flags`].
+/// The bits of [`Record::flags`].
 pub mod flags {
-    /// The item had missed the slots of its own execution.
+    /// The item missed the slots of its own execution.
     pub const LATE: u32 = 1;
     /// The item was discarded.
     pub const DROPPED: u32 = 2;
@@ -17,53 +17,53 @@ pub mod flags {
     pub const PASSED: u32 = 8;
     /// The middleware refused the item.
     pub const FAILED: u32 = 16;
-    /// No item: the output's endpoints exist from now on.
+    /// The record is not about an item: the output's endpoints exist from now on.
     pub const READY: u32 = 32;
     /// The item ended shaping (`stop`).
     pub const STOPPED: u32 = 64;
-    /// The item's cycle was not known: it was inferred from when it came.
+    /// The item's cycle was inferred from its arrival, because it was unknown.
     pub const BY_ARRIVAL: u32 = 128;
 }
 
-/// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the
-/// source's.
+/// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the source
+/// time stamp.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Number of the item at its output, from 0.
+    /// The number of the item at its output, from 0.
     pub sequence: u64,
-    /// Source time stamp of the held topic's publication: CLOCK_REALTIME.
+    /// The source time stamp of the publication on the held topic (CLOCK_REALTIME).
     pub source_ns: i64,
-    /// When the receiver had taken it.
+    /// The time at which the receiver had taken the item.
     pub arrival_ns: i64,
-    /// When the publish call began; 0 if there was none.
+    /// The time at which the publish call began, or 0 if there was none.
     pub start_ns: i64,
-    /// When the publish call returned.
+    /// The time at which the publish call returned.
     pub end_ns: i64,
-    /// Start of the slot in which it left.
+    /// The start of the slot in which the item left.
     pub slot_start_ns: i64,
-    /// Number of the chain's execution that it belongs to.
+    /// The number of the chain's execution to which the item belongs.
     pub cycle: i64,
-    /// When that execution began, by the item's lineage; 0: not known.
+    /// The start of that execution by the item's lineage, or 0 if it is unknown.
     pub born_ns: i64,
-    /// Index of the output in the configuration.
+    /// The index of the output in the configuration.
     pub output: u16,
-    /// Index of the slot in the output's table.
+    /// The index of the slot in the output's table.
     pub slot: u16,
-    /// See [`flags`].
+    /// The bits of [`flags`].
     pub flags: u32,
-    /// Length of the serialised item in bytes.
+    /// The length of the serialised item in bytes.
     pub bytes: u32,
-    /// Records that did not fit into the pipe before this one, of all outputs.
+    /// The number of records of all outputs that did not fit into the pipe before this one.
     pub lost: u32,
 }
 
-/// Size of a record: below PIPE_BUF, so that the kernel never tears one.
+/// The size of a record. It is below PIPE_BUF, so the kernel never splits a record.
 pub const RECORD_BYTES: usize = std::mem::size_of::<Record>();
 const _: () = assert!(RECORD_BYTES == 80);
 
 impl Record {
-    /// The record's bytes in the pipe, in the machine's byte order.
+    /// Converts the record to bytes for the pipe, in the machine's byte order.
     pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         let words = [
@@ -87,7 +87,7 @@ impl Record {
         out
     }
 
-    /// The record of these bytes.
+    /// Converts bytes from the pipe to a record.
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Record {
         let word =
             |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
@@ -111,7 +111,7 @@ impl Record {
     }
 }
 
-/// The shaper's end of the pipe, used by all of its threads.
+/// The shaper's end of the pipe, which all of its threads share.
 #[derive(Debug)]
 pub struct Reporter {
     fd: Option<RawFd>,
@@ -119,12 +119,13 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Reports to an inherited pipe, which becomes non-blocking; `None` reports nothing.
+    /// Creates a reporter for an inherited pipe, which becomes non-blocking. With `None` it reports
+    /// nothing.
     pub fn new(fd: Option<RawFd>) -> io::Result<Reporter> {
         if let Some(fd) = fd {
-            // SAFETY: asks and sets flags of a descriptor; a wrong number is an error.
+            // SAFETY: the call takes no pointers; a wrong descriptor is an error.
             let old = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-            // SAFETY: as above.
+            // SAFETY: the call takes no pointers; a wrong descriptor is an error.
             if old < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, old | libc::O_NONBLOCK) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -140,14 +141,14 @@ impl Reporter {
         let Some(fd) = self.fd else { return };
         record.lost = self.lost.swap(0, Ordering::Relaxed);
         let bytes = record.to_bytes();
-        // SAFETY: the bytes are valid for the call.
+        // SAFETY: the bytes are valid during the call.
         let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
         if written != bytes.len() as isize {
             self.lost.fetch_add(record.lost + 1, Ordering::Relaxed);
         }
     }
 
-    /// Whether nobody has the reading end open any more: the owner is dead.
+    /// Reports whether nobody has the reading end open any more, so that the owner is dead.
     pub fn owner_is_gone(&self) -> bool {
         let Some(fd) = self.fd else { return false };
         let mut poll = libc::pollfd {
@@ -155,7 +156,7 @@ impl Reporter {
             events: 0,
             revents: 0,
         };
-        // SAFETY: one valid entry.
+        // SAFETY: the one entry is valid during the call.
         unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLERR != 0 }
     }
 }
@@ -167,7 +168,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn through_a_pipe_without_waiting() {
+    fn records_pass_through_a_pipe_and_are_counted_if_it_is_full() {
         let (mut reader, writer) = pipe().unwrap();
         let reporter = Reporter::new(Some(writer.as_raw_fd())).unwrap();
         let record = Record {
@@ -189,11 +190,11 @@ mod tests {
         let mut bytes = [0; RECORD_BYTES];
         reader.read_exact(&mut bytes).unwrap();
         assert_eq!(Record::from_bytes(&bytes), record);
-        // A full pipe: all that do not fit are counted, by the next that does.
+        // The pipe is full. The next record that fits reports the number of lost ones.
         for _ in 0..5000 {
             reporter.send(record);
         }
-        // SAFETY: an own descriptor.
+        // SAFETY: the call takes no pointers and changes only this test's descriptor.
         unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         let mut got = 0;
         while reader.read(&mut bytes).is_ok() {

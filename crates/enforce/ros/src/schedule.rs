@@ -1,31 +1,30 @@
-//! In which slot an item leaves: the condition *data AND slot*, as a pure function of a schedule
-//! and two times.
+//! Computes in which slot an item leaves: the condition *data AND slot*, as a pure function of a
+//! schedule and two times.
 //!
 //! Execution `k` of a chain is released at `origin + k * cycle`. Its output may leave in the slots
 //! `[origin + k * cycle + start, origin + k * cycle + end)` (thesis, Definitions 4.3.3 and 4.3.4).
-//! A slot may lie behind the end of the cycle: `[cycle, cycle + d)` is logical execution time for
+//! A slot may lie after the end of the cycle: `[cycle, cycle + d)` is logical execution time for
 //! the whole chain (section 4.5.3). All times are CLOCK_MONOTONIC in ns.
 
 use onbeat_time::{Cycle, Opening, Slot, MAX_CYCLE_NS, MAX_SLOTS};
 use thiserror::Error;
 
-/// Why a cycle and slots make no schedule.
+/// The reason why a cycle and slots do not form a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ScheduleError {
-    /// The cycle has no length, or is longer than a day.
-    #[error("the cycle is {0} ns: give one between 1 ns and a day")]
+    /// The cycle has no length or is longer than a day.
+    #[error("the cycle is {0} ns long. Give a cycle from 1 ns to one day")]
     Cycle(u64),
-    /// No slots, or too many.
-    #[error("there are {0} slots: give 1 to {MAX_SLOTS}")]
+    /// The schedule has no slots, or too many.
+    #[error("the schedule has {0} slots. Give 1 to {MAX_SLOTS}")]
     Count(usize),
-    /// A slot that is empty, longer than the cycle, or more than a day away.
+    /// A slot is empty, longer than the cycle, or more than a day away.
     #[error(
-        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away: correct it"
+        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away. Correct it"
     )]
     Slot(u64, u64),
 }
 
-/// Slots of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slots {
     slots: [Slot; MAX_SLOTS],
@@ -54,20 +53,19 @@ impl Slots {
     }
 }
 
-/// The slots of one output. Plain values: copied, never allocated.
+/// The slots of one output. It is a plain value, which is copied and never allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSchedule {
     cycle: Cycle,
     earliest_ns: u64,
     slots: Slots,
-    /// What executions have that were released before an instant.
+    /// The slots of executions that were released before a change of the table.
     before: Option<Before>,
 }
 
-/// What executions have that were released before an instant.
+/// The slots of executions that were released before a change of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Before {
-    /// The instant, CLOCK_MONOTONIC.
     until_ns: i64,
     earliest_ns: u64,
     slots: Slots,
@@ -76,21 +74,26 @@ struct Before {
 /// The slot in which an item leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Execution that the item belongs to.
+    /// The execution to which the item belongs.
     pub cycle: i64,
     /// The slot: open now, or the next one.
     pub opening: Opening,
-    /// The item has missed the slots of its own execution (overshoot): this is one of a later
-    /// execution, or over.
+    /// The item missed the slots of its own execution (overshoot). The slot belongs to a later
+    /// execution, or is over.
     pub late: bool,
-    /// It was there in time, and was not sent: the slot is its own, and over. It leaves at once.
+    /// The item arrived in time, but was not sent in its own slot, which is over. It leaves at
+    /// once.
     pub overslept: bool,
 }
 
 impl SlotSchedule {
-    /// A schedule. `earliest_ns` is the chain's best case: an item that arrives sooner after a
-    /// release belongs to the execution before. (Definition 4.3.4 has the first slot start after
-    /// the best case.) With 0 an item belongs to the last release.
+    /// Creates a schedule. `earliest_ns` is the chain's best case: an item that arrives sooner
+    /// after a release belongs to the previous execution. Definition 4.3.4 lets the first slot
+    /// start after the best case. With 0, an item belongs to the last release.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ScheduleError`] if the cycle or a slot is invalid.
     pub fn new(
         cycle_ns: u64,
         origin_ns: i64,
@@ -108,11 +111,12 @@ impl SlotSchedule {
         })
     }
 
-    /// The same, where the executions that were released before `from_ns` leave in other slots, and
-    /// had another best case.
-    /// Every execution has the slots of one table: that of its release. So none is left out or has
-    /// its turn twice when a table follows another. `from_ns` counts as the nearest release, so that
-    /// a phase that moves a little decides nothing.
+    /// Returns the schedule with other slots and another best case for executions released before
+    /// `from_ns`.
+    ///
+    /// Each execution uses the slots of one table, according to its release. So no execution is
+    /// left out or served twice when a table follows another. `from_ns` counts as the nearest
+    /// release, so that a small move of the phase has no effect.
     pub fn after(
         self,
         from_ns: i64,
@@ -130,13 +134,13 @@ impl SlotSchedule {
         })
     }
 
-    /// Length of a cycle in ns.
+    /// Returns the length of a cycle in ns.
     pub fn cycle_ns(&self) -> u64 {
         self.cycle.period_ns()
     }
 
-    /// The last execution that can have published an item which arrived at this time. Real-time
-    /// safe.
+    /// Returns the last execution that can have published an item that arrived at this time.
+    /// Real-time safe.
     pub fn cycle_of(&self, arrival_ns: i64) -> i64 {
         let of = |earliest_ns| {
             let latest_release = i128::from(arrival_ns) - i128::from(earliest_ns);
@@ -144,7 +148,7 @@ impl SlotSchedule {
         };
         let cycle = of(self.earliest_ns);
         match self.before {
-            // Executions of the table before are told apart by its best case.
+            // Executions of the table before are distinguished by its best case.
             Some(before) if cycle < self.first_after(before) => {
                 of(before.earliest_ns).min(self.first_after(before) - 1)
             }
@@ -152,27 +156,26 @@ impl SlotSchedule {
         }
     }
 
-    /// The first execution that has the slots of this table.
     fn first_after(&self, before: Before) -> i64 {
         let half = (self.cycle_ns() / 2) as i64;
         self.cycle.index(before.until_ns.saturating_add(half))
     }
 
-    /// The execution that began at this time: that of the nearest release, since the origin is an
-    /// estimate, and a start can lie a little before it. Real-time safe.
+    /// Returns the execution that began at this time. It is the one of the nearest release: the
+    /// origin is an estimate, and a start can lie a little before it. Real-time safe.
     pub fn cycle_begun(&self, born_ns: u64) -> i64 {
         self.cycle
             .index(i128::from(born_ns) + i128::from(self.cycle.period_ns() / 2))
     }
 
-    /// Length of so many cycles, ns. Real-time safe.
+    /// Returns the length of `count` cycles in ns. Real-time safe.
     pub fn cycles_ns(&self, count: i64) -> i64 {
         let period_ns = i64::try_from(self.cycle.period_ns()).unwrap_or(i64::MAX);
         count.saturating_mul(period_ns)
     }
 
-    /// The slot of execution `from` or a later one that is open now or opens next. Real-time safe:
-    /// at most twice [`MAX_SLOTS`] steps.
+    /// Returns the slot of execution `from` or a later one that is open now or opens next.
+    /// Real-time safe: at most twice [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {
         let slots = self.slots.as_slice();
         let opening = match &self.before {
@@ -187,7 +190,7 @@ impl SlotSchedule {
                 }
             }
         };
-        // A schedule has slots.
+        // A schedule has at least one slot, so the default is never used.
         opening.unwrap_or(Opening {
             cycle: from,
             slot: 0,
@@ -196,7 +199,8 @@ impl SlotSchedule {
         })
     }
 
-    /// The first slot of executions `from` to `until` (not included) that is open now or opens next.
+    /// Returns the first slot of executions `from` to `until` (exclusive) that is open now or opens
+    /// next.
     fn opening_before(
         &self,
         slots: &[Slot],
@@ -218,13 +222,13 @@ impl SlotSchedule {
         first
     }
 
-    /// Time from an execution's release to `at_ns`. Real-time safe.
+    /// Returns the time from an execution's release to `at_ns`. Real-time safe.
     pub fn after_ns(&self, cycle: i64, at_ns: i64) -> i64 {
         self.cycle.since_start_ns(cycle, at_ns)
     }
 
-    /// The slot for an item of this execution that arrived at `arrival_ns` and has not left by now:
-    /// never a slot of an execution before its own. Real-time safe.
+    /// Returns the slot for an item of this execution that arrived at `arrival_ns` and has not
+    /// left. The slot never belongs to an earlier execution. Real-time safe.
     pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
         let next = self.opening(now_ns.max(arrival_ns), cycle);
         let late = next.cycle > cycle;
@@ -240,9 +244,9 @@ impl SlotSchedule {
         }
     }
 
-    /// The last slot of an execution whose item was there before that ended, if it lies nearer than
-    /// the next one. Who sends did not run then. An instant behind its slot the item is worth more
-    /// than a cycle later, and holds up none behind it.
+    /// Returns the last slot of the execution if the item arrived before its end and it is nearer
+    /// than the next slot. The sender did not run in that slot. Sent a moment after its slot, the
+    /// item is more useful than a cycle later, and delays no other item.
     fn overslept(
         &self,
         cycle: i64,
@@ -261,9 +265,10 @@ impl SlotSchedule {
         (is_over && is_nearer).then_some(last)
     }
 
-    /// The slot in which the throttler lets its newest item through: at most one per cycle, so a
-    /// slot after that of `last`. A new origin may have renumbered the cycles; it cannot lock the
-    /// input out, since no wait is longer than two cycles. Real-time safe.
+    /// Returns the slot in which the throttler passes its latest item. It passes at most one per
+    /// cycle, so the slot is in a later cycle than `last`. A new origin may have renumbered the
+    /// cycles. This cannot block the input, because no wait is longer than two cycles. Real-time
+    /// safe.
     pub fn throttled(&self, now_ns: i64, last: Option<i64>) -> Opening {
         let any = self.opening(now_ns, i64::MIN / 2);
         match last {
@@ -296,7 +301,6 @@ mod tests {
         })
     }
 
-    /// By definition: walks the time tick by tick and looks through all slots of all executions.
     fn walk(cycle: i64, origin: i64, slots: &[Slot], from_cycle: i64, now: i64) -> (i64, i64) {
         for t in now.. {
             let mut open: Option<(i64, i64)> = None;
@@ -320,21 +324,21 @@ mod tests {
     }
 
     proptest! {
-        /// The item leaves at the first instant at which there is both: it, and a slot of its own
-        /// or a later execution.
+        /// An item leaves at the first instant at which it has arrived and a slot of its own or a
+        /// later execution is open.
         #[test]
-        fn data_and_slot((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
+        fn an_item_leaves_when_there_is_data_and_a_slot((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
                          arrival in 0i64..100, waited in 0i64..60) {
             let schedule = SlotSchedule::new(cycle, origin, earliest, &slots).unwrap();
             let earliest = earliest.min(cycle) as i64;
-            // The last execution that was released at least the best case ago.
+            // The item's own execution is the last one released at least the best case ago.
             let own = (-500..500).rev()
                 .find(|k| origin + k * cycle as i64 + earliest <= arrival).unwrap();
             let now = arrival + waited;
             let due = schedule.due(schedule.cycle_of(arrival), arrival, now);
             prop_assert_eq!(due.cycle, own);
             let (t, k) = walk(cycle as i64, origin, &slots, own, now);
-            // It was there while a slot of its own was open or to come, and now all are over.
+            // The item arrived while a slot of its own was open or to come, and now all are over.
             let last = origin + own * cycle as i64 + slots.iter().map(|s| s.end_ns as i64).max().unwrap();
             let overslept = arrival < last && last <= now && now - last < t - now;
             prop_assert_eq!(due.overslept, overslept, "{:?}, next {}", due, t);
@@ -344,15 +348,15 @@ mod tests {
             }
             prop_assert_eq!(due.opening.start_ns.max(now), t);
             prop_assert!(t < due.opening.end_ns);
-            // Where slots of two executions are open at once, either gives the time; the first to
-            // open is named.
+            // If slots of two executions are open at once, both give this time. The result names
+            // the first to open.
             let same_start = walk_start(cycle as i64, origin, &slots, k, due.opening.cycle, t);
             prop_assert!(same_start, "{:?} instead of execution {}", due, k);
             prop_assert_eq!(due.late, due.opening.cycle > own);
         }
 
-        /// Where a table follows another, by definition: the first open slot of all executions, each
-        /// with the slots of the table of its release.
+        /// Each execution has the slots of the table of its release, and the first open slot of all
+        /// executions counts.
         #[test]
         fn every_execution_has_one_table(
             ((cycle, new), old) in slots().prop_flat_map(|(cycle, new)| {
@@ -363,7 +367,7 @@ mod tests {
         ) {
             let period = cycle as i64;
             let first = (at - origin).div_euclid(period);
-            // A moved phase: the table's instant is a little off the release that it stands for.
+            // The phase has moved: the instant of the table is a little off its release.
             let from_ns = origin + first * period + off.clamp(-(period - 1) / 2, (period - 1) / 2);
             let schedule = SlotSchedule::new(cycle, origin, 0, &new).unwrap();
             let schedule = schedule.after(from_ns, 0, &old).unwrap();
@@ -380,8 +384,8 @@ mod tests {
             prop_assert!(found.cycle >= from && found.end_ns > now);
         }
 
-        /// An item is the last execution's that can have published it, each with the best case of its
-        /// table.
+        /// An item belongs to the last execution that can have published it, with the best case of
+        /// that execution's table.
         #[test]
         fn an_item_belongs_to_an_execution_of_one_table(
             (cycle, slots) in slots(), origin in -50i64..50, arrival in 0i64..100,
@@ -397,9 +401,8 @@ mod tests {
             prop_assert_eq!(schedule.cycle_of(arrival), (-500..500).rev().find(can).unwrap());
         }
 
-        /// The throttler: one item per cycle, and none is ever locked out.
         #[test]
-        fn throttle((cycle, slots) in slots(), origin in -50i64..50, now in 0i64..100,
+        fn the_throttler_passes_one_item_per_cycle_and_is_never_blocked((cycle, slots) in slots(), origin in -50i64..50, now in 0i64..100,
                     last in -40i64..40) {
             let schedule = SlotSchedule::new(cycle, origin, 0, &slots).unwrap();
             let opening = schedule.throttled(now, Some(last));
@@ -413,7 +416,7 @@ mod tests {
         }
     }
 
-    /// True when some slot of execution `a` and some of `b`, both open at t, opened together.
+    /// Reports whether slots of executions `a` and `b` that are both open at `t` opened together.
     fn walk_start(cycle: i64, origin: i64, slots: &[Slot], a: i64, b: i64, t: i64) -> bool {
         let starts = |k: i64| {
             let release = origin + k * cycle;
@@ -429,9 +432,9 @@ mod tests {
     }
 
     #[test]
-    fn logical_execution_time() {
-        // Slot [100, 101) of a 100 ns cycle: what was released at 0 leaves when the next is
-        // released, and what arrives while that slot is open belongs to the next.
+    fn a_slot_after_the_cycle_gives_logical_execution_time() {
+        // The slot is [100, 101) of a 100 ns cycle. An item released at 0 leaves at the next
+        // release. An item that arrives while that slot is open belongs to the next execution.
         let slot = [Slot {
             start_ns: 100,
             end_ns: 101,
@@ -449,7 +452,7 @@ mod tests {
                 .start_ns,
             200
         );
-        // With a best case of 10 it is known to be the last one's, in time.
+        // With a best case of 10, the item is known to belong to the last execution, in time.
         let schedule = SlotSchedule::new(100, 0, 10, &slot).unwrap();
         assert_eq!(
             schedule
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_cycles_and_slots_are_refused() {
         let slot = |start_ns, end_ns| Slot { start_ns, end_ns };
         assert_eq!(
             SlotSchedule::new(0, 0, 0, &[slot(0, 1)]),

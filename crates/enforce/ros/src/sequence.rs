@@ -1,39 +1,40 @@
-//! Which execution of the chain an item belongs to, by its arrival and the items before it. Pure.
+//! Infers to which execution of the chain an item belongs, from its arrival and the items before
+//! it. Pure.
 //!
-//! Only for items whose execution is not known ([`crate::lineage`]).
+//! It is used only for items whose execution is unknown ([`crate::lineage`]).
 //!
-//! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on
-//! time, or that of an execution before which took more than a cycle. Where one item came per cycle
-//! so far and the cycle before brought none, an item that comes no later than most is the one that
-//! is missing.
+//! An item that arrives later in a cycle than the chain's best case may belong to this cycle. It
+//! may also belong to an earlier execution that took more than a cycle. If one item came per cycle
+//! so far and the previous cycle brought none, an item that arrives no later than most is the
+//! missing one.
 
-/// After so many items in a row, one per cycle, an output is taken to publish once per cycle.
-const STEADY: u32 = 8;
-/// Most items in a row that are taken for late ones. If more follow, an item was lost and none is
-/// late.
-const MOST_LATE: u32 = 3;
-/// Weight of a new item in the usual time: one in so many.
+/// The number of items in a row, one per cycle, after which an output counts as publishing once per
+/// cycle.
+const STEADY_AFTER: u32 = 8;
+/// The greatest number of items in a row that count as late. If more follow, an item was lost and
+/// none is late.
+const MAX_LATE: u32 = 3;
+/// The weight of a new item in the usual time is one divided by this.
 const WEIGHT: i64 = 8;
 
-/// Follows the items of one output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sequence {
     last: Option<i64>,
     steady: u32,
     late: u32,
-    /// When in their cycle items usually come, ns.
+    /// The usual time of arrival in the cycle, in ns.
     usual_ns: i64,
-    /// How far from that they usually are, ns.
+    /// The usual distance from `usual_ns`, in ns.
     off_ns: i64,
 }
 
 impl Sequence {
-    /// The execution of an item: `cycle` is the last one that can have brought it, and it came
-    /// `after_ns` behind that one's release. Real-time safe.
-    pub fn place(&mut self, cycle: i64, after_ns: i64) -> i64 {
+    /// Returns the execution of an item. `cycle` is the last one that can have published it, and
+    /// the item arrived `after_ns` after its release. Real-time safe.
+    pub fn infer_cycle(&mut self, cycle: i64, after_ns: i64) -> i64 {
         let missing = self.last.is_some_and(|last| cycle == last + 2);
         let early = after_ns < self.usual_ns.saturating_add(self.off_ns);
-        if missing && self.steady >= STEADY && self.late < MOST_LATE && early {
+        if missing && self.steady >= STEADY_AFTER && self.late < MAX_LATE && early {
             self.late += 1;
             self.last = Some(cycle - 1);
             return cycle - 1;
@@ -42,9 +43,10 @@ impl Sequence {
         cycle
     }
 
-    /// The execution of an item is known: it came `after_ns` behind its release. Real-time safe.
-    pub fn is_of(&mut self, cycle: i64, after_ns: i64) {
-        // A late one, or a second one of a cycle, says nothing of when the next is due.
+    /// Notes an item with a known execution, which arrived `after_ns` after its release. Real-time
+    /// safe.
+    pub fn note_known(&mut self, cycle: i64, after_ns: i64) {
+        // A late item, or a second one of a cycle, does not show when the next is due.
         if self.last.is_some_and(|last| cycle <= last) {
             return;
         }
@@ -77,11 +79,12 @@ mod tests {
     const CYCLE: i64 = 100 * MS;
     const BEST: i64 = 20 * MS;
 
-    /// Executions of arrivals, in ms since the first release; the best case is 20 ms.
+    /// Returns the executions of items that arrive at these times, in ms since the first release.
+    /// The best case is 20 ms.
     fn places(sequence: &mut Sequence, arrivals_ms: &[i64]) -> Vec<i64> {
         let place = |&ms: &i64| {
             let cycle = (ms * MS - BEST).div_euclid(CYCLE);
-            sequence.place(cycle, ms * MS - cycle * CYCLE)
+            sequence.infer_cycle(cycle, ms * MS - cycle * CYCLE)
         };
         arrivals_ms.iter().map(place).collect()
     }
@@ -97,18 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_by_more_than_a_cycle_is_known_by_what_is_missing() {
-        // Execution 10 takes 138 ms, 11 is held up by it, 12 is in phase.
+    fn a_missing_item_reveals_an_overrun_of_more_than_a_cycle() {
+        // Execution 10 takes 138 ms, 11 is delayed by it, 12 is in phase.
         assert_eq!(
             places(&mut steady(), &[1138, 1190, 1250, 1351]),
             [10, 11, 12, 13]
         );
-        // It comes a little later than usual, as some do.
+        // The item comes a little later than usual, as some do.
         let spread: Vec<i64> = (0..20).map(|n| n * 100 + 50 + 12 * (n % 2)).collect();
         let mut sequence = Sequence::default();
         assert_eq!(places(&mut sequence, &spread), (0..20).collect::<Vec<_>>());
         assert_eq!(places(&mut sequence, &[2159, 2195, 2250]), [20, 21, 22]);
-        // Both of the next come late.
+        // Both of the next items come late.
         assert_eq!(
             places(&mut steady(), &[1138, 1235, 1270, 1350]),
             [10, 11, 12, 13]
@@ -116,18 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_was_lost_shifts_no_other_for_long() {
-        // 10 never comes. A few are taken for the one before, then no more.
+    fn a_lost_item_shifts_only_a_few_others() {
+        // Item 10 never comes. The next few count as items of the previous execution, later ones do
+        // not.
         let arrivals: Vec<i64> = (11..31).map(|n| n * 100 + 45).collect();
         let found = places(&mut steady(), &arrivals);
         assert_eq!(found[..3], [10, 11, 12]);
         assert_eq!(found[3..], (14..31).collect::<Vec<_>>());
-        // One that comes as usual is not taken for it at all.
+        // An item that comes at the usual time never counts as the missing one.
         assert_eq!(places(&mut steady(), &[1155, 1252]), [11, 12]);
     }
 
     #[test]
-    fn what_comes_every_other_cycle_or_twice_is_left_alone() {
+    fn items_every_other_cycle_or_twice_a_cycle_keep_their_cycle() {
         let mut sequence = Sequence::default();
         let every_other: Vec<i64> = (0..20).map(|n| 2 * n * 100 + 50 - n % 4).collect();
         let expected: Vec<i64> = (0..20).map(|n| 2 * n).collect();

@@ -1,4 +1,5 @@
-//! The environment of a real ROS 2 process is enough to load its librcl elsewhere.
+//! Tests that the environment of a real ROS 2 process is enough to load its librcl in another
+//! process.
 
 use onbeat_ros::environment::Environment;
 use std::io::{BufRead, BufReader};
@@ -8,7 +9,7 @@ use std::process::{Command, Stdio};
 const NODE: &str = "import rclpy, sys\nrclpy.init()\nprint('up', flush=True)\nsys.stdin.read()";
 
 #[test]
-fn of_a_running_node() {
+fn the_environment_of_a_running_node_is_enough_to_load_its_librcl() {
     let cache = std::env::var_os("ONBEAT_CACHE").map(PathBuf::from);
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     let cache = cache.unwrap_or_else(|| home.join(".cache/onbeat"));
@@ -16,7 +17,7 @@ fn of_a_running_node() {
         let python = cache.join(distribution).join("bin/python");
         if !python.exists() {
             println!(
-                "SKIPPED of_a_running_node: no {}: make it with ./dev ros-env",
+                "SKIPPED the_environment_of_a_running_node_is_enough_to_load_its_librcl: no {}: make it with ./dev ros-env",
                 python.display()
             );
             continue;
@@ -39,7 +40,7 @@ fn of_a_running_node() {
         assert!(found.rcl.starts_with(cache.join(distribution)));
         let has = |name: &str| found.variables.iter().any(|(n, _)| n == name);
         assert!(has("ROS_DOMAIN_ID") && !has("ONBEAT_SECRET"));
-        // The linker finds everything that librcl needs with these variables alone.
+        // The linker finds all libraries that librcl needs with these variables alone.
         let ldd = Command::new("/usr/bin/ldd")
             .arg(&found.rcl)
             .env_clear()

@@ -1,4 +1,4 @@
-//! What the sender does between two publications allocates nothing: counted by an allocator.
+//! Tests with a counting allocator that the sender allocates nothing between two publications.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_ros::queue::{Queue, Stamp};
@@ -29,7 +29,8 @@ static ALLOCATOR: Counting = Counting;
 
 const MS: u64 = 1_000_000;
 
-/// A week of cycles of 100 ms: items that are known and not, in time, late, twice, and not at all.
+/// A week of cycles of 100 ms. Some items have known starts; they arrive in time, late, twice, or
+/// not at all.
 #[test]
 fn a_week_of_items_allocates_nothing() {
     let slot = Slot::new(60 * MS, 61 * MS);

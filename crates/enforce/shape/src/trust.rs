@@ -144,7 +144,10 @@ mod tests {
             .filter_map(|n| n.split(' ').next())
             .collect();
         assert_eq!(numbers, ["1", "2", "4", "900"]);
-        assert_eq!(reported[1], "2 processes outside of --domain 3 were not recorded.");
+        assert_eq!(
+            reported[1],
+            "2 processes outside of --domain 3 were not recorded."
+        );
     }
 
     const ALL: &str = "

@@ -1,5 +1,4 @@
-//! A chain whose outputs are held back, followed through hand-written events and reports of
-//! shapers.
+//! Tests that follow a chain with held outputs, through hand-written events and shaper reports.
 
 use onbeat_plan::schema::*;
 use onbeat_plan::Plan;
@@ -14,8 +13,8 @@ const TIMER: &str = "/talker:timer(100ms)";
 const FILTER: &str = "/filter:subscription(/raw)";
 const SINK: &str = "/sink:subscription(/good)";
 
-/// `/talker` (10) -> /raw -> `/filter` (20) -> /good/held, shaper (30), /good -> `/sink` (40) ->
-/// /out.
+/// The chain `/talker` (10) -> /raw -> `/filter` (20) -> /good/held -> shaper (30) -> /good ->
+/// `/sink` (40) -> /out. Numbers are process ids.
 const NODES: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
@@ -40,7 +39,8 @@ const NODES: &str = "
 1ms cpu0 40/40 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
 ";
 
-/// One cycle from `t` ms: the shaper publishes 90 ms behind the talker's start, the sink 95.
+/// Returns the events of one cycle from `t` ms on. The shaper publishes 90 ms after the talker's
+/// start, the sink 95 ms.
 fn cycle(t: u64) -> String {
     let at = |ms: u64| t + ms;
     format!(
@@ -147,7 +147,6 @@ fn template() -> Output {
     }
 }
 
-/// An output that a shaper publishes at an instant, in time.
 fn released(source_ns: i64, at_ms: u64) -> Release {
     Release {
         arrival_ns: 0,
@@ -161,8 +160,8 @@ fn released(source_ns: i64, at_ms: u64) -> Release {
     }
 }
 
-/// Observations and executions of ten cycles. Releases come before or after the events that they
-/// belong to.
+/// Returns the observations and executions of ten cycles. The shaper's reports come before or after
+/// their events.
 fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execution>) {
     let mut watcher = Watcher::new(plan);
     let mut executions = Executions::new(plan, watcher.callbacks());
@@ -210,9 +209,8 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
     }
 }
 
-/// The shaper's word on when an execution began is compared with the recording's.
 #[test]
-fn how_an_output_s_cycle_was_known_is_told() {
+fn the_verdict_counts_how_cycles_were_determined() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let left = |source_ns| PlanObservation::Left {
         callback: 1,
@@ -243,12 +241,12 @@ fn how_an_output_s_cycle_was_known_is_told() {
         let told = verdict
             .figures
             .iter()
-            .filter(|f| f.name.starts_with("cycle "));
+            .filter(|f| f.name.contains("with a cycle "));
         let told: Vec<_> = told.map(|f| (&*f.name, f.measured)).collect();
         let name = match expected {
-            Attribution::Lineage => "cycle came with the output",
-            Attribution::Arrival => "cycle inferred from arrival",
-            _ => "cycle disputed by the recording",
+            Attribution::Lineage => "outputs with a cycle from lineage",
+            Attribution::Arrival => "outputs with a cycle inferred from arrival",
+            _ => "outputs with a cycle disputed by the recording",
         };
         assert_eq!(told, [(name, 1.0)], "{verdict:?}");
     }
@@ -272,7 +270,7 @@ fn several_paths_from_a_start_to_an_output_are_one_execution() {
     executions.see(&left("/good/held"), &mut found);
     executions.see(&left("/good/held"), &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
-    // Also if nothing is held back.
+    // The same holds if nothing is held back.
     let mut bare = plan.clone();
     bare.outputs.clear();
     let mut executions = Executions::new(&bare, Watcher::new(&bare).callbacks());
@@ -302,13 +300,13 @@ fn a_chain_begins_when_the_throttler_publishes_its_input() {
     });
     let (_, found) = follow(&plan, true);
     assert_eq!(found.len(), 10, "{found:?}");
-    // Published 90 ms after the talker's start, taken 1 ms later.
+    // The input is published 90 ms after the talker's start, and taken 1 ms later.
     assert_eq!(found[0].start_ns, 190 * MS);
     assert!(found.iter().all(|e| e.latency_ns() == 5 * MS), "{found:?}");
 }
 
 #[test]
-fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
+fn threads_are_identified_by_their_callbacks_and_belong_to_one_server() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (observations, _) = follow(&plan, true);
     let watcher = Watcher::new(&plan);
@@ -336,9 +334,9 @@ fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
         callbacks: [0, 1],
     };
     assert_eq!(roles.ran(1, 7, 7), Err(conflict));
-    // The id of a thread that ended may come again.
+    // A new thread may get the id of one that has ended.
     assert!(roles.ran(1, 8, 7).is_ok());
-    // In a run of days many come and go, and the end of one may not be told.
+    // In a run of days many threads come and go, and the recording may miss the end of one.
     for tid in 100..20_100 {
         assert!(roles.ran(0, 9, tid).is_ok());
         roles.saw(tid, u64::from(tid));
@@ -348,14 +346,14 @@ fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
 }
 
 #[test]
-fn promises_are_kept_or_not() {
+fn promises_are_judged_as_kept_or_broken() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
     let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
     assert!(judgements.iter().all(|o| o.band == Some(0)));
     let verdict = judged(&plan, &judgements, &[0, 1000]);
     assert!(verdict.is_kept(), "{verdict:?}");
-    // One in ten is late: beyond the promised worst case, and in no slot.
+    // One output in ten is late: it exceeds the promised worst case and leaves outside of its slot.
     let mut late = judgements.clone();
     late[3].execution.output_ns += 100 * MS;
     late[3] = Judgement::new(&plan, late[3].execution, 0);
@@ -369,14 +367,13 @@ fn promises_are_kept_or_not() {
         .collect();
     assert!(broken.contains(&"outputs inside a slot"), "{broken:?}");
     assert!(broken.contains(&"worst case, 99.9 % of executions"));
-    // Threads that run where they must not; and nothing at all.
+    // Threads ran outside of their slots; then nothing was measured at all.
     assert!(!judged(&plan, &judgements, &[2 * MS; 10]).is_kept());
     assert!(!judged(&plan, &[], &[]).is_kept());
 }
 
-/// With a promised miss rate, that share may miss the last slot, and no more.
 #[test]
-fn a_promised_miss_rate_is_what_is_judged() {
+fn verdicts_use_the_promised_miss_rate() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
     let mut judgements: Vec<Judgement> =
@@ -406,7 +403,7 @@ fn a_promised_miss_rate_is_what_is_judged() {
         assert_eq!(worst.1, Some(kept), "{rate}");
         assert_eq!(verdict.is_kept(), kept, "{verdict:?}");
     }
-    // One of ten: with 95 % confidence at most 39.4 % are outside.
+    // One of ten outputs is outside. With 95 % confidence at most 39.4 % are.
     let verdict = judged(&plan, &judgements, &[]);
     let most = figure(
         &verdict,
@@ -416,7 +413,7 @@ fn a_promised_miss_rate_is_what_is_judged() {
 }
 
 #[test]
-fn what_is_discarded_did_not_leave_in_its_slot() {
+fn discarded_outputs_count_as_outside_of_their_slot() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
     let mut judgements: Vec<Judgement> =
@@ -433,9 +430,8 @@ fn what_is_discarded_did_not_leave_in_its_slot() {
     );
 }
 
-/// The output was ready 30 ms after the start, though it left after 90.
 #[test]
-fn the_same_executions_show_what_they_would_have_been_unshaped() {
+fn the_verdict_has_the_unshaped_latencies_of_the_same_executions() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
     let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
@@ -445,7 +441,8 @@ fn the_same_executions_show_what_they_would_have_been_unshaped() {
     assert_eq!(unshaped("average"), Some((30.0, None)));
     assert_eq!(unshaped("worst case"), Some((30.0, None)));
     assert_eq!(unshaped("jitter, all executions"), Some((0.0, None)));
-    // What is held back in the middle of a chain does not show what the chain would have done.
+    // If the plan holds back an output in the middle of a chain, the unshaped latency of the chain
+    // is unknown.
     let mut per_callback = plan.clone();
     per_callback.outputs.push(Output {
         topic: "/raw".into(),
@@ -483,9 +480,8 @@ fn a_cycle_without_output_breaks_a_promise() {
     }
 }
 
-/// A publication that the middleware refuses is no delivered output.
 #[test]
-fn what_is_refused_is_not_delivered() {
+fn refused_publications_are_not_delivered() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let watcher = Watcher::new(&plan);
     let mut executions = Executions::new(&plan, watcher.callbacks());
@@ -512,7 +508,6 @@ fn what_is_refused_is_not_delivered() {
     assert!(!judged(&plan, &judgements, &[]).is_kept());
 }
 
-/// The promise for several chains is one average.
 #[test]
 fn several_chains_are_compared_with_their_common_average() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
@@ -585,14 +580,15 @@ fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() 
 
 #[test]
 fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
-    // The talker is no part of the plan: its data go on into the chain all the same.
+    // The plan does not contain the talker, but the talker's data still enters the chain.
     let mut plan = plan(&[FILTER], "/good");
     plan.origin = FILTER.into();
     let mut watcher = Watcher::new(&plan);
     let mut executions = Executions::new(&plan, watcher.callbacks());
     let mut seen = Vec::new();
     let text: String = (1..=4).map(|i| cycle(100 * i)).collect();
-    // In pieces, as a recording comes: what is new is known from the second cycle on.
+    // The events come in pieces, as in a recording. New data is recognised from the second cycle
+    // on.
     for events in text::parse(&format!("{NODES}{text}")).unwrap().chunks(5) {
         watcher.push(events, &mut seen);
     }
@@ -614,7 +610,7 @@ fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
         executions.released(release, &mut found);
     }
     let latencies: Vec<u64> = found.iter().map(|e| e.latency_ns() / MS).collect();
-    // From the filter's start at 6 ms, not from the talker's.
+    // The latency counts from the filter's start at 6 ms, not from the talker's.
     assert!(
         latencies.len() >= 3 && latencies.iter().all(|&l| l == 84),
         "{latencies:?}"

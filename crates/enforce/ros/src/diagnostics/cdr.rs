@@ -1,37 +1,35 @@
-//! Statuses as a serialised `diagnostic_msgs/msg/DiagnosticArray`: plain CDR, little endian, as every
-//! middleware of ROS 2 takes it (OMG, DDSI-RTPS 2.3, section 10.5). Pure.
+//! Serialises statuses as a `diagnostic_msgs/msg/DiagnosticArray`: plain CDR, little endian, as
+//! every ROS 2 middleware accepts it (OMG, DDSI-RTPS 2.3, section 10.5). Pure.
 //!
-//! Texts come from plans and processes, which are untrusted: control characters become spaces, and all
-//! is bounded.
+//! Texts come from plans and processes, which are untrusted. Control characters become spaces, and
+//! all sizes are limited.
 
 use super::DiagnosticStatus;
 
-/// Most bytes of a message.
+/// The greatest size of a message in bytes.
 pub const MOST_BYTES: usize = 24 << 10;
-/// Most statuses of a message.
-const STATUSES: usize = 32;
-/// Most values of a status.
-const VALUES: usize = 48;
-/// Most bytes of a text.
-const TEXT: usize = 200;
+const MAX_STATUSES: usize = 32;
+const MAX_VALUES: usize = 48;
+const MAX_TEXT_BYTES: usize = 200;
 
-/// Encapsulation: CDR, little endian, no options.
+/// The encapsulation header: CDR, little endian, no options.
 const HEADER: [u8; 4] = [0, 1, 0, 0];
 
-/// Serialises the statuses, stamped with an instant of CLOCK_REALTIME. Those that do not fit are left out.
+/// Serialises the statuses with a time stamp of CLOCK_REALTIME. Statuses that do not fit are left
+/// out.
 pub fn serialise(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
-    let mut count = statuses.len().min(STATUSES);
+    let mut count = statuses.len().min(MAX_STATUSES);
     loop {
         let bytes = array(stamp_ns, &statuses[..count]);
         if bytes.len() <= MOST_BYTES {
             return bytes;
         }
-        // One alone always fits: see the test.
+        // A single status always fits, as a test checks.
         count -= 1;
     }
 }
 
-/// Stamps a serialised message anew. Nothing if it is none.
+/// Replaces the time stamp of a serialised message. Does nothing if the message is too short.
 pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {
     if let Some(room) = message.get_mut(HEADER.len()..HEADER.len() + 8) {
         let [seconds, nanoseconds] = time(stamp_ns);
@@ -40,7 +38,8 @@ pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {
     }
 }
 
-/// `builtin_interfaces/msg/Time`: seconds as the bits of an i32, which end in 2038.
+/// Converts a time to `builtin_interfaces/msg/Time`. Seconds are the bits of an i32, which ends in
+/// 2038.
 fn time(ns: u64) -> [u32; 2] {
     let seconds = i32::try_from(ns / 1_000_000_000).unwrap_or(i32::MAX);
     [seconds as u32, (ns % 1_000_000_000) as u32]
@@ -49,7 +48,7 @@ fn time(ns: u64) -> [u32; 2] {
 fn array(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
     let mut cdr = Cdr(HEADER.to_vec());
     time(stamp_ns).into_iter().for_each(|word| cdr.word(word));
-    // The header's frame_id.
+    // The frame_id of the header.
     cdr.text("");
     cdr.word(statuses.len() as u32);
     for status in statuses {
@@ -57,7 +56,7 @@ fn array(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
         cdr.text(&status.name);
         cdr.text(&status.message);
         cdr.text(&status.hardware_id);
-        let values = &status.values[..status.values.len().min(VALUES)];
+        let values = &status.values[..status.values.len().min(MAX_VALUES)];
         cdr.word(values.len() as u32);
         for (key, value) in values {
             cdr.text(key);
@@ -67,18 +66,17 @@ fn array(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
     cdr.0
 }
 
-/// The bytes so far.
 struct Cdr(Vec<u8>);
 
 impl Cdr {
-    /// A number at a multiple of its length, counted from behind the encapsulation.
+    /// Appends a number at a multiple of its length, counted from the end of the encapsulation
+    /// header.
     fn word(&mut self, value: u32) {
         let length = (self.0.len() - HEADER.len()).next_multiple_of(4);
         self.0.resize(HEADER.len() + length, 0);
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A string with its length and its final zero byte.
     fn text(&mut self, text: &str) {
         let text = clean(text);
         self.word(text.len() as u32 + 1);
@@ -87,14 +85,15 @@ impl Cdr {
     }
 }
 
-/// Without control characters (zero bytes end a string in C), and not longer than [`TEXT`].
+/// Replaces control characters (zero bytes end a string in C), and limits the text to [`MAX_TEXT_BYTES`]
+/// bytes.
 fn clean(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         let c = if c.is_control() { ' ' } else { c };
-        if out.len() + c.len_utf8() > TEXT {
-            // Three bytes, for which there is room: every character before them left some.
-            while out.len() + '…'.len_utf8() > TEXT {
+        if out.len() + c.len_utf8() > MAX_TEXT_BYTES {
+            // The ellipsis has three bytes. Removing characters always makes room for it.
+            while out.len() + '…'.len_utf8() > MAX_TEXT_BYTES {
                 out.pop();
             }
             out.push('…');
@@ -123,9 +122,10 @@ mod tests {
         }
     }
 
-    /// What rclpy's `serialize_message` of ROS 2 Kilted (Fast DDS) makes of the same message.
+    /// The expected bytes are those of `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) for
+    /// the same message.
     #[test]
-    fn bytes_are_those_of_a_middleware() {
+    fn bytes_equal_those_of_a_middleware() {
         let statuses = [
             status(Level::Ok, ["onbeat: a", "ok", "robot"], &[]),
             status(
@@ -150,10 +150,8 @@ mod tests {
         stamp(&mut [0; 5], 1);
     }
 
-    /// Level, texts and values of a status.
     type Read = (u8, [String; 3], Vec<(String, String)>);
 
-    /// Reads what was written, as a subscriber does.
     struct Reader<'b>(&'b [u8], usize);
 
     impl Reader<'_> {
@@ -200,13 +198,13 @@ mod tests {
         let bytes = serialise(0, &[largest.clone(), largest.clone(), largest]);
         let found = read(&bytes);
         assert!(bytes.len() <= MOST_BYTES && found.len() == 1);
-        assert_eq!(found[0].2.len(), VALUES);
-        assert!(found[0].1[0].ends_with('…') && found[0].1[0].len() <= TEXT);
+        assert_eq!(found[0].2.len(), MAX_VALUES);
+        assert!(found[0].1[0].ends_with('…') && found[0].1[0].len() <= MAX_TEXT_BYTES);
     }
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read(
+        fn written_statuses_can_be_read(
             texts in proptest::collection::vec("\\PC{0,300}|[\\x00-\\x1f]{0,9}", 0..60),
         ) {
             let of = |text: &String| status(Level::Warn, [text, "", text], &[(text, text)]);
@@ -214,7 +212,7 @@ mod tests {
             let bytes = serialise(1, &statuses);
             prop_assert!(bytes.len() <= MOST_BYTES);
             let found = read(&bytes);
-            prop_assert!(found.len() <= statuses.len().min(STATUSES));
+            prop_assert!(found.len() <= statuses.len().min(MAX_STATUSES));
             for ((level, read, _), text) in found.iter().zip(&texts) {
                 prop_assert_eq!(*level, 1);
                 prop_assert_eq!(&read[0], &clean(text));

@@ -1,37 +1,37 @@
-//! What a session and the process that publishes its diagnostics say to each other: a frame per packet
-//! of a socket. Pure.
+//! The protocol between a session and the process that publishes its diagnostics: one frame per
+//! packet of a socket. Pure.
 
 use super::cdr::MOST_BYTES;
 
-/// Most bytes of a frame.
+/// The greatest size of a frame in bytes.
 pub const MOST_FRAME: usize = MOST_BYTES + 8;
-/// Most bytes of a reply.
+/// The greatest size of a reply in bytes.
 pub const MOST_REPLY: usize = 8;
 
-/// From the session.
+/// A packet from the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// Publish this message; its number is answered.
+    /// Publish this message, and reply with its number.
     Publish(u32, &'b [u8]),
-    /// Publish this message if the session ends without a word.
+    /// The message to publish if the session ends without [`Frame::End`].
     Will(&'b [u8]),
     /// The session ends.
     End,
 }
 
-/// To the session.
+/// A packet to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// There is a publisher.
+    /// The publisher exists.
     Ready,
-    /// ROS 2 here has no diagnostic_msgs.
+    /// The ROS 2 of the application has no diagnostic_msgs.
     NoPackage,
-    /// The message of this number was published.
+    /// The message with this number was published.
     Published(u32),
 }
 
 impl Frame<'_> {
-    /// Its bytes.
+    /// Returns the bytes of the frame.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Frame::Publish(number, message) => {
@@ -42,7 +42,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Of bytes; `None` if they are no frame.
+    /// Parses a frame. Returns `None` if the bytes are invalid.
     pub fn of(bytes: &[u8]) -> Option<Frame<'_>> {
         match bytes.split_first()? {
             (b'P', rest) => {
@@ -58,7 +58,7 @@ impl Frame<'_> {
 }
 
 impl Reply {
-    /// Its bytes.
+    /// Returns the bytes of the reply.
     pub fn bytes(self) -> Vec<u8> {
         match self {
             Reply::Ready => vec![b'R'],
@@ -67,7 +67,8 @@ impl Reply {
         }
     }
 
-    /// Of bytes, which come from the application's user; `None` if they are no reply.
+    /// Parses a reply. Returns `None` if the bytes are invalid. The bytes come from the
+    /// application's user and are untrusted.
     pub fn of(bytes: &[u8]) -> Option<Reply> {
         match bytes.split_first()? {
             (b'R', []) => Some(Reply::Ready),
@@ -98,7 +99,7 @@ mod tests {
         }
 
         #[test]
-        fn frames_come_back(number: u32, message in proptest::collection::vec(any::<u8>(), 0..99)) {
+        fn frames_and_replies_survive_a_round_trip(number: u32, message in proptest::collection::vec(any::<u8>(), 0..99)) {
             for frame in [Frame::Publish(number, &message), Frame::Will(&message), Frame::End] {
                 let bytes = frame.bytes();
                 prop_assert_eq!(Frame::of(&bytes), Some(frame));

@@ -1,11 +1,12 @@
-//! ROS 2 diagnostics of a session: messages for `/diagnostics`, and the process that publishes them.
+//! ROS 2 diagnostics of a session: messages for `/diagnostics`, and the process that publishes
+//! them.
 //!
 //! | module | task |
 //! |---|---|
-//! | here | a status as `diagnostic_msgs` has it |
-//! | `cdr` | statuses as the bytes of a message; pure |
-//! | [`frame`] | what the session and that process say to each other; pure |
-//! | `process` | that process |
+//! | here | a status as in `diagnostic_msgs` |
+//! | `cdr` | serialises statuses to the bytes of a message; pure |
+//! | [`frame`] | the protocol between the session and that process; pure |
+//! | `process` | the publishing process |
 
 mod cdr;
 pub mod frame;
@@ -14,31 +15,31 @@ mod process;
 pub use cdr::{serialise, MOST_BYTES};
 pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
 
-/// How a part of the system does: `diagnostic_msgs/msg/DiagnosticStatus`, its constants.
+/// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// As it should.
+    /// The part works.
     #[default]
     Ok = 0,
-    /// Something happened that should not.
+    /// An unwanted event has happened.
     Warn = 1,
-    /// It does not do what it is for.
+    /// The part does not work.
     Error = 2,
-    /// What is told is old.
+    /// The status is old.
     Stale = 3,
 }
 
-/// `diagnostic_msgs/msg/DiagnosticStatus`.
+/// A status: `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiagnosticStatus {
-    /// How it does.
+    /// The level of the part.
     pub level: Level,
-    /// What it is, for example `onbeat: chain-1`.
+    /// The name of the part, for example `onbeat: chain-1`.
     pub name: String,
-    /// Why it has its level.
+    /// The reason for the level.
     pub message: String,
-    /// Of which machine.
+    /// The name of the machine.
     pub hardware_id: String,
-    /// Figures: names and values.
+    /// The figures: names and values.
     pub values: Vec<(String, String)>,
 }

@@ -1,6 +1,6 @@
-//! The process that publishes a session's diagnostics: without rights, as the application's user, in its
-//! ROS 2. It decides nothing: it publishes what the session sends, and a last message if the session
-//! ends without a word.
+//! The process that publishes a session's diagnostics. It runs without rights, as the application's
+//! user and in the application's ROS 2. It decides nothing: it publishes the session's messages,
+//! and a last message if the session ends unexpectedly.
 
 use super::cdr;
 use super::frame::{Frame, Reply, MOST_FRAME};
@@ -14,38 +14,38 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Name of its node.
+/// The name of the process's node.
 pub const NODE: &str = "onbeat_diagnostics";
-/// Its topic: where aggregators and monitors listen.
+/// The topic of ROS 2 diagnostics, which aggregators and monitors subscribe to.
 pub const TOPIC: &str = "/diagnostics";
-/// The type of its messages.
+/// The type of the messages.
 pub const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
 
-/// How long the last message may take to reach those who listen.
 const SETTLE_NS: i64 = 1_000_000_000;
 
-/// Configuration, as JSON on the standard input.
+/// The configuration of the process, as JSON on its standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// librcl, as the application has it.
+    /// The path of the application's librcl.
     pub rcl: PathBuf,
-    /// Folders in which type support is looked for, after the linker's own and AMENT_PREFIX_PATH.
+    /// The folders that are searched for type support, after those of the linker and of
+    /// AMENT_PREFIX_PATH.
     pub folders: Vec<PathBuf>,
-    /// Descriptor of the socket to the session (packets), inherited.
+    /// The inherited descriptor of the packet socket to the session.
     pub socket_fd: RawFd,
-    /// Descriptor of the session's process (pidfd_open(2)), inherited.
+    /// The inherited descriptor of the session's process (pidfd_open(2)).
     pub owner_fd: RawFd,
 }
 
-/// Why there are no diagnostics.
+/// The error of the process that publishes diagnostics.
 #[derive(Debug, Error)]
 pub enum DiagnosticsError {
-    /// ROS 2 refused something.
+    /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// The socket.
-    #[error("the session cannot be heard: {0}")]
+    /// The socket to the session failed.
+    #[error("cannot read from the socket to the session: {0}")]
     Socket(io::Error),
 }
 
@@ -53,7 +53,8 @@ pub enum DiagnosticsError {
 ///
 /// # Errors
 ///
-/// [`DiagnosticsError`]; that the message's package is missing is told to the session too.
+/// Returns a [`DiagnosticsError`] if ROS 2 or the socket fails. If the package of the message is
+/// missing, the session also gets a reply.
 pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
     let session = Session::of(config)?;
     process::continue_without_owner();
@@ -76,34 +77,33 @@ pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
             return Err(error.into());
         }
     };
-    let mut desk = Desk {
+    let mut outlet = Outlet {
         publisher,
         item: node.item(MOST_FRAME)?,
         will: None,
     };
     session.reply(Reply::Ready);
-    desk.serve(&session)
+    outlet.serve(&session)
 }
 
-/// What is published, and how.
-struct Desk {
+struct Outlet {
     publisher: Publisher,
     item: Item,
-    /// For a session that ends without a word.
+    /// The message for a session that ends without [`Frame::End`].
     will: Option<Vec<u8>>,
 }
 
-impl Desk {
+impl Outlet {
     fn serve(&mut self, session: &Session) -> Result<(), DiagnosticsError> {
         let mut packet = vec![0; MOST_FRAME];
-        while let Some(length) = session.hear(&mut packet)? {
+        while let Some(length) = session.read_packet(&mut packet)? {
             match Frame::of(&packet[..length]) {
-                // Of several that wait, the newest has all counts of the others.
+                // If several messages wait, the latest has all counts of the others.
                 Some(Frame::Publish(..)) if session.has_more() => {}
                 Some(Frame::Publish(number, message)) if self.publish(message) => {
                     session.reply(Reply::Published(number));
                 }
-                // What ROS 2 did not take is told again by the next one.
+                // If ROS 2 refused a message, the next one reports its counts again.
                 Some(Frame::Publish(..)) | None => {}
                 Some(Frame::Will(message)) => self.will = Some(message.to_vec()),
                 Some(Frame::End) => self.will = None,
@@ -123,7 +123,6 @@ impl Desk {
     }
 }
 
-/// The session at the other end of the socket.
 struct Session {
     socket: OwnedFd,
     owner: RawFd,
@@ -131,14 +130,14 @@ struct Session {
 
 impl Session {
     fn of(config: &Config) -> Result<Session, DiagnosticsError> {
-        // SAFETY: zero is a value of it.
+        // SAFETY: all-zero bytes are a valid `stat`.
         let mut kind: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: asks what a number is the descriptor of.
+        // SAFETY: the pointer to `kind` is valid during the call.
         let known = unsafe { libc::fstat(config.socket_fd, &mut kind) };
         if known != 0 || kind.st_mode & libc::S_IFMT != libc::S_IFSOCK {
             return Err(DiagnosticsError::Socket(io::ErrorKind::NotConnected.into()));
         }
-        // SAFETY: it is open, and inherited for this alone.
+        // SAFETY: the descriptor is open and inherited only for this purpose.
         let socket = unsafe { OwnedFd::from_raw_fd(config.socket_fd) };
         Ok(Session {
             socket,
@@ -146,15 +145,17 @@ impl Session {
         })
     }
 
-    /// Waits for the next packet; `None` when the session has ended. Another process, as the session's
-    /// guard, may have a copy of its end: so the session's process is watched too.
-    fn hear(&self, packet: &mut [u8]) -> Result<Option<usize>, DiagnosticsError> {
+    /// Waits for the next packet. Returns `None` when the session has ended. Another process, such
+    /// as the session's guard, may have a copy of the session's end. So the session's process is
+    /// watched too.
+    fn read_packet(&self, packet: &mut [u8]) -> Result<Option<usize>, DiagnosticsError> {
         loop {
             self.wait();
             match self.receive(packet) {
                 Ok(0) => return Ok(None),
                 Ok(length) => return Ok(Some(length)),
-                // The session has closed its end and left replies unread: what it said before is still there.
+                // The session has closed its end and left replies unread. Its packets can still be
+                // read.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -167,11 +168,10 @@ impl Session {
         }
     }
 
-    /// Whether another packet is there.
     fn has_more(&self) -> bool {
         let mut byte = [0];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // SAFETY: there is room for a byte.
+        // SAFETY: the buffer has room for one byte.
         let length =
             unsafe { libc::recv(self.socket.as_raw_fd(), byte.as_mut_ptr().cast(), 1, flags) };
         length > 0 && byte == [b'P']
@@ -179,7 +179,7 @@ impl Session {
 
     fn receive(&self, packet: &mut [u8]) -> io::Result<usize> {
         let fd = self.socket.as_raw_fd();
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: the buffer has room for `packet.len()` bytes.
         let length = unsafe {
             libc::recv(
                 fd,
@@ -191,7 +191,6 @@ impl Session {
         usize::try_from(length).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits until there is a packet, or the session has ended, or for a signal.
     fn wait(&self) {
         let ask = |fd| libc::pollfd {
             fd,
@@ -199,15 +198,15 @@ impl Session {
             revents: 0,
         };
         let mut asks = [ask(self.socket.as_raw_fd()), ask(self.owner)];
-        // SAFETY: two entries, which live while the call lasts.
+        // SAFETY: the two entries are valid during the call.
         unsafe { libc::poll(asks.as_mut_ptr(), 2, -1) };
     }
 
-    /// Says something. A session that does not hear it is gone, or has enough to hear.
+    /// Sends a reply without waiting. A session that cannot take it is gone or has a full buffer.
     fn reply(&self, reply: Reply) {
         let bytes = reply.bytes();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the bytes live while the call lasts.
+        // SAFETY: the bytes are valid during the call.
         unsafe {
             libc::send(
                 self.socket.as_raw_fd(),
@@ -224,27 +223,26 @@ mod tests {
     use super::*;
     use std::os::unix::io::IntoRawFd;
 
-    /// The two ends of a socket with packets, as the session makes it.
     fn pair() -> [OwnedFd; 2] {
         let mut ends = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: there is room for two descriptors.
+        // SAFETY: the array has room for two descriptors.
         let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
         assert_eq!(made, 0, "{}", io::Error::last_os_error());
-        // SAFETY: they are open, and nobody else's.
+        // SAFETY: the descriptors are open, and no other code owns them.
         ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The kernel tells of unread replies before it hands out what was sent: the last message, and that this is
-    /// the end, would be lost, and the message for an end without a word be published.
+    /// The kernel reports unread replies before it returns the packets. If the reader stopped
+    /// there, it would lose the last message and the end, and publish the will.
     #[test]
-    fn what_a_session_says_last_is_heard_although_it_has_not_read_the_replies() {
+    fn the_last_packets_arrive_although_replies_are_unread() {
         let [own, theirs] = pair();
         let config = Config {
             rcl: PathBuf::new(),
             folders: Vec::new(),
             socket_fd: theirs.into_raw_fd(),
-            // Of a process that lives.
+            // The descriptor of a living process.
             owner_fd: of_this_process(),
         };
         let session = Session::of(&config).expect("a socket");
@@ -252,7 +250,7 @@ mod tests {
         let frames = [Frame::Publish(2, b"last").bytes(), Frame::End.bytes()];
         for frame in &frames {
             let fd = own.as_raw_fd();
-            // SAFETY: the bytes live while the call lasts.
+            // SAFETY: the bytes are valid during the call.
             let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), 0) };
             assert_eq!(usize::try_from(sent), Ok(frame.len()));
         }
@@ -260,17 +258,16 @@ mod tests {
         let mut packet = [0; 64];
         for frame in &frames {
             let length = session
-                .hear(&mut packet)
+                .read_packet(&mut packet)
                 .expect("no error")
                 .expect("not the end yet");
             assert_eq!(&packet[..length], frame.as_slice());
         }
-        assert_eq!(session.hear(&mut packet).expect("no error"), None);
+        assert_eq!(session.read_packet(&mut packet).expect("no error"), None);
     }
 
-    /// A descriptor of this process.
     fn of_this_process() -> RawFd {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
         RawFd::try_from(fd).expect("a descriptor")
     }

@@ -1,137 +1,121 @@
-//! The part of rcl's binary interface that is used: structures as in the headers of Humble to
-//! Kilted, and functions by name.
+//! The used part of rcl's binary interface: structures as in the headers of Humble to Kilted, and
+//! functions by name.
 //!
-//! Structures that grow from release to release (options) are never built here: rcl returns its
-//! defaults into more memory than any release needs, and only their beginning, which is the same in
-//! all of them, is changed.
+//! Structures that grow from release to release (options) are never built here. rcl writes its
+//! defaults into more memory than any release needs. Only the beginning, which is the same in all
+//! releases, is changed.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// `RCL_RET_OK`.
 pub const OK: c_int = 0;
-/// `RCL_RET_TIMEOUT`.
 pub const TIMEOUT: c_int = 2;
-/// `RCL_RET_SUBSCRIPTION_TAKE_FAILED`: nothing there.
+/// `RCL_RET_SUBSCRIPTION_TAKE_FAILED`: no item is there.
 pub const TAKE_FAILED: c_int = 401;
 
-/// `rcutils_allocator_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Allocator(pub [*mut c_void; 5]);
 
-/// `rcl_node_t`, `rcl_context_t`, `rcl_publisher_t`, ...: handles that rcl fills; zero before. The
-/// largest is the context with three words.
+/// A handle that rcl fills and that is zero before: `rcl_node_t`, `rcl_context_t`,
+/// `rcl_publisher_t` and so on. The largest is the context, with three words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 
 impl Handle {
-    /// As `rcl_get_zero_initialized_*` makes them.
+    /// Returns the value of `rcl_get_zero_initialized_*`.
     pub const fn zero() -> Handle {
         Handle([std::ptr::null_mut(); 4])
     }
 }
 
-/// Room for options of any release (the largest, of a node, has some 200 bytes).
+/// Memory for the options of any release. The largest are those of a node, with about 200 bytes.
 #[repr(C, align(16))]
 pub struct Options(pub [u8; 1024]);
 
-/// Offset of `enable_rosout` in `rcl_node_options_t`: behind the allocator, `use_global_arguments`
-/// and the arguments' pointer.
+/// The offset of `enable_rosout` in `rcl_node_options_t`: after the allocator,
+/// `use_global_arguments` and the pointer to the arguments.
 pub const NODE_OPTIONS_ROSOUT: usize = 56;
 
-/// `rcl_wait_set_t`.
 #[repr(C)]
 pub struct WaitSet {
-    /// Subscriptions; rcl sets those to null that have nothing.
     pub subscriptions: *mut *const Handle,
-    /// How many.
     pub subscriptions_len: usize,
-    /// Guard conditions, timers, clients, services, events (pointer and length each), and rcl's
-    /// own.
+    /// The guard conditions, timers, clients, services and events (pointer and length each), and
+    /// rcl's own data.
     pub rest: [*mut c_void; 11],
-    /// Spare.
     pub spare: [*mut c_void; 4],
 }
 
-/// `rmw_time_t`.
+/// A duration: `rmw_time_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
-    /// Seconds.
+    /// The seconds.
     pub sec: u64,
-    /// Nanoseconds.
+    /// The nanoseconds.
     pub nsec: u64,
 }
 
-/// `rmw_qos_profile_t`.
+/// A QoS profile: `rmw_qos_profile_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Qos {
-    /// 1: keep last; 2: keep all.
+    /// The history policy. 1: keep last; 2: keep all.
     pub history: c_int,
-    /// Items of keep last.
+    /// The number of items that `keep last` keeps.
     pub depth: usize,
-    /// 1: reliable; 2: best effort.
+    /// The reliability. 1: reliable; 2: best effort.
     pub reliability: c_int,
-    /// 1: transient local; 2: volatile.
+    /// The durability. 1: transient local; 2: volatile.
     pub durability: c_int,
-    /// Longest time between publications.
+    /// The longest time between publications.
     pub deadline: Time,
-    /// Age at which items expire.
+    /// The age at which items expire.
     pub lifespan: Time,
-    /// 1: automatic; 3: by topic.
+    /// The liveliness. 1: automatic; 3: by topic.
     pub liveliness: c_int,
-    /// Time after which a silent publisher counts as dead.
+    /// The time after which a silent publisher counts as dead.
     pub lease: Time,
-    /// Topic names as they are in DDS.
+    /// Topic names are used in DDS without the ROS prefix.
     pub avoid_ros_namespace_conventions: bool,
 }
 
-/// `rmw_serialized_message_t`.
 #[repr(C)]
 pub struct Bytes {
-    /// The bytes.
     pub buffer: *mut u8,
-    /// How many are valid.
+    /// The number of valid bytes.
     pub length: usize,
-    /// How many there are.
+    /// The number of allocated bytes.
     pub capacity: usize,
-    /// Whose they are.
     pub allocator: Allocator,
 }
 
-/// The beginning of `rmw_message_info_t`, and room for the rest.
+/// The beginning of `rmw_message_info_t`, and memory for the rest.
 #[repr(C)]
 pub struct MessageInfo {
-    /// When it was published: CLOCK_REALTIME in ns.
+    /// The time of publication (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
-    /// When it was received.
     pub received_ns: i64,
-    /// Sequence numbers, gid and so on.
     pub rest: [u64; 16],
 }
 
-/// `rmw_topic_endpoint_info_array_t`.
 #[repr(C)]
 pub struct EndpointArray {
-    /// How many.
     pub size: usize,
-    /// One after the other, of a size that [`EndpointLayout`] says.
+    /// The endpoints, one after the other. [`EndpointLayout`] has their size.
     pub infos: *mut u8,
 }
 
-/// Where the fields of `rmw_topic_endpoint_info_t` are: name, namespace and type come first always.
+/// The layout of `rmw_topic_endpoint_info_t`. Name, namespace and type always come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointLayout {
-    /// Offset of the QoS profile.
     pub qos: usize,
-    /// Size of the whole.
     pub size: usize,
 }
 
 impl EndpointLayout {
-    /// Since Iron there is a type hash (33 bytes) behind the names; the gid had 24 bytes before
-    /// Jazzy.
+    /// Returns the layout of a release. Since Iron a type hash (33 bytes) follows the names. The
+    /// gid had 24 bytes before Jazzy.
     pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
         let names = 3 * std::mem::size_of::<*const c_char>();
         let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);
@@ -143,30 +127,28 @@ impl EndpointLayout {
     }
 }
 
-/// `rcutils_error_string_t`.
 #[repr(C)]
 pub struct ErrorString(pub [c_char; 1024]);
 
-/// Declares the table of functions and its loader.
 macro_rules! functions {
     ($($field:ident = $symbol:literal : fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
-        /// The functions, as they are in the library that was loaded.
         #[allow(missing_docs)]
         pub struct Functions {
             $(pub $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
         }
 
         impl Functions {
-            /// Looks all of them up; the first that is missing is the error.
+            /// Looks up all functions. Returns the name of the first missing one as an error.
             ///
             /// # Safety
-            /// The library must be librcl of a release that these declarations are for, and must
+            ///
+            /// The library must be librcl of a release that these declarations support, and must
             /// stay loaded.
             pub unsafe fn load(
                 library: &libloading::os::unix::Library,
             ) -> Result<Functions, &'static str> {
                 Ok(Functions {
-                    // SAFETY: the caller vouches for the library.
+                    // SAFETY: the caller guarantees that the library's functions have these types.
                     $($field: *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                         .map_err(|_| $symbol)?,)*
                 })
@@ -225,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layouts() {
+    fn endpoint_layouts_have_the_offsets_of_each_release() {
         assert_eq!(std::mem::size_of::<Qos>(), 88);
         let of = EndpointLayout::of;
         assert_eq!(of(false, 24), EndpointLayout { qos: 56, size: 144 });

@@ -8,37 +8,37 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-/// A serialised item. Moving it moves no bytes of it.
+/// A serialised item. Moving it does not copy its bytes.
 pub struct Item {
     bytes: Bytes,
     fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
-    /// Source time stamp (CLOCK_REALTIME).
+    /// The source time stamp of the item (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
-    /// When it had been taken (CLOCK_MONOTONIC).
+    /// The time at which the item had been taken (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: i64,
 }
 
-// SAFETY: the bytes are the item's own.
+// SAFETY: the item owns its bytes.
 unsafe impl Send for Item {}
 
 impl Item {
-    /// Length of the serialised item.
+    /// Returns the length of the serialised item in bytes.
     pub fn len(&self) -> usize {
         self.bytes.length
     }
 
-    /// Puts other bytes into it. False if it has no room for them.
+    /// Replaces the item's bytes. Returns false if they do not fit into its memory.
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.bytes.capacity {
             return false;
         }
-        // SAFETY: there is room for so many, which is the item's own.
+        // SAFETY: the item owns the buffer, which has room for these bytes.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.buffer, bytes.len()) };
         self.bytes.length = bytes.len();
         true
     }
 
-    /// True if there is nothing in it.
+    /// Reports whether the item has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,7 +46,7 @@ impl Item {
 
 impl Drop for Item {
     fn drop(&mut self) {
-        // SAFETY: initialised by `Node::item`.
+        // SAFETY: `Node::item` initialised the bytes.
         unsafe { (self.fini)(&mut self.bytes) };
     }
 }
@@ -62,56 +62,63 @@ pub struct Publisher {
 unsafe impl Send for Publisher {}
 
 impl Publisher {
-    /// Publishes an item as it is. Nothing is allocated here; the middleware may. `Err` is rcl's
-    /// code.
+    /// Publishes an item as it is. Allocates nothing itself, but the middleware may.
+    ///
+    /// # Errors
+    ///
+    /// Returns rcl's error code.
     pub fn publish(&self, item: &Item) -> Result<(), i32> {
         // SAFETY: handle and bytes are initialised.
         match unsafe { (self.node.rcl.f.publish)(&*self.handle, &item.bytes, ptr::null_mut()) } {
             abi::OK => Ok(()),
             code => {
-                // SAFETY: forgets the message of this thread.
+                // SAFETY: the call only deletes this thread's error message.
                 unsafe { (self.node.rcl.f.reset_error)() };
                 Err(code)
             }
         }
     }
 
-    /// Publishes serialised bytes where they are. Nothing is allocated here; the middleware may.
-    /// `Err` is rcl's code.
+    /// Publishes serialised bytes without copying them. Allocates nothing itself, but the
+    /// middleware may.
+    ///
+    /// # Errors
+    ///
+    /// Returns rcl's error code.
     pub fn publish_bytes(&self, serialised: &[u8]) -> Result<(), i32> {
         let f = &self.node.rcl.f;
         let bytes = Bytes {
-            // Only read: the call takes a pointer to const.
+            // The call takes a pointer to const, so it only reads the bytes.
             buffer: serialised.as_ptr().cast_mut(),
             length: serialised.len(),
             capacity: serialised.len(),
-            // SAFETY: returns a value.
+            // SAFETY: the call has no arguments and returns a value.
             allocator: unsafe { (f.allocator)() },
         };
-        // SAFETY: handle and bytes are valid for the call, which keeps neither.
+        // SAFETY: handle and bytes are valid during the call, which keeps neither.
         match unsafe { (f.publish)(&*self.handle, &bytes, ptr::null_mut()) } {
             abi::OK => Ok(()),
             code => {
-                // SAFETY: forgets the message of this thread.
+                // SAFETY: the call only deletes this thread's error message.
                 unsafe { (f.reset_error)() };
                 Err(code)
             }
         }
     }
 
-    /// Number of subscriptions that match; 0 if that cannot be told.
+    /// Returns the number of matching subscriptions, or 0 if rcl cannot report it.
     pub fn subscriptions(&self) -> usize {
         let mut count = 0;
-        // SAFETY: all pointers are valid for the call.
+        // SAFETY: all pointers are valid during the call.
         match unsafe { (self.node.rcl.f.subscriptions)(&*self.handle, &mut count) } {
             abi::OK => count,
             _ => 0,
         }
     }
 
-    /// Waits until reliable readers have everything, but no longer than that.
+    /// Waits until reliable readers have everything, but for `at_most_ns` at most.
     pub fn settle(&self, at_most_ns: i64) {
-        // SAFETY: an initialised handle.
+        // SAFETY: the handle is initialised.
         unsafe {
             (self.node.rcl.f.wait_acked)(&*self.handle, at_most_ns);
             (self.node.rcl.f.reset_error)();
@@ -122,12 +129,12 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         let node = ptr::from_ref(&*self.node.node).cast_mut();
-        // SAFETY: initialised with this node, which is still there.
+        // SAFETY: the handle was initialised with this node, which still exists.
         unsafe { (self.node.rcl.f.publisher_fini)(&mut *self.handle, node) };
     }
 }
 
-/// A subscription of serialised items, with what is needed to wait for them.
+/// A subscription to serialised items, with the wait set for it.
 pub struct Subscription {
     node: Arc<Node>,
     handle: Box<Handle>,
@@ -135,14 +142,14 @@ pub struct Subscription {
     _support: TypeSupport,
 }
 
-// SAFETY: used by one thread at a time.
+// SAFETY: only one thread at a time uses the subscription.
 unsafe impl Send for Subscription {}
 
 impl Subscription {
-    /// Waits for an item, but no longer than that.
+    /// Waits for an item, but for `at_most_ns` at most. Returns false if none came.
     pub fn wait(&mut self, at_most_ns: i64) -> Result<bool, RclError> {
         let f = &self.node.rcl.f;
-        // SAFETY: wait set and handle are initialised, and stay where they are.
+        // SAFETY: wait set and handle are initialised and do not move.
         let code = unsafe {
             let mut code = (f.wait_set_clear)(&mut *self.wait_set);
             if code == abi::OK {
@@ -154,7 +161,7 @@ impl Subscription {
             code
         };
         if code == abi::TIMEOUT {
-            // SAFETY: forgets the message of this thread.
+            // SAFETY: the call only deletes this thread's error message.
             unsafe { (f.reset_error)() };
             return Ok(false);
         }
@@ -162,7 +169,7 @@ impl Subscription {
         Ok(true)
     }
 
-    /// Takes the next item, if there is one, with its source time stamp.
+    /// Takes the next item with its source time stamp. Returns false if there is none.
     pub fn take(&mut self, item: &mut Item) -> Result<bool, RclError> {
         let f = &self.node.rcl.f;
         let mut info = MessageInfo {
@@ -170,10 +177,10 @@ impl Subscription {
             received_ns: 0,
             rest: [0; 16],
         };
-        // SAFETY: handle, bytes and info are valid for the call.
+        // SAFETY: handle, bytes and info are valid during the call.
         let code = unsafe { (f.take)(&*self.handle, &mut item.bytes, &mut info, ptr::null_mut()) };
         if code == abi::TAKE_FAILED {
-            // SAFETY: forgets the message of this thread.
+            // SAFETY: the call only deletes this thread's error message.
             unsafe { (f.reset_error)() };
             return Ok(false);
         }
@@ -187,7 +194,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let node = ptr::from_ref(&*self.node.node).cast_mut();
-        // SAFETY: initialised with this node, which is still there.
+        // SAFETY: the handles were initialised with this node, which still exists.
         unsafe {
             (self.node.rcl.f.wait_set_fini)(&mut *self.wait_set);
             (self.node.rcl.f.subscription_fini)(&mut *self.handle, node);
@@ -196,7 +203,7 @@ impl Drop for Subscription {
 }
 
 impl Node {
-    /// Publishes a topic.
+    /// Creates a publisher of a topic.
     pub fn publisher(
         self: &Arc<Self>,
         topic: &str,
@@ -207,7 +214,8 @@ impl Node {
         let text = name(topic)?;
         let f = &self.rcl.f;
         let mut handle = Box::new(Handle::zero());
-        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        // SAFETY: all pointers are valid during the calls; in all releases the options begin with
+        // the QoS.
         unsafe {
             let mut options: Options = (f.publisher_options)();
             options.0.as_mut_ptr().cast::<Qos>().write(*qos);
@@ -218,7 +226,8 @@ impl Node {
                 text.as_ptr(),
                 &options,
             );
-            self.rcl.check(code, || format!("publishing {topic}"))?;
+            self.rcl
+                .check(code, || format!("creating a publisher of {topic}"))?;
         }
         Ok(Publisher {
             node: self.clone(),
@@ -227,7 +236,7 @@ impl Node {
         })
     }
 
-    /// Subscribes to a topic.
+    /// Creates a subscription to a topic.
     pub fn subscription(
         self: &Arc<Self>,
         topic: &str,
@@ -238,9 +247,10 @@ impl Node {
         let text = name(topic)?;
         let f = &self.rcl.f;
         let mut handle = Box::new(Handle::zero());
-        // SAFETY: zero bits are what `rcl_get_zero_initialized_wait_set` returns.
+        // SAFETY: zero bits are the value of `rcl_get_zero_initialized_wait_set`.
         let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
-        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        // SAFETY: all pointers are valid during the calls; in all releases the options begin with
+        // the QoS.
         unsafe {
             let mut options: Options = (f.subscription_options)();
             options.0.as_mut_ptr().cast::<Qos>().write(*qos);
@@ -255,7 +265,7 @@ impl Node {
             let context = ptr::from_ref(&*self.context).cast_mut();
             let code =
                 (f.wait_set_init)(&mut *wait_set, 1, 0, 0, 0, 0, 0, context, (f.allocator)());
-            if let Err(e) = self.rcl.check(code, || "making a wait set".into()) {
+            if let Err(e) = self.rcl.check(code, || "creating a wait set".into()) {
                 (f.subscription_fini)(&mut *handle, ptr::from_ref(&*self.node).cast_mut());
                 return Err(e);
             }
@@ -268,11 +278,11 @@ impl Node {
         })
     }
 
-    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has
-    /// to.
+    /// Allocates memory for an item and writes to it, so that its pages exist. The middleware makes
+    /// it larger if needed.
     pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
         let f = &self.rcl.f;
-        // SAFETY: as rcl initialises an array; then the bytes are its own.
+        // SAFETY: rcl initialises the array, which then owns its bytes.
         unsafe {
             let allocator = (f.allocator)();
             let mut array = Bytes {
@@ -283,7 +293,7 @@ impl Node {
             };
             let code = (f.bytes_init)(&mut array, bytes.max(1), &allocator);
             self.rcl
-                .check(code, || format!("getting {bytes} bytes of memory"))?;
+                .check(code, || format!("allocating {bytes} bytes of memory"))?;
             ptr::write_bytes(array.buffer, 0xff, array.capacity);
             Ok(Item {
                 bytes: array,

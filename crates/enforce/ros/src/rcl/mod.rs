@@ -1,4 +1,5 @@
-//! rcl, loaded at run time, behind safe types: node, publisher, subscription, serialised items.
+//! Safe types for rcl, which is loaded at run time: node, publisher, subscription and serialised
+//! items.
 
 mod abi;
 mod endpoints;
@@ -18,68 +19,68 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// `keep last`.
+/// The history policy `keep last`.
 pub const KEEP_LAST: i32 = 1;
-/// `keep all`.
+/// The history policy `keep all`.
 pub const KEEP_ALL: i32 = 2;
-/// `reliable`.
+/// The reliability `reliable`.
 pub const RELIABLE: i32 = 1;
-/// `best effort`.
+/// The reliability `best effort`.
 pub const BEST_EFFORT: i32 = 2;
-/// `transient local`.
+/// The durability `transient local`.
 pub const TRANSIENT_LOCAL: i32 = 1;
-/// `volatile`.
+/// The durability `volatile`.
 pub const VOLATILE: i32 = 2;
 
-/// Symbols of Python that are made up before giving up.
-const MOST_MISSING: usize = 64;
+/// The greatest number of missing Python symbols that are replaced.
+const MAX_MISSING: usize = 64;
 
-/// Why ROS 2 could not be used.
+/// The reason why ROS 2 could not be used.
 #[derive(Debug, Error)]
 pub enum RclError {
-    /// The library or one that it needs.
-    #[error("cannot load {}: {reason}: source the application's ROS 2 setup, so that LD_LIBRARY_PATH names its folders", path.display())]
+    /// librcl, or a library that it needs, cannot be loaded.
+    #[error("cannot load {}: {reason}. Source the application's ROS 2 setup, so that LD_LIBRARY_PATH names its folders", path.display())]
     Load {
-        /// librcl.
+        /// The path of librcl.
         path: PathBuf,
-        /// What the linker said.
+        /// The linker's message.
         reason: String,
     },
-    /// A function is missing.
-    #[error("{} has no function {symbol}: onbeat knows ROS 2 Humble, Jazzy and Kilted", path.display())]
+    /// A function is missing in librcl.
+    #[error("{} has no function {symbol}. onbeat supports ROS 2 Humble, Jazzy and Kilted", path.display())]
     Function {
-        /// librcl.
+        /// The path of librcl.
         path: PathBuf,
-        /// The function.
+        /// The name of the function.
         symbol: &'static str,
     },
-    /// A call failed.
-    #[error("ROS 2 failed at {what} (code {code}): {reason}")]
+    /// A call of rcl failed.
+    #[error("ROS 2 failed while {what} (code {code}): {reason}")]
     Call {
-        /// What was tried, on what.
+        /// The action that failed, and its object.
         what: String,
-        /// rcl's code.
+        /// The error code of rcl.
         code: i32,
-        /// rcl's words.
+        /// The error message of rcl.
         reason: String,
     },
-    /// A type's name is none.
-    #[error("'{0}' is no name of a message type: package/msg/Name is expected")]
+    /// The name of a message type is invalid.
+    #[error("'{0}' is not the name of a message type. Write package/msg/Name")]
     TypeName(String),
-    /// A type's library is missing.
+    /// The library of a message type is missing.
     #[error(
-        "no type support for {name}: {reason}: add the folder with {library} to LD_LIBRARY_PATH"
+        "no type support for {name}: {reason}. Add the folder with {library} to LD_LIBRARY_PATH"
     )]
     TypeSupport {
         /// The message type: `package/msg/Name`.
         name: String,
-        /// File name of the library that has its type support.
+        /// The file name of the library with the type support.
         library: String,
-        /// What the linker said.
+        /// The linker's message.
         reason: String,
     },
-    /// A name with a zero byte.
-    #[error("'{0}' is no name of a topic or node: it has a zero byte")]
+    /// The name of a topic or node has a zero byte.
+    #[error("'{0}' is not the name of a topic or node, because it has a zero byte")]
     Name(String),
 }
 
@@ -88,13 +89,14 @@ pub struct Rcl {
     f: Functions,
     layout: EndpointLayout,
     folders: Vec<PathBuf>,
-    // Never unloaded: the middleware's threads and statics may outlive every handle.
+    // The library is never unloaded, because the middleware's threads and statics may outlive every
+    // handle.
     _library: ManuallyDrop<Library>,
     _symbols: Vec<OwnedFd>,
 }
 
 impl Rcl {
-    /// Loads librcl from a path; type support is looked for in `folders` too.
+    /// Loads librcl from a path. Type support is searched in `folders` too.
     pub fn load(path: &Path, folders: &[PathBuf]) -> Result<Arc<Rcl>, RclError> {
         let failed = |reason: String| RclError::Load {
             path: path.into(),
@@ -109,25 +111,26 @@ impl Rcl {
                     let reason = error.to_string();
                     let python = missing_symbol(&reason)
                         .filter(|s| s.trim_start_matches('_').starts_with("Py"));
-                    let Some(name) = python.filter(|_| symbols.len() < MOST_MISSING) else {
+                    let Some(name) = python.filter(|_| symbols.len() < MAX_MISSING) else {
                         return Err(failed(reason));
                     };
                     let fd = stub::library(&[name]).map_err(|e| failed(e.to_string()))?;
                     // SAFETY: the library has no code.
                     let made =
                         unsafe { Library::open(Some(stub::path(&fd)), RTLD_LAZY | RTLD_GLOBAL) };
-                    // Never unloaded: librcl refers to it.
+                    // The library is never unloaded, because librcl refers to it.
                     std::mem::forget(made.map_err(|e| failed(e.to_string()))?);
                     symbols.push(fd);
                 }
             }
         };
-        // SAFETY: what exports all these functions is librcl, whose declarations are stable.
+        // SAFETY: a library that exports all these functions is librcl, whose declarations are
+        // stable.
         let f = unsafe { Functions::load(&library) }.map_err(|symbol| RclError::Function {
             path: path.into(),
             symbol,
         })?;
-        // SAFETY: only asked whether it is there.
+        // SAFETY: the symbol is only looked up, never used.
         let has = |name: &[u8]| unsafe { library.get::<*const c_void>(name) }.is_ok();
         let jazzy = has(b"rcl_timer_init2\0");
         let hash = has(b"rosidl_get_zero_initialized_type_hash\0");
@@ -144,7 +147,7 @@ impl Rcl {
         if code == abi::OK {
             return Ok(());
         }
-        // SAFETY: the calling thread's message, returned by value; always terminated.
+        // SAFETY: rcl returns the calling thread's message by value, with a terminating zero byte.
         let reason = unsafe {
             let text = (self.f.error_string)();
             let reason = CStr::from_ptr(text.0.as_ptr())
@@ -161,7 +164,7 @@ impl Rcl {
     }
 }
 
-/// The symbol that the dynamic linker misses.
+/// Returns the missing symbol from a message of the dynamic linker.
 fn missing_symbol(message: &str) -> Option<&str> {
     let name = message.split("undefined symbol: ").nth(1)?;
     let end = name

@@ -9,40 +9,40 @@ use std::sync::Arc;
 /// A publisher that was found in the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
-    /// Name of its node, untrusted.
+    /// The name of the publisher's node. It is untrusted.
     pub node: String,
-    /// Its message type, untrusted.
+    /// The publisher's message type. It is untrusted.
     pub type_name: String,
-    /// Its QoS; history and depth are not announced.
+    /// The publisher's QoS. History and depth are not announced.
     pub qos: Qos,
 }
 
-/// A context with one node: no parameters, no services, nothing on /rosout.
+/// A context with one node, which has no parameters and no services and writes nothing to /rosout.
 pub struct Node {
     pub(super) rcl: Arc<Rcl>,
     pub(super) context: Box<Handle>,
     pub(super) node: Box<Handle>,
 }
 
-// SAFETY: rcl's functions on a node and its entities may be called from any thread; those that may
-// not be called at once take `&mut` here.
+// SAFETY: rcl's functions on a node and its entities may be called from any thread; functions that
+// must not run concurrently take `&mut` here.
 unsafe impl Send for Node {}
-// SAFETY: as above.
+// SAFETY: rcl's functions on a node may be called concurrently; the others take `&mut` here.
 unsafe impl Sync for Node {}
 
 impl Node {
-    /// Starts ROS 2 in this process. The middleware's threads start here, and inherit the caller's
+    /// Starts ROS 2 in this process. The middleware's threads start here and inherit the caller's
     /// policy and CPUs.
     pub fn new(rcl: Arc<Rcl>, node_name: &str) -> Result<Arc<Node>, RclError> {
         let f = &rcl.f;
         let (mut context, mut node) = (Box::new(Handle::zero()), Box::new(Handle::zero()));
         let text = name(node_name)?;
-        // SAFETY: every pointer is valid for its call; handles are zero before they are initialised
-        // and stay where they are.
+        // SAFETY: every pointer is valid during its call; handles are zero before they are
+        // initialised, and do not move.
         unsafe {
             let mut options = Handle::zero();
             let code = (f.init_options_init)(&mut options, (f.allocator)());
-            rcl.check(code, || "making options".into())?;
+            rcl.check(code, || "creating options".into())?;
             let code = (f.init)(0, ptr::null(), &options, &mut *context);
             let started = rcl.check(code, || "starting a context".into());
             (f.init_options_fini)(&mut options);
@@ -56,7 +56,7 @@ impl Node {
                 &mut *context,
                 &options,
             );
-            if let Err(e) = rcl.check(code, || format!("making the node {node_name}")) {
+            if let Err(e) = rcl.check(code, || format!("creating the node {node_name}")) {
                 (f.shutdown)(&mut *context);
                 (f.context_fini)(&mut *context);
                 return Err(e);
@@ -65,18 +65,18 @@ impl Node {
         Ok(Arc::new(Node { rcl, context, node }))
     }
 
-    /// Number of publishers of a topic.
+    /// Returns the number of publishers of a topic.
     pub fn publishers(&self, topic: &str) -> Result<usize, RclError> {
         let text = name(topic)?;
         let mut count = 0;
-        // SAFETY: all pointers are valid for the call.
+        // SAFETY: all pointers are valid during the call.
         let code = unsafe { (self.rcl.f.count_publishers)(&*self.node, text.as_ptr(), &mut count) };
         self.rcl
             .check(code, || format!("counting publishers of {topic}"))?;
         Ok(count)
     }
 
-    /// The publishers of a topic: their types and QoS.
+    /// Returns the publishers of a topic with their types and QoS.
     pub fn announced(&self, topic: &str) -> Result<Vec<Announced>, RclError> {
         let text = name(topic)?;
         let f = &self.rcl.f;
@@ -84,7 +84,8 @@ impl Node {
             size: 0,
             infos: ptr::null_mut(),
         };
-        // SAFETY: all pointers are valid for the calls, and `layout` says where the fields are.
+        // SAFETY: all pointers are valid during the calls, and `layout` has the offsets of the
+        // fields.
         unsafe {
             let mut allocator = (f.allocator)();
             let code = (f.publishers_info)(
@@ -124,7 +125,8 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         let f = &self.rcl.f;
-        // SAFETY: initialised by `new`; entities hold an `Arc` of the node, so none is left.
+        // SAFETY: `new` initialised the handles; entities hold an `Arc` of the node, so none is
+        // left.
         unsafe {
             (f.node_fini)(&mut *self.node);
             (f.shutdown)(&mut *self.context);

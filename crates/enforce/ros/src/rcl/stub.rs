@@ -1,8 +1,8 @@
-//! A shared library of empty symbols, made in memory.
+//! Creates a shared library of empty symbols in memory.
 //!
-//! Some builds of ROS 2 link librcl with its Python type support, whose data symbols only a Python
-//! process has (functions are looked up when they are called, which nothing here does). They have
-//! to be there for the linker to load librcl, so they are: 64 zero bytes each.
+//! Some builds of ROS 2 link librcl with its Python type support. Its data symbols exist only in a
+//! Python process, but the linker needs them to load librcl. So this library provides 64 zero bytes
+//! for each. Functions are looked up only when they are called, which does not happen here.
 
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,13 +14,12 @@ const OBJECT_BYTES: usize = 64;
 /// The largest page size of the supported processors.
 const ALIGN: u64 = 0x1_0000;
 
-/// Machine of the ELF header.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// The file's bytes (ELF-64, little endian, System V ABI): one segment, loaded as it is.
+/// Returns the bytes of the file (ELF-64, little endian, System V ABI) with one loaded segment.
 fn image(names: &[&str]) -> Vec<u8> {
     let count = names.len() + 1;
     let mut strings = b"\0onbeat-symbols\0".to_vec();
@@ -64,7 +63,8 @@ fn image(names: &[&str]) -> Vec<u8> {
     for v in [EHDR, PHDR, 3, 64, 0, 0] {
         half(&mut out, v as u16);
     }
-    // PT_LOAD, PT_DYNAMIC, and PT_GNU_STACK, without which stacks would be made executable.
+    // PT_LOAD, PT_DYNAMIC, and PT_GNU_STACK. Without the last one the linker would make stacks
+    // executable.
     let segments = [
         (1, 0, size, ALIGN),
         (2, dynamic, 16 * entries.len(), 8),
@@ -86,7 +86,7 @@ fn image(names: &[&str]) -> Vec<u8> {
         long(&mut out, (objects + i * OBJECT_BYTES) as u64);
         long(&mut out, OBJECT_BYTES as u64);
     }
-    // One bucket, whose chain is all symbols.
+    // One bucket, whose chain contains all symbols.
     for v in [1, count as u32, u32::from(count > 1)] {
         word(&mut out, v);
     }
@@ -104,9 +104,10 @@ fn image(names: &[&str]) -> Vec<u8> {
     out
 }
 
-/// The library as a file that exists as long as the descriptor; load it by `/proc/self/fd/N`.
+/// Returns a descriptor of the library, which exists as long as the descriptor. [`path`] gives the
+/// path to load it.
 pub(super) fn library(names: &[&str]) -> io::Result<OwnedFd> {
-    // SAFETY: a constant name, and a descriptor that is nobody else's.
+    // SAFETY: the name is a constant, and no other code owns the new descriptor.
     let fd = unsafe {
         let fd = libc::memfd_create(c"onbeat-symbols".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
@@ -119,7 +120,6 @@ pub(super) fn library(names: &[&str]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Path by which the library is loaded.
 pub(super) fn path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
@@ -137,13 +137,13 @@ mod tests {
         let loaded = unsafe { Library::open(Some(path(&fd)), RTLD_NOW | RTLD_LOCAL) }.unwrap();
         let mut seen = std::collections::HashSet::new();
         for name in names {
-            // SAFETY: only its address and bytes are looked at.
+            // SAFETY: only the address and the bytes of the symbol are used.
             let symbol: Symbol<*const [u8; 64]> = unsafe { loaded.get(name.as_bytes()) }.unwrap();
-            // SAFETY: 64 bytes are there.
+            // SAFETY: each symbol has 64 bytes.
             assert_eq!(unsafe { **symbol }, [0; 64]);
             assert!(seen.insert(*symbol as usize));
         }
-        // SAFETY: as above.
+        // SAFETY: the symbol is only looked up, never used.
         assert!(unsafe { loaded.get::<*const u8>(b"y") }.is_err());
     }
 }

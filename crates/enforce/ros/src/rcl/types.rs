@@ -1,4 +1,4 @@
-//! Type support of messages: found by the type's name, loaded at run time.
+//! Type support of messages, which is found by the type's name and loaded at run time.
 
 use super::{Rcl, RclError};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -6,21 +6,21 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
-/// The type support of one message type; its library is never unloaded.
+/// The type support of one message type. Its library is never unloaded.
 pub(super) struct TypeSupport {
     pub(super) handle: *const c_void,
     _library: ManuallyDrop<Library>,
 }
 
 impl Rcl {
-    /// The handle of a type's support: `rosidl_typesupport_c`'s, as any C program would use.
+    /// Returns the `rosidl_typesupport_c` handle of a type, as any C program would use.
     pub(super) fn type_support(&self, name: &str) -> Result<TypeSupport, RclError> {
         let (package, symbol) =
             type_symbol(name).ok_or_else(|| RclError::TypeName(name.to_string()))?;
         let file = format!("lib{package}__rosidl_typesupport_c.so");
         let prefixes = std::env::var_os("AMENT_PREFIX_PATH").unwrap_or_default();
         let found = std::env::split_paths(&prefixes).map(|p| p.join("lib"));
-        // A bare name first: the linker's own search.
+        // A bare name comes first, for the linker's own search.
         let places = std::iter::once(PathBuf::new())
             .chain(found)
             .chain(self.folders.iter().cloned());
@@ -29,7 +29,7 @@ impl Rcl {
             // SAFETY: initialisers of a type's library run, as in every ROS 2 process that uses it.
             match unsafe { Library::open(Some(place.join(&file)), RTLD_LAZY | RTLD_LOCAL) } {
                 Ok(library) => {
-                    // SAFETY: the name says the function's type.
+                    // SAFETY: rosidl gives each function of this name this type.
                     let handle = unsafe {
                         library
                             .get::<unsafe extern "C" fn() -> *const c_void>(symbol.as_bytes())
@@ -57,14 +57,15 @@ impl Rcl {
     }
 }
 
-/// Package and type support function of `package/msg/Name`.
+/// Returns the package and the name of the type support function for `package/msg/Name`.
 fn type_symbol(name: &str) -> Option<(&str, String)> {
     let parts: Vec<&str> = name.split('/').collect();
     let [package, _, _] = parts[..] else {
         return None;
     };
-    let fine = |p: &&str| !p.is_empty() && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    parts.iter().all(fine).then(|| {
+    let is_valid =
+        |p: &&str| !p.is_empty() && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    parts.iter().all(is_valid).then(|| {
         let symbol = "rosidl_typesupport_c__get_message_type_support_handle__";
         (package, format!("{symbol}{}\0", parts.join("__")))
     })
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_types() {
+    fn only_valid_type_names_give_a_symbol() {
         let symbol = "rosidl_typesupport_c__get_message_type_support_handle__a_msgs__msg__B\0";
         assert_eq!(type_symbol("a_msgs/msg/B"), Some(("a_msgs", symbol.into())));
         for bad in [

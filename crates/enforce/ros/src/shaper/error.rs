@@ -1,75 +1,75 @@
-//! Why a shaper cannot start, or ends.
+//! The errors of a shaper that cannot start, or ends.
 
 use crate::page::MAX_OUTPUTS;
 use crate::rcl::RclError;
 use onbeat_flow::thread::ThreadError;
 use thiserror::Error;
 
-/// Why there is no shaper.
+/// The reason why a shaper cannot start, or ends.
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// ROS 2 refused something.
+    /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// A thread cannot have its policy or CPU.
+    /// A thread cannot get its policy or CPU.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// A thread cannot be started.
     #[error(
-        "cannot start a thread for {topic}: {reason}: free memory or raise the limit of threads"
+        "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
     Spawn {
-        /// Topic of the output.
+        /// The topic of the output.
         topic: String,
-        /// The system's reason.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// Too many outputs, or none.
-    #[error("{0} outputs are configured: give 1 to {MAX_OUTPUTS}")]
+    /// The configuration has too many outputs, or none.
+    #[error("the configuration has {0} outputs. Give 1 to {MAX_OUTPUTS}")]
     Outputs(usize),
-    /// An output that cannot be.
-    #[error("the output {topic} is held on {held}: give two topics that differ, and a capacity and depth of 1 to 100000")]
+    /// The topics, capacity or depth of an output are invalid.
+    #[error("the output {topic}, held on {held}, is invalid. Give two different topics, and a capacity and a depth from 1 to 100000")]
     Output {
-        /// Topic under its own name.
+        /// The topic that subscribers use.
         topic: String,
-        /// Topic on which it is held back.
+        /// The topic on which the output is held back.
         held: String,
     },
     /// The configuration has neither table nor page, or both.
-    #[error("the configuration needs either page_fd or table")]
+    #[error("the configuration has both page_fd and table, or neither. Give one of them")]
     NoTable,
-    /// A fixed table that cannot be.
-    #[error("the table of {topic}: {reason}")]
+    /// The fixed table of an output is missing or invalid.
+    #[error("the table of {topic} is invalid: {reason}")]
     Table {
-        /// Topic of the output.
+        /// The topic of the output.
         topic: String,
-        /// What is wrong.
+        /// The reason, as a text.
         reason: String,
     },
     /// An inherited descriptor cannot be used.
-    #[error("descriptor {fd} cannot be used as {what}: {reason}: hand over an open one that is inherited")]
+    #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {
-        /// The descriptor, as the command line gave it.
+        /// The number of the descriptor in the configuration.
         fd: i32,
-        /// Its purpose.
+        /// The purpose of the descriptor.
         what: &'static str,
-        /// What is wrong.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// Publishers that do not agree.
-    #[error("publishers of {topic} announce different types, {first} and {second}: remap only one of their nodes")]
+    /// The publishers of a held topic announce different types.
+    #[error("publishers of {topic} announce different types, {first} and {second}. Remap only one of their nodes")]
     Types {
         /// The held topic.
         topic: String,
-        /// One type.
+        /// The type that the first publisher announces.
         first: String,
-        /// Another.
+        /// The type that another publisher announces.
         second: String,
     },
     /// A thread of an output ended.
     #[error("shaping {topic} ended: {reason}")]
     Worker {
-        /// Topic of the output.
+        /// The topic of the output.
         topic: String,
         /// The thread's error.
         reason: String,

@@ -1,12 +1,12 @@
-//! The shaper process: takes items from held topics and publishes each when there is *data AND
+//! The shaper process: takes items from held topics, and publishes each one when there is *data AND
 //! slot*.
 //!
-//! Each output has two threads. The receiver waits for the middleware and takes items as they come
-//! (any priority). The sender sleeps until a slot begins, or within a slot until there is data, and
-//! publishes (the server's CPU and priority). Items move between them through two rings without
-//! locks, one for filled items and one for empty ones: nothing is allocated on the way, and only
-//! the middleware copies an item's bytes. The main thread finds publishers of held topics and
-//! watches the owner.
+//! Each output has two threads. The receiver waits for the middleware and takes items as they
+//! arrive, at any priority. The sender sleeps until a slot begins, or within a slot until an item
+//! arrives, and publishes it. It has the server's CPU and priority. Items move between them through
+//! two lock-free rings, one for filled items and one for empty ones. Nothing is allocated on the
+//! way, and only the middleware copies an item's bytes. The main thread finds publishers of held
+//! topics and watches the owner.
 
 mod error;
 mod offers;
@@ -29,29 +29,33 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use threads::Running;
 
-/// Name of the shaper's node.
+/// The name of the shaper's node.
 pub const NODE: &str = "onbeat_shaper";
-/// A waiting thread reads the table at least this often.
+/// The longest time between two reads of the table by a waiting thread, in ns.
 pub const POLL_NS: u64 = 50_000_000;
-/// Without an owner the shaper ends when a held topic has had no publisher for so long.
+/// The time without a publisher on the held topics after which a shaper without an owner ends, in
+/// ns.
 pub const ORPHAN_NS: u64 = 5_000_000_000;
-/// History of the subscription of a held topic.
 const RECEIVE_DEPTH: usize = 1000;
 const TICK_NS: u64 = 100_000_000;
 const SEARCH_TICK_NS: u64 = 20_000_000;
 
-/// How a shaper ended that did not fail.
+/// The reason why a shaper ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to end, and has passed on what it held.
+    /// A signal asked the shaper to end, and it has passed on all items.
     Asked,
-    /// Its owner is gone, or shaping was stopped, and so are all publishers of the held topics.
+    /// The publishers of all held topics are gone, and so is the owner, or shaping was stopped.
     Orphaned,
 }
 
-/// Shapes until it is asked to end (SIGTERM; SIGINT too if nobody owns it), or nobody needs it any
-/// more. A process of its own calls this first of all: it blocks these signals, locks memory,
-/// starts ROS 2.
+/// Shapes until SIGTERM asks it to end, or until nobody needs it any more. Without an owner, SIGINT
+/// asks it to end too. It must run in its own process and come first there: it blocks these
+/// signals, locks memory and starts ROS 2.
+///
+/// # Errors
+///
+/// Returns a [`ShaperError`] if the configuration is invalid, ROS 2 fails, or a thread ends.
 pub fn run(config: &Config) -> Result<Ended, ShaperError> {
     if config.outputs.is_empty() || config.outputs.len() > MAX_OUTPUTS {
         return Err(ShaperError::Outputs(config.outputs.len()));
@@ -66,12 +70,12 @@ pub fn run(config: &Config) -> Result<Ended, ShaperError> {
         }
     }
     let owned = config.page_fd.is_some() || config.report_fd.is_some();
-    // Before any thread starts, so that all inherit it.
+    // The signals are blocked before any thread starts, so that all threads inherit it.
     process::block_signals();
     let shared = Arc::new(Shared::new(config)?);
-    // Only what is used is locked: the middleware's threads have large stacks.
+    // Only used memory is locked, because the middleware's threads have large stacks.
     process::lock_memory();
-    // The middleware's threads inherit this.
+    // The middleware's threads inherit these options.
     thread::apply(&threads::options(
         "onbeat-shaper",
         config.middleware.as_ref(),
@@ -94,25 +98,23 @@ pub fn run(config: &Config) -> Result<Ended, ShaperError> {
         .collect();
     let failed = ended.into_iter().find_map(Result::err);
     match (result, failed) {
-        // The thread's own error says more than that it ended.
+        // The thread's own error says more than the error that it ended.
         (Err(ShaperError::Worker { .. }) | Ok(_), Some(e)) => Err(e),
         (result, _) => result,
     }
 }
 
-/// The main thread's state.
 struct Shaper<'c> {
     config: &'c Config,
     shared: Arc<Shared>,
     node: Arc<Node>,
-    /// The outputs' threads; `None` until somebody publishes the held topic.
+    /// The threads of each output. `None` until the held topic has a publisher.
     running: Vec<Option<Running>>,
-    /// Whether another process shares the page or reads the reports.
+    /// Another process shares the page or reads the reports.
     owned: bool,
 }
 
 impl Shaper<'_> {
-    /// Finds publishers, watches the owner, waits for signals.
     fn watch(&mut self) -> Result<Ended, ShaperError> {
         let mut seen_ns = monotonic_ns();
         loop {
@@ -142,7 +144,6 @@ impl Shaper<'_> {
         }
     }
 
-    /// Starts the threads of outputs whose held topics have publishers now.
     fn start_found(&mut self) -> Result<(), ShaperError> {
         let config = self.config;
         for (i, (running, output)) in self.running.iter_mut().zip(&config.outputs).enumerate() {
@@ -162,8 +163,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Whether items pass at once: nobody owns this shaper any more, its owner asked for it, or
-    /// shaping was stopped. Tells the senders when the owner's part of it changes.
+    /// Reports whether items pass at once: the owner is gone or requested it, or shaping was
+    /// stopped. Wakes up the senders when the owner's state changes.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {
@@ -176,7 +177,6 @@ impl Shaper<'_> {
         orphan || self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody publishes a held topic.
     fn has_publishers(&self) -> Result<bool, ShaperError> {
         for output in &self.config.outputs {
             if self.node.publishers(&output.held_topic)? > 0 {

@@ -1,9 +1,9 @@
-//! The publishers of a held topic: their type, and the QoS that all of them offer.
+//! Finds the publishers of a held topic: their type, and the QoS that all of them offer.
 
 use super::ShaperError;
 use crate::rcl::{self, Announced, Node, Qos};
 
-/// Type and QoS of a held topic; `None` while nobody publishes it.
+/// Returns the type and QoS of a held topic, or `None` while it has no publisher.
 pub(super) fn find(node: &Node, topic: &str) -> Result<Option<(String, Qos)>, ShaperError> {
     let found = node.announced(topic)?;
     let Some(first) = found.first() else {
@@ -19,7 +19,8 @@ pub(super) fn find(node: &Node, topic: &str) -> Result<Option<(String, Qos)>, Sh
     Ok(Some((first.type_name.clone(), weakest(&found))))
 }
 
-/// The QoS that all publishers offer: a subscription must request no more than the weakest offer.
+/// Returns the QoS that all publishers offer. A subscription must request no more than the weakest
+/// offer.
 fn weakest(found: &[Announced]) -> Qos {
     let mut qos = found.first().map(|a| a.qos).unwrap_or_default();
     for other in &found[1..] {
@@ -36,9 +37,9 @@ fn weakest(found: &[Announced]) -> Qos {
     qos
 }
 
-/// The longer of two times, of which 0 means none.
-fn longer<T: Into<Qt> + Copy>(a: T, b: T) -> T {
-    let (x, y): (Qt, Qt) = (a.into(), b.into());
+/// Returns the longer of two times. A time of 0 means infinite.
+fn longer<T: Into<SecondsAndNanos> + Copy>(a: T, b: T) -> T {
+    let (x, y): (SecondsAndNanos, SecondsAndNanos) = (a.into(), b.into());
     if x == (0, 0) || y != (0, 0) && x >= y {
         a
     } else {
@@ -46,11 +47,10 @@ fn longer<T: Into<Qt> + Copy>(a: T, b: T) -> T {
     }
 }
 
-/// Seconds and nanoseconds.
-type Qt = (u64, u64);
+type SecondsAndNanos = (u64, u64);
 
-impl From<rcl::Time> for Qt {
-    fn from(time: rcl::Time) -> Qt {
+impl From<rcl::Time> for SecondsAndNanos {
+    fn from(time: rcl::Time) -> SecondsAndNanos {
         (time.sec, time.nsec)
     }
 }

@@ -1,4 +1,4 @@
-//! The receiving thread of an output: takes items as they come.
+//! The receiving thread of an output, which takes items as they arrive.
 
 use super::{ShaperError, Shared, TICK_NS};
 use crate::notifier::Notifier;
@@ -8,7 +8,6 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The thread that takes items as they come.
 pub(crate) struct Receiver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) subscription: Subscription,
@@ -20,7 +19,6 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Runs until the process ends.
     pub(crate) fn run(mut self) -> Result<(), ShaperError> {
         let result = self.receive();
         self.done.store(true, Ordering::Release);
@@ -31,18 +29,19 @@ impl Receiver {
     fn receive(&mut self) -> Result<(), ShaperError> {
         let mut spare: Option<Item> = None;
         loop {
-            // Read before waiting: items that came before the end are still taken.
+            // The flag is read before waiting, so items that arrived before the end are still
+            // taken.
             let last = self.shared.ending.load(Ordering::Relaxed);
             let wait = if last { 0 } else { TICK_NS as i64 };
             self.subscription.wait(wait)?;
             loop {
                 let seen = self.space.count();
                 let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
-                    // Without the other thread no memory comes back.
+                    // If the sender has ended, no memory comes back.
                     if self.filled.is_abandoned() {
                         return Ok(());
                     }
-                    // All memory is in use: the rest waits in the middleware's history.
+                    // All memory is in use. Further items wait in the middleware's history.
                     self.space.wait(seen, monotonic_ns() + TICK_NS);
                     continue;
                 };
@@ -50,7 +49,7 @@ impl Receiver {
                     spare = Some(item);
                     break;
                 }
-                // There are no more items than places.
+                // The ring has a place for each item, so the push cannot fail.
                 let _ = self.filled.push(item);
                 self.data.notify();
             }

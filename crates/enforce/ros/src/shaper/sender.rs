@@ -1,4 +1,4 @@
-//! The sending thread of an output: publishes items in slots.
+//! The sending thread of an output, which publishes items in slots.
 
 use super::{Shared, POLL_NS};
 use crate::config::Kind;
@@ -13,27 +13,27 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// How long the sender waits for reliable readers at the end.
+/// The time that the sender waits at the end until reliable readers have everything.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// Share of the sender's wake-ups, in 1/1000, that come before the slot. It spins until the slot's
-/// first instant, since a wake-up takes 10 to 100 us, and never the same time.
-const IN_TIME: usize = 990;
-/// How long before a slot it is to wake up until it has measured its own lateness.
-const LEAD_NS: u64 = 100_000;
-/// Shortest and longest lead. The longest bounds what it spins: per slot, on the middleware's CPU.
-const LEADS_NS: (u64, u64) = (50_000, 500_000);
+/// The share of wake-ups, in 1/1000, that come before the slot. The sender then spins until the
+/// slot begins, because a wake-up takes a varying time of 10 to 100 us.
+const IN_TIME_PER_1000: usize = 990;
+/// The time before a slot at which the sender wakes up, until it has measured its own lateness.
+const FIRST_LEAD_NS: u64 = 100_000;
+/// The shortest and longest lead. The longest limits the time that the sender spins per slot, on
+/// the middleware's CPU.
+const LEAD_RANGE_NS: (u64, u64) = (50_000, 500_000);
 
-/// Longest sleep of a sender that has nothing to send: an item that comes wakes it.
-const IDLE_NS: u64 = 1_000_000_000;
+/// The longest sleep of a sender that has nothing to send. A new item wakes it up.
+const IDLE_SLEEP_NS: u64 = 1_000_000_000;
 
-/// The lead of a sender: it follows its own lateness.
 pub(super) fn lead() -> Lead {
-    Lead::new(IN_TIME, LEAD_NS, LEADS_NS)
+    Lead::new(IN_TIME_PER_1000, FIRST_LEAD_NS, LEAD_RANGE_NS)
 }
 
-/// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for a
-/// notification or the time.
+/// The thread that publishes. Its loop allocates nothing, takes no lock, and waits only for a
+/// notification or a time.
 pub(crate) struct Sender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
@@ -44,55 +44,45 @@ pub(crate) struct Sender {
     pub(crate) data: Arc<Notifier>,
     pub(crate) space: Arc<Notifier>,
     pub(crate) done: Arc<AtomicBool>,
-    /// Most items that wait.
     pub(crate) capacity: usize,
-    /// Number of the next report.
     pub(crate) reports: u64,
-    /// How long before a slot it wakes up, to spin until it begins. `None`: it wakes up for it.
+    /// The time before a slot at which the sender wakes up to spin. `None` if it does not spin.
     pub(crate) lead: Option<Lead>,
 }
 
-/// What the sender remembers from item to item.
 struct Memory {
     queue: Queue<Waiting>,
-    /// The last good schedule; it serves while a new one is being written.
+    /// The last valid schedule. It is used while a new one is being written.
     schedule: Option<SlotSchedule>,
-    /// Cycle of the last slot in which an item left.
     last_cycle: Option<i64>,
 }
 
 impl Memory {
-    /// How long the sender sleeps if nobody notifies it. What changes the slots notifies nobody, but
-    /// concerns only items that wait.
-    fn look_ns(&self) -> u64 {
+    /// Returns how long the sender sleeps without a notification. A change of the slots notifies
+    /// nobody, but matters only to waiting items.
+    fn sleep_ns(&self) -> u64 {
         match self.schedule.is_some() && self.queue.is_empty() {
-            true => IDLE_NS,
+            true => IDLE_SLEEP_NS,
             false => POLL_NS,
         }
     }
 }
 
-/// An item that waits for its slot.
 struct Waiting {
     item: Item,
-    /// When its execution began, by its lineage.
     born_ns: Option<u64>,
 }
 
-/// What happens to a waiting item now.
 enum Action {
-    /// It leaves.
     Publish,
-    /// It leaves, and shaping ends ([`Overshoot::Stop`]).
+    /// The item leaves, and shaping ends ([`Overshoot::Stop`]).
     Stop,
-    /// It is discarded ([`Overshoot::Drop`]).
+    /// The item is discarded ([`Overshoot::Drop`]).
     Discard,
-    /// It waits for the start of its slot.
     Wait,
 }
 
 impl Sender {
-    /// Runs until the process ends.
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
             queue: Queue::new(self.capacity),
@@ -100,7 +90,8 @@ impl Sender {
             last_cycle: None,
         };
         loop {
-            // Read before looking for items: a notification after this ends the wait.
+            // The count is read before looking for items, so a notification after this ends the
+            // wait.
             let seen = self.data.count();
             let finished = self.done.load(Ordering::Acquire);
             let leaves = match self.shared.passes() {
@@ -113,12 +104,12 @@ impl Sender {
             if finished {
                 break;
             }
-            self.data.wait(seen, monotonic_ns() + memory.look_ns());
+            self.data.wait(seen, monotonic_ns() + memory.sleep_ns());
         }
         self.publisher.settle(SETTLE_NS);
     }
 
-    /// Passes the next item on at once. False if there is none.
+    /// Passes the next item on at once. Returns false if there is none.
     fn pass(&mut self, memory: &mut Memory) -> bool {
         let held = memory.queue.take_first().map(|waiting| waiting.item);
         let Some(item) = held.or_else(|| self.filled.pop().ok()) else {
@@ -128,7 +119,7 @@ impl Sender {
         true
     }
 
-    /// Deals with the next item, or waits for its slot. False if there is none.
+    /// Handles the next item, or waits for its slot. Returns false if there is none.
     fn shape(&mut self, memory: &mut Memory, seen: u32) -> bool {
         memory.schedule = self.shared.slots.schedule(self.index).or(memory.schedule);
         let Some(schedule) = memory.schedule else {
@@ -169,7 +160,7 @@ impl Sender {
         true
     }
 
-    /// Takes the items that have come. Of a throttled input only the newest waits.
+    /// Takes the items that have arrived. For a throttled input, only the latest one waits.
     fn fill(&mut self, memory: &mut Memory, schedule: &SlotSchedule) {
         while memory.queue.has_room() {
             let Ok(item) = self.filled.pop() else {
@@ -190,14 +181,13 @@ impl Sender {
                 arrival_ns: item.arrival_ns,
                 born_ns,
             };
-            // There was room.
+            // The loop has checked that there is room.
             let _ = memory
                 .queue
                 .push(schedule, Waiting { item, born_ns }, stamp);
         }
     }
 
-    /// The slot of the item that is next.
     fn due(&self, memory: &Memory, schedule: &SlotSchedule, next: &Next, now_ns: i64) -> Due {
         match self.kind {
             Kind::Shape => next.due,
@@ -214,7 +204,7 @@ impl Sender {
     }
 
     fn action(&self, due: &Due, now_ns: i64) -> Action {
-        // An execution that was in time did not overrun, whoever sent its output too late.
+        // An execution that was in time did not overrun, even if the sender missed its slot.
         let judged = due.late && !due.overslept && !self.shared.slots.settles();
         match self.shared.overshoot {
             Overshoot::Drop if judged => Action::Discard,
@@ -224,7 +214,8 @@ impl Sender {
         }
     }
 
-    /// Waits for a slot's start, or sleeps until shortly before it, or until there are news.
+    /// Waits for the start of a slot: spins if the start is near, otherwise sleeps until shortly
+    /// before it or until a notification.
     fn wait_for(&mut self, opening: &Opening, seen: u32, now_ns: u64) {
         let lead_ns = self.lead.as_ref().map_or(0, |lead| lead.ns() as i64);
         if opening.start_ns - now_ns as i64 <= lead_ns {
@@ -282,14 +273,13 @@ impl Sender {
             ..record
         };
         self.reports += 1;
-        // There are no more items than places.
+        // The ring has a place for each item, so the push cannot fail.
         let _ = self.empty.push(item);
         self.space.notify();
         self.shared.reporter.send(record);
     }
 }
 
-/// The record of an item that leaves in a slot.
 fn in_slot(due: &Due) -> Record {
     Record {
         cycle: due.cycle,

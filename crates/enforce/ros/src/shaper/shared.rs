@@ -9,7 +9,6 @@ use crate::schedule::SlotSchedule;
 use onbeat_time::Overshoot;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The source of the schedules.
 pub(crate) enum Slots {
     Page(PageReader),
     Fixed(Vec<SlotSchedule>),
@@ -33,10 +32,9 @@ impl Slots {
                         topic: output.topic.clone(),
                         reason,
                     };
-                    let own = table
-                        .outputs
-                        .get(i)
-                        .ok_or_else(|| wrong("it has none: give one per output".into()))?;
+                    let own = table.outputs.get(i).ok_or_else(|| {
+                        wrong("it is missing. Give a table for each output".into())
+                    })?;
                     SlotSchedule::new(table.cycle_ns, table.origin_ns, own.earliest_ns, &own.slots)
                         .map_err(|e| wrong(e.to_string()))
                 });
@@ -46,7 +44,8 @@ impl Slots {
         }
     }
 
-    /// The schedule of an output; `None` while a new one is being written. Real-time safe.
+    /// Returns the schedule of an output, or `None` while a new one is being written. Real-time
+    /// safe.
     pub(crate) fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         match self {
             Slots::Page(page) => page.schedule(output),
@@ -54,7 +53,7 @@ impl Slots {
         }
     }
 
-    /// Whether late items leave in a later slot, whatever the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot, whatever the policy. Real-time safe.
     pub(crate) fn settles(&self) -> bool {
         match self {
             Slots::Page(page) => page.settles(),
@@ -63,18 +62,16 @@ impl Slots {
     }
 }
 
-/// The state that all threads share.
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
-    /// When executions began. `None`: nobody can tell.
+    /// The table of execution starts. `None` if the kernel does not provide it.
     pub(crate) lineage: Option<LineageTable>,
     pub(crate) reporter: Reporter,
     pub(crate) overshoot: Overshoot,
-    /// Everything passes at once: the owner asked for it, or is gone.
+    /// Items pass at once because the owner requested it or is gone.
     pub(crate) passing: AtomicBool,
-    /// The same, for good: an item was late under [`Overshoot::Stop`].
+    /// Items pass at once from now on, because an item was late under [`Overshoot::Stop`].
     pub(crate) stopped: AtomicBool,
-    /// The process ends.
     pub(crate) ending: AtomicBool,
 }
 
@@ -94,7 +91,7 @@ impl Shared {
                 what: "the pipe for reports",
                 reason,
             })?;
-        // Without it, cycles are inferred from arrivals, which each report says.
+        // Without the table, cycles are inferred from arrivals, and each report shows it.
         let lineage = config.lineage_fd.and_then(|fd| LineageTable::open(fd).ok());
         Ok(Shared {
             slots: Slots::of(config)?,

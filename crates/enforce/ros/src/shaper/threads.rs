@@ -1,4 +1,4 @@
-//! The threads of an output: its endpoints, its memory, start and end.
+//! The threads of an output: creates their endpoints and memory, starts and ends them.
 
 use super::receiver::Receiver;
 use super::sender::{self, Sender};
@@ -18,7 +18,6 @@ use std::thread::JoinHandle;
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
 
-/// The running threads of an output.
 pub(super) struct Running {
     pub(super) topic: String,
     data: Arc<Notifier>,
@@ -27,7 +26,6 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Makes the endpoints of output `index` and starts its threads.
     pub(super) fn start(
         shared: &Arc<Shared>,
         node: &Arc<Node>,
@@ -70,17 +68,16 @@ impl Running {
         })
     }
 
-    /// Wakes the sender, so that it sees a change of [`Shared`].
+    /// Wakes up the sender, so that it sees a change of [`Shared`].
     pub(super) fn notify(&self) {
         self.data.notify();
     }
 
-    /// Whether one of the threads has ended by itself.
     pub(super) fn has_ended(&self) -> bool {
         self.receiver.is_finished() || self.sender.is_finished()
     }
 
-    /// Waits until both threads have ended; the first error of them.
+    /// Waits until both threads have ended. Returns the first error.
     pub(super) fn join(self) -> Result<(), ShaperError> {
         self.notify();
         let receiver = ended(self.receiver, &self.topic);
@@ -88,7 +85,6 @@ impl Running {
     }
 }
 
-/// The two workers of an output, with endpoints and memory.
 fn workers(
     shared: &Arc<Shared>,
     node: &Arc<Node>,
@@ -96,7 +92,7 @@ fn workers(
     type_name: &str,
     offered: Qos,
 ) -> Result<(Receiver, Sender), ShaperError> {
-    // Publishers do not announce their history. Ours is long, so that neither side waits.
+    // Publishers do not announce their history. The one here is long, so that neither side waits.
     let publish = Qos {
         history: rcl::KEEP_LAST,
         depth: output.depth,
@@ -112,7 +108,7 @@ fn workers(
     let (mut empty_in, empty_out) = RingBuffer::new(output.capacity);
     for _ in 0..output.capacity {
         let item = node.item(output.item_bytes)?;
-        // The ring has room for all of them.
+        // The ring has room for all items.
         let _ = empty_in.push(item);
     }
     let data = Arc::new(Notifier::new());
@@ -144,7 +140,6 @@ fn workers(
     Ok((receiver, sender))
 }
 
-/// Starts a thread.
 fn spawn(
     name: &str,
     run: impl FnOnce() -> Result<(), ShaperError> + Send + 'static,
@@ -153,7 +148,6 @@ fn spawn(
     builder.stack_size(STACK_BYTES).spawn(run)
 }
 
-/// Options of a thread with this name and place.
 pub(super) fn options(name: &str, place: Option<&Place>) -> ThreadOptions {
     let mut options = ThreadOptions::new(name);
     options.stack_bytes = STACK_BYTES;

@@ -1,4 +1,5 @@
-//! An observer that only looks: the plan's callbacks and the threads that run them.
+//! A recording observer that changes nothing: it finds the plan's callbacks and the threads that
+//! run them.
 
 use crate::error::ShapeError;
 use crate::observe::{Application, Conflict, PlanObservation, Standing};
@@ -11,26 +12,23 @@ use onbeat_record::{Control, Observer};
 use onbeat_trace::Event;
 use std::time::{Duration, Instant};
 
-/// So long is looked at least, that other callbacks of the same threads are seen.
-const LEAST: Duration = Duration::from_secs(2);
-/// So many cycles are looked at least.
-const LEAST_CYCLES: u32 = 5;
+/// The minimum time to look, so that other callbacks of the same threads are seen too.
+const MIN_LOOK: Duration = Duration::from_secs(2);
+const MIN_CYCLES: u32 = 5;
 
-/// Looks at an application.
 pub(super) struct Look<'a> {
     application: Application<'a>,
     trust: Trust,
     notes: Notes,
     waits: &'a WhoWaits,
-    /// Of the first events.
     began: Option<Instant>,
-    least: Duration,
-    most: Duration,
+    min_time: Duration,
+    max_time: Duration,
 }
 
 impl<'a> Look<'a> {
     pub(super) fn new(plan: &'a Plan, options: &'a ShapeOptions, waits: &'a WhoWaits) -> Look<'a> {
-        let cycles = Duration::from_nanos(plan.cycle_ms.0) * LEAST_CYCLES;
+        let cycles = Duration::from_nanos(plan.cycle_ms.0) * MIN_CYCLES;
         Look {
             application: Application::new(plan, onbeat_proc::is_alive),
             trust: Trust::new(options.application.users.as_deref(), |pid| {
@@ -39,17 +37,16 @@ impl<'a> Look<'a> {
             notes: Notes::default(),
             waits,
             began: None,
-            least: LEAST.max(cycles),
-            most: options.application.find_within,
+            min_time: MIN_LOOK.max(cycles),
+            max_time: options.application.find_within,
         }
     }
 
-    /// What was seen, and what is at risk in it, a sentence each.
+    /// Returns what was seen, and its risks, one sentence each.
     pub(super) fn end(self) -> (Application<'a>, Vec<String>) {
         (self.application, self.notes.into_all())
     }
 
-    /// Takes events, which come in order of time.
     pub(super) fn push(&mut self, events: &[Event]) {
         let events = self.trust.of_application(events, &mut self.notes);
         let events = self.application.instances.without_second_instances(events);
@@ -74,8 +71,8 @@ impl<'a> Look<'a> {
                 {
                     let name = self.application.name(callback);
                     self.notes.add_once(format!(
-                        "{name} publishes {} itself, so it cannot be held back: start its node with the words of \
-                         onbeat shape PLAN --remap.",
+                        "{name} publishes directly on {}, so no shaper can hold the output back. Start its node with the \
+                         words of onbeat shape PLAN --remap.",
                         output.topic
                     ));
                 }
@@ -88,7 +85,7 @@ impl<'a> Look<'a> {
         if let Standing::Second { of } = self.application.instances.ran(callback, pid) {
             let name = self.application.name(callback);
             self.notes.add_once(format!(
-                "Process {pid} runs {name} too, which process {of} has: a second instance, which would be left as it is."
+                "Processes {of} and {pid} both run {name}. onbeat would ignore the second instance, process {pid}."
             ));
             return;
         }
@@ -118,6 +115,7 @@ impl Observer for Look<'_> {
 
     fn is_over(&self) -> bool {
         let elapsed = self.began.map_or(Duration::ZERO, |b| b.elapsed());
-        elapsed >= self.most || (elapsed >= self.least && self.application.missing().is_empty())
+        elapsed >= self.max_time
+            || (elapsed >= self.min_time && self.application.missing().is_empty())
     }
 }

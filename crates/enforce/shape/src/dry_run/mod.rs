@@ -1,5 +1,5 @@
-//! What a session would do, without doing it: which thread goes where, what shares it, what is at
-//! risk. Nothing on the machine is changed; a recording looks at the application for a while.
+//! Reports what a session would do: where each thread would go, which callbacks share it, and what
+//! is at risk. Nothing on the machine is changed; onbeat records the application for a while.
 
 mod look;
 mod threads;
@@ -17,36 +17,38 @@ use onbeat_reserve::{recover_in, Recovery, Server, Standing};
 use std::time::Duration;
 pub use threads::{Destination, SeenThread, Started};
 
-/// What a session would do.
+/// The report of [`dry_run`].
 #[derive(Debug, Default)]
 pub struct DryRun {
-    /// The plan's servers, with the slots that their gates have.
+    /// The plan's servers, with the slots in which their gates open.
     pub servers: Vec<Server>,
-    /// Threads of the application that would be changed. Empty: no application of the plan runs.
+    /// The threads of the application that would be changed. Empty if no application of the plan
+    /// runs.
     pub threads: Vec<SeenThread>,
-    /// Threads of the same processes that would stay as they are.
+    /// The number of threads of the same processes that would stay as they are.
     pub untouched: usize,
-    /// Callbacks in no plan that run on threads behind a gate.
+    /// The callbacks outside of the plan that run on threads behind a gate.
     pub sharing: Vec<Unplanned>,
-    /// Processes that the application has started.
+    /// The processes that the application has started.
     pub started: Vec<Started>,
-    /// Callbacks that the plan requires and that did not run.
+    /// The callbacks that the plan requires and that did not run.
     pub missing: Vec<String>,
-    /// What is at risk, a sentence each.
+    /// The risks, one sentence each.
     pub risks: Vec<String>,
-    /// Settings of the machine.
+    /// The settings of the machine that a session would check first.
     pub preflight: Vec<Line>,
-    /// Why the application was not looked at.
+    /// The reason why the application was not recorded.
     pub not_looked: Option<String>,
 }
 
-/// Says what [`shape`](crate::shape) would do with these options. Looks at the application until each callback
-/// that the plan requires has run, for `find_within` at most.
+/// Reports what [`shape`](crate::shape) would do with these options. Records the application until
+/// each callback that the plan requires has run, for `find_within` at most.
 ///
 /// # Errors
 ///
-/// [`ShapeError`], where the caller may not shape at all with capabilities of its file, or named a process that does
-/// not exist. A machine that cannot be recorded is no error: it is said, and the plan is shown alone.
+/// Returns a [`ShapeError`] if the caller has only file capabilities and must not shape, or if an
+/// option names a process that does not exist. If this machine cannot record, the report says so
+/// and shows the plan alone.
 pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError> {
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);
@@ -80,13 +82,12 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
         Err(e) if e.is_usage() => return Err(e.into()),
         Err(e) => found.not_looked = Some(e.to_string()),
     }
-    let (application, told) = look.end();
-    found.risks.extend(told);
+    let (application, risks_seen) = look.end();
+    found.risks.extend(risks_seen);
     describe(&mut found, application, (&waits, plan.cycle_ms.0));
     Ok(found)
 }
 
-/// What is known of the application's threads.
 fn describe(found: &mut DryRun, mut application: Application, (waits, cycle_ns): (&WhoWaits, u64)) {
     let servers = &found.servers;
     found.sharing = application.sharing(|s| is_gated(&servers[s], cycle_ns));
@@ -97,21 +98,22 @@ fn describe(found: &mut DryRun, mut application: Application, (waits, cycle_ns):
     found.started = seen.started;
 }
 
-/// Sessions that have ledgers.
 fn other_sessions() -> Vec<String> {
     let how = Recovery {
         dry_run: true,
         wait_for_guard: Duration::ZERO,
     };
     let ledgers = recover_in(&onbeat_reserve::ledgers(), how).unwrap_or_default();
-    let sentence = |standing| match standing {
+    let sentence = |standing| {
+        match standing {
         Standing::Held { owner } => Some(format!(
-            "Another session lives (process {owner}): threads that it has shaped are left to it."
+            "Another session runs (process {owner}). onbeat would not touch the threads that it shapes."
         )),
         Standing::Abandoned => Some(
-            "A killed session has left something, which is put back first (onbeat recover).".into(),
+            "A killed session has left changes. onbeat would first undo them, as onbeat recover does.".into(),
         ),
         Standing::Guarded | Standing::NotBelieved => None,
+    }
     };
     ledgers
         .iter()

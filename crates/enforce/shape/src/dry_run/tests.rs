@@ -1,12 +1,12 @@
-//! An application that is this test's own thread: what is said of it, and that it stays as it is.
+//! Tests of the dry run. The application is this test's own thread, which must stay as it is.
 
 use super::*;
 use crate::options::{ApplicationOptions, EnforcementOptions};
 use onbeat_trace::text;
 use std::fs;
 
-/// Events of a node with two timers in this process, whose callbacks run on this thread; the second timer is in no
-/// plan.
+/// Returns events of a node with two timers in this process, whose callbacks run on this thread.
+/// The second timer is not in the plan.
 fn events(pid: u32, tid: u32) -> String {
     let head = |ms: u64| format!("{ms}ms cpu0 {pid}/{tid}");
     let mut text = format!(
@@ -84,8 +84,7 @@ fn options() -> ShapeOptions {
     }
 }
 
-/// Policy, CPUs and cgroups of a thread.
-fn likeness(tid: u32) -> String {
+fn scheduling_and_cgroups(tid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
     let cgroups = fs::read_to_string(format!("/proc/{tid}/cgroup")).expect("it lives");
@@ -93,15 +92,15 @@ fn likeness(tid: u32) -> String {
 }
 
 #[test]
-fn each_thread_is_told_with_its_place_and_stays_as_it_is() {
-    // SAFETY: cannot fail.
+fn each_thread_is_listed_with_its_place_and_stays_as_it_is() {
+    // SAFETY: gettid takes no arguments and cannot fail.
     let (pid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let mut child = std::process::Command::new("sleep")
         .arg("600")
         .spawn()
         .expect("sleep");
     let (plan, options, waits) = (plan(), options(), WhoWaits::default());
-    let before = likeness(tid);
+    let before = scheduling_and_cgroups(tid);
     let mut look = Look::new(&plan, &options, &waits);
     let all = events(pid, tid);
     look.push(&text::parse(&all).expect("events"));
@@ -109,8 +108,8 @@ fn each_thread_is_told_with_its_place_and_stays_as_it_is() {
         servers: guarded(&plan),
         ..DryRun::default()
     };
-    let (application, told) = look.end();
-    assert!(told.is_empty(), "{told:?}");
+    let (application, risks_seen) = look.end();
+    assert!(risks_seen.is_empty(), "{risks_seen:?}");
     describe(&mut found, application, (&waits, plan.cycle_ms.0));
     let is_child = |s: &Started| s.pid == child.id() && s.by == pid;
     assert!(found.started.iter().any(is_child), "{:?}", found.started);
@@ -134,17 +133,17 @@ fn each_thread_is_told_with_its_place_and_stays_as_it_is() {
         .map(|u| (u.id.as_str(), u.tid))
         .collect();
     assert_eq!(shares, [("/talker:timer(70ms)", tid)]);
-    // Nobody was seen waiting in rcl_wait.
+    // The recording shows no thread that waits in rcl_wait.
     assert!(
         found.risks.iter().any(|r| r.contains("rcl_wait")),
         "{:?}",
         found.risks
     );
-    assert_eq!(likeness(tid), before);
+    assert_eq!(scheduling_and_cgroups(tid), before);
 }
 
 #[test]
-fn what_is_missing_and_what_cannot_be_held_back_is_told() {
+fn missing_callbacks_and_outputs_past_the_shaper_are_reported() {
     let mut plan = plan();
     plan.outputs = serde_json::from_value(serde_json::json!([{
         "topic": "/raw", "callback": "/talker:timer(100ms)", "node": "/talker", "hold": "republish",
@@ -159,7 +158,10 @@ fn what_is_missing_and_what_cannot_be_held_back_is_told() {
 605ms cpu0 7/7 callback_end callback=0x501
 ";
     look.push(&text::parse(&(events(7, 7) + publish)).expect("events"));
-    let (application, told) = look.end();
-    assert!(told.len() == 1 && told[0].contains("--remap"), "{told:?}");
+    let (application, risks_seen) = look.end();
+    assert!(
+        risks_seen.len() == 1 && risks_seen[0].contains("--remap"),
+        "{risks_seen:?}"
+    );
     assert_eq!(application.missing(), ["/other:timer(1s)"]);
 }

@@ -1,4 +1,4 @@
-//! The application's threads as they are, and where each would go.
+//! Lists the application's threads as they are, and where each would go.
 
 use crate::observe::Application;
 use crate::threads::{middleware_job, WhoWaits};
@@ -8,47 +8,46 @@ use onbeat_reserve::{scheduling, Server, Waiting, Waits};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Where a thread would go.
+/// The place where a session would put a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// To the plan's server of this index.
+    /// The server with this index in the plan.
     Server(usize),
-    /// To the middleware's CPU.
+    /// The CPU of the middleware.
     Middleware,
 }
 
-/// A thread that would be changed.
+/// A thread that a session would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {
-    /// Thread id.
+    /// The thread id.
     pub tid: u32,
-    /// Process id.
+    /// The process id.
     pub pid: u32,
-    /// Its name; untrusted.
+    /// The thread's name. It is untrusted.
     pub name: String,
-    /// Policy and priority that it has.
+    /// The scheduling policy and priority that the thread has now.
     pub scheduling: String,
-    /// CPUs that it may use, as the kernel lists them.
+    /// The CPUs on which the thread may run now, as the kernel lists them.
     pub cpus: String,
-    /// Where it would go.
+    /// The place to which the thread would move.
     pub to: Destination,
-    /// Callbacks of the plan that it runs, or its task in the middleware.
+    /// The plan's callbacks that the thread runs, or the thread's task in the middleware.
     pub jobs: Vec<String>,
 }
 
-/// A process that the application has started. One that a gated thread starts while it is shaped has that thread's
-/// CPU, and is put back at the end.
+/// A process that the application has started. If a gated thread starts a process while it is
+/// shaped, the process inherits the thread's CPU. onbeat puts it back at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Process id.
+    /// The process id.
     pub pid: u32,
-    /// Its name; untrusted.
+    /// The process's name. It is untrusted.
     pub name: String,
-    /// The process that started it.
+    /// The id of the process that started it.
     pub by: u32,
 }
 
-/// What is known of threads.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) threads: Vec<SeenThread>,
@@ -57,7 +56,7 @@ pub(super) struct Seen {
     pub(super) risks: Vec<String>,
 }
 
-/// All threads of processes that run callbacks of the plan.
+/// Returns the threads of all processes that run callbacks of the plan.
 pub(super) fn seen(application: &Application, servers: &[Server], waits: &WhoWaits) -> Seen {
     let mut seen = Seen::default();
     let mounts = Hierarchies::read();
@@ -85,8 +84,8 @@ pub(super) fn seen(application: &Application, servers: &[Server], waits: &WhoWai
                 seen.risks.extend(mounts.risks(tid, server));
                 if !server.slots.is_empty() && waits.of(tid) == Waits::Unknown {
                     seen.risks.push(format!(
-                        "Thread {tid} was not seen in rcl_wait (an events executor?): a soft gate does not freeze it \
-                         between its slots, and it runs there at a normal priority."
+                        "Thread {tid} was not seen in rcl_wait (does it use an events executor?). A soft gate does not \
+                         freeze it: between its slots it runs at a normal priority."
                     ));
                 }
             }
@@ -123,13 +122,11 @@ fn started(pid: u32) -> Vec<Started> {
     below.filter_map(of).collect()
 }
 
-/// The hierarchies that say on which CPUs a thread may run, and whether it may be a real-time one.
+/// The cgroup hierarchies that limit a thread's CPUs and its real-time time.
 struct Hierarchies {
-    /// Version 1.
     cpuset: Option<Mount>,
-    /// Version 1, with real-time time for each cgroup.
+    /// The cpu hierarchy of cgroup version 1. It limits the real-time time of each cgroup.
     cpu: Option<Mount>,
-    /// Version 2.
     unified: Option<Mount>,
 }
 
@@ -143,12 +140,12 @@ impl Hierarchies {
         }
     }
 
-    /// Why a thread could not be assigned to a server.
+    /// Returns the reasons why a thread could not be assigned to a server.
     fn risks(&self, tid: u32, server: &Server) -> Vec<String> {
         let mut risks = Vec::new();
         let file = |mount: &Option<Mount>, names: &[&str]| {
             let dir = mount.as_ref()?.of_thread(tid).ok()?;
-            // A cgroup without the file has what the one above has.
+            // A cgroup without the file has the settings of its parent.
             let mut dirs = dir.ancestors();
             dirs.find_map(|d| {
                 names
@@ -168,7 +165,7 @@ impl Hierarchies {
         let real_time = file(&self.cpu, &["cpu.rt_runtime_us"]);
         if server.priority > 0 && real_time.is_some_and(|text| text.trim() == "0") {
             risks.push(format!(
-                "Thread {tid} cannot be put into {}: its cgroup has no real-time time (cpu.rt_runtime_us is 0).",
+                "Thread {tid} cannot be put into {}: its cgroup may not run at a real-time priority (cpu.rt_runtime_us is 0).",
                 server.name
             ));
         }

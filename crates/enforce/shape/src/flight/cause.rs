@@ -1,77 +1,70 @@
-//! Why an output was late: what took longest beyond what it should have. Pure.
+//! Finds why an output was late: the thing that took longest beyond its usual time. Pure.
 
-use super::{Switch, What};
+use super::{Switch, SwitchKind};
 use crate::observe::{Cause, Release};
 use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Shorter things are no cause.
-const LEAST_NS: u64 = 50_000;
-/// A part that is at least this share of the overrun (1/4) is named as the cause.
-const SHARE: u64 = 4;
+const MIN_CAUSE_NS: u64 = 50_000;
+/// The overrun divided by this (a quarter) is the least that a part must explain to be named as the
+/// cause.
+const CAUSE_DIVISOR: u64 = 4;
 
-/// A late output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Late {
-    /// Number of its cycle.
     pub(crate) cycle: i64,
-    /// Begin of that cycle.
     pub(crate) cycle_ns: u64,
-    /// When its first callback started, or its input was let in.
+    /// The time at which the first callback started, or the input was let in.
     pub(crate) start_ns: u64,
-    /// When its last callback published it.
+    /// The time at which the last callback published the output.
     pub(crate) ready_ns: u64,
-    /// When it was published in the end.
+    /// The time at which the output left the shaper.
     pub(crate) output_ns: u64,
-    /// Until when it should have been ready: the end of the last slot.
+    /// The time until which the output should have been ready: the end of the last slot.
     pub(crate) due_ns: u64,
-    /// Median of how long after its cycle's begin an execution starts.
     pub(crate) usual_start_ns: u64,
 }
 
 impl Late {
-    /// Whether the shaper's report is of this output: it was taken after it was ready and left when
-    /// the output did.
-    pub(super) fn is_of(&self, release: &Release) -> bool {
+    /// Reports whether the shaper's report is about this output: the shaper took it after it was
+    /// ready, and released it when the output left.
+    pub(super) fn is_reported_by(&self, release: &Release) -> bool {
         release.late
             && release.arrival_ns >= self.ready_ns
             && (release.published_ns == self.output_ns || release.published_ns == 0)
     }
 }
 
-/// Something that took time before a late output.
+/// One thing that delayed an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What, as a sentence without its end.
+    /// The thing, as a sentence without its full stop.
     pub what: String,
-    /// How long, ns, beyond what is usual.
+    /// The time beyond the usual, in ns.
     pub ns: u64,
 }
 
-/// A late output with its cause.
+/// A late output and its cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateOutput {
-    /// Number of its cycle.
+    /// The number of the output's cycle.
     pub cycle: i64,
-    /// Start of its first callback, CLOCK_MONOTONIC.
+    /// The start of the output's first callback (CLOCK_MONOTONIC).
     pub start_ns: u64,
-    /// The cause, a sentence.
+    /// The cause, as a sentence without its full stop.
     pub cause: String,
-    /// What took time, the longest first.
+    /// The things that delayed the output, the longest first.
     pub parts: Vec<Part>,
-    /// What happened from the begin of its cycle until it was ready, a line each.
+    /// The events from the begin of the cycle until the output was ready, one line each.
     pub dump: Vec<String>,
 }
 
-/// All that is known of a late output.
 pub(crate) struct Reason<'a> {
     pub(super) late: Late,
-    /// The shaper's report of it.
     pub(super) item: Option<Release>,
-    /// Switches from the begin of its cycle until it was ready.
+    /// The switches from the begin of the cycle until the output was ready.
     pub(super) switches: Vec<Switch>,
     pub(super) moves: Vec<Move>,
-    /// The runs of the plan's callbacks in it.
     pub(super) runs: &'a [Cause],
 }
 
@@ -80,25 +73,25 @@ fn ms(ns: u64) -> f64 {
 }
 
 impl Reason<'_> {
-    /// The sentence that tells the cause, and all parts of it, the longest first.
-    pub(super) fn tell(
+    /// Returns a sentence with the cause, and all parts of it, the longest first.
+    pub(super) fn find_cause(
         &self,
         name: &dyn Fn(usize) -> String,
         thread: &dyn Fn(u32) -> String,
     ) -> (String, Vec<Part>) {
-        let mut parts = self.held_up(thread);
-        let held_up_ns: u64 = parts.iter().map(|p| p.ns).sum();
-        parts.extend(self.longer(held_up_ns, name));
-        parts.extend(self.dispatcher());
-        parts.extend(self.began());
-        parts.extend(self.through_the_shaper());
-        parts.retain(|p| p.ns >= LEAST_NS);
+        let mut parts = self.waits_for_cpu(thread);
+        let waited_ns: u64 = parts.iter().map(|p| p.ns).sum();
+        parts.extend(self.longer_callbacks(waited_ns, name));
+        parts.extend(self.late_gates());
+        parts.extend(self.late_start());
+        parts.extend(self.delays_in_the_shaper());
+        parts.retain(|p| p.ns >= MIN_CAUSE_NS);
         parts.sort_by_key(|p| std::cmp::Reverse(p.ns));
         let overrun_ns = self.overrun_ns();
         let lost: u64 = self.lost();
         let said = match parts.first() {
-            Some(first) if first.ns * SHARE >= overrun_ns => first.what.clone(),
-            _ => self.undecided(&parts, overrun_ns),
+            Some(first) if first.ns * CAUSE_DIVISOR >= overrun_ns => first.what.clone(),
+            _ => self.no_single_cause(&parts, overrun_ns),
         };
         let sentence = match lost {
             0 => said,
@@ -107,7 +100,8 @@ impl Reason<'_> {
         (sentence, parts)
     }
 
-    /// By how much it missed the end of its last slot, as far as it is known.
+    /// Returns by how much the output missed the end of its last slot, in ns. Uses the time at
+    /// which the output was ready if the shaper did not report it.
     fn overrun_ns(&self) -> u64 {
         let arrived_ns = self.item.map_or(self.late.ready_ns, |i| i.arrival_ns);
         arrived_ns.saturating_sub(self.late.due_ns)
@@ -115,24 +109,25 @@ impl Reason<'_> {
 
     fn lost(&self) -> u64 {
         let lost = self.switches.iter().map(|s| match s.what {
-            What::Lost { count } => count,
+            SwitchKind::Lost { count } => count,
             _ => 0,
         });
         lost.sum()
     }
 
-    /// No part explains it alone: what there is, and what was not seen.
-    fn undecided(&self, parts: &[Part], overrun_ns: u64) -> String {
+    /// Describes a delay that no single part explains: the longest parts, and the time that was not
+    /// seen.
+    fn no_single_cause(&self, parts: &[Part], overrun_ns: u64) -> String {
         let seen = self
             .switches
             .iter()
-            .any(|s| !matches!(s.what, What::Lost { .. }));
+            .any(|s| !matches!(s.what, SwitchKind::Lost { .. }));
         let listed: Vec<String> = parts.iter().take(3).map(|p| p.what.clone()).collect();
         let known_ns: u64 = parts.iter().map(|p| p.ns).sum();
         match (seen, listed.is_empty()) {
             (false, _) => "no switch of its threads was seen: the recorder lost them".into(),
             (true, true) => format!(
-                "it ran as usual as far as was seen; of {:.1} ms beyond its slot nothing was seen between its callbacks",
+                "no cause was seen: its callbacks ran as usual, and the {:.1} ms beyond its slot passed between them",
                 ms(overrun_ns)
             ),
             (true, false) => format!(
@@ -144,9 +139,11 @@ impl Reason<'_> {
         }
     }
 
-    /// Times in which one of its threads could have run and did not: by whom.
-    fn held_up(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
-        // The threads that ran its callbacks. What others of the application waited held nobody up.
+    /// Returns the times in which a thread of the chain was ready and did not run, by the thread
+    /// that had the CPU.
+    fn waits_for_cpu(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
+        // These threads ran the chain's callbacks. Waits of other threads delayed nobody in the
+        // chain.
         let chain: BTreeSet<u32> = self.runs.iter().map(|r| r.tid).collect();
         let own = |tid: u32| match chain.is_empty() {
             true => self.switches.iter().any(|s| s.tid == tid),
@@ -158,25 +155,25 @@ impl Reason<'_> {
         let (mut stolen_ns, mut asleep_ns) = (0, 0);
         for s in self.switches.iter().filter(|s| own(s.tid)) {
             match s.what {
-                What::Preempted { by } => {
+                SwitchKind::Preempted { by } => {
                     out.insert(s.tid, (s.at_ns, by));
                 }
-                What::Slept => {
+                SwitchKind::Slept => {
                     out.remove(&s.tid);
                 }
-                What::Ready { ns } => {
+                SwitchKind::Ready { ns } => {
                     ready.insert(s.tid, ns.min(s.at_ns.saturating_sub(self.late.cycle_ns)));
                 }
-                What::Stolen { ns } => stolen_ns += ns,
-                What::Lost { .. } => {}
-                What::In { before } => {
+                SwitchKind::Stolen { ns } => stolen_ns += ns,
+                SwitchKind::Lost { .. } => {}
+                SwitchKind::In { before } => {
                     if let Some((since_ns, other)) = out.remove(&s.tid) {
                         if !own(other) {
                             *by.entry(other).or_default() += s.at_ns - since_ns;
                         }
                     }
                     match ready.remove(&s.tid) {
-                        // The idle thread: nobody had the CPU, and it woke up late.
+                        // Thread 0 is the idle thread: the CPU was free, but woke up late.
                         Some(ns) if before == 0 => asleep_ns += ns,
                         Some(ns) if !own(before) => *by.entry(before).or_default() += ns,
                         _ => {}
@@ -202,9 +199,9 @@ impl Reason<'_> {
         parts
     }
 
-    /// Callbacks that took longer than usual: one, or several together. `held_up_ns` of it is told
-    /// already.
-    fn longer(&self, held_up_ns: u64, name: &dyn Fn(usize) -> String) -> Option<Part> {
+    /// Returns the extra time of the callbacks that took longer than usual. `waited_ns` of it is
+    /// subtracted, because it is a part already.
+    fn longer_callbacks(&self, waited_ns: u64, name: &dyn Fn(usize) -> String) -> Option<Part> {
         let beyond = |c: &Cause| c.took_ns.saturating_sub(c.usual_ns);
         let all_ns: u64 = self.runs.iter().map(beyond).sum();
         let worst = self.runs.iter().max_by_key(|c| beyond(c))?;
@@ -222,12 +219,11 @@ impl Reason<'_> {
         };
         Some(Part {
             what,
-            ns: all_ns.saturating_sub(held_up_ns),
+            ns: all_ns.saturating_sub(waited_ns),
         })
     }
 
-    /// Gates that opened late.
-    fn dispatcher(&self) -> Option<Part> {
+    fn late_gates(&self) -> Option<Part> {
         let during =
             |m: &&Move| m.open && (self.late.cycle_ns..=self.late.ready_ns).contains(&m.at_ns);
         let ns = self.moves.iter().filter(during).map(|m| m.delay_ns).max()?;
@@ -237,8 +233,7 @@ impl Reason<'_> {
         })
     }
 
-    /// It began late in its cycle.
-    fn began(&self) -> Option<Part> {
+    fn late_start(&self) -> Option<Part> {
         let after_ns = self.late.start_ns.checked_sub(self.late.cycle_ns)?;
         let usual_ns = self.late.usual_start_ns;
         Some(Part {
@@ -251,8 +246,7 @@ impl Reason<'_> {
         })
     }
 
-    /// The way through the shaper: taken late, or sent late.
-    fn through_the_shaper(&self) -> Vec<Part> {
+    fn delays_in_the_shaper(&self) -> Vec<Part> {
         let Some(item) = self.item else {
             return Vec::new();
         };
@@ -268,7 +262,7 @@ impl Reason<'_> {
             let ns = self.late.due_ns - item.arrival_ns;
             parts.push(Part {
                 what: "the shaper's sender did not wake up in its slot".into(),
-                ns: ns.max(LEAST_NS),
+                ns: ns.max(MIN_CAUSE_NS),
             });
         }
         parts

@@ -1,8 +1,8 @@
-//! The flight recorder: the last switches of the application's threads, the dispatcher's last moves
-//! and the shaper's last items, from which the cause of a late output is told. Pure; bounded memory.
+//! The flight recorder: keeps the last thread switches, gate moves and shaper items, and finds the
+//! cause of a late output in them. Pure; memory is bounded.
 //!
-//! Switches come from the recording, each with the thread that had the CPU before or got it next:
-//! who kept a thread from running is known also where that is no thread of the application.
+//! Each switch names the thread that had the CPU before or got it next. So the recorder can name a
+//! thread outside of the application that kept the CPU.
 
 mod cause;
 
@@ -14,65 +14,68 @@ use onbeat_reserve::Move;
 use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
 
-/// Switches that are kept: seconds of a chain's.
-const SWITCHES: usize = 16_384;
-/// Moves of gates that are kept, and items of the shaper.
-const OTHERS: usize = 1024;
-/// Executions from which the usual start within a cycle is taken.
-const STARTS: usize = 64;
-/// Lines of a dump.
-const LINES: usize = 400;
-/// Late outputs that are kept with their dumps.
-const DUMPS: usize = 100;
+/// The number of switches that are kept: a few seconds of a chain.
+const MAX_SWITCHES: usize = 16_384;
+/// The number of gate moves that are kept, and of items of the shaper.
+const MAX_MOVES_AND_ITEMS: usize = 1024;
+const KEPT_STARTS: usize = 64;
+const MAX_LINES: usize = 400;
+const MAX_DUMPS: usize = 100;
 
-/// Something that happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// It got a CPU, which this thread had before.
-    In { before: u32 },
-    /// It lost its CPU to this thread, although it could have run on.
-    Preempted { by: u32 },
-    /// It gave its CPU up, to sleep.
+pub(crate) enum SwitchKind {
+    /// The thread got a CPU, which the thread `before` had until then.
+    In {
+        before: u32,
+    },
+    /// The thread could have run on, but lost its CPU to the thread `by`.
+    Preempted {
+        by: u32,
+    },
     Slept,
-    /// It gets its CPU now, and had been ready for so long.
-    Ready { ns: u64 },
-    /// The host took its CPU away for so long while it ran.
-    Stolen { ns: u64 },
-    /// So many records were lost.
-    Lost { count: u64 },
+    /// The thread gets its CPU now, after it was ready for `ns`.
+    Ready {
+        ns: u64,
+    },
+    /// The host took the CPU away for `ns` while the thread ran.
+    Stolen {
+        ns: u64,
+    },
+    Lost {
+        count: u64,
+    },
 }
 
-/// One entry of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Switch {
     pub(crate) at_ns: u64,
     pub(crate) cpu: u16,
     pub(crate) tid: u32,
-    pub(crate) what: What,
+    pub(crate) what: SwitchKind,
 }
 
-/// What the recorder keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     switches: VecDeque<Switch>,
     moves: VecDeque<Move>,
     items: VecDeque<Release>,
     late: Vec<LateOutput>,
-    /// How long after its cycle's begin each of the last executions began.
     starts_ns: VecDeque<u64>,
 }
 
 impl Flight {
-    /// Takes the switches among events, which come in order of time.
+    /// Takes the switches among events. The events are in order of time.
     pub(crate) fn push(&mut self, events: &[Event]) {
         for event in events {
             let what = match event.kind {
-                EventKind::SwitchIn { prev_tid, .. } => What::In { before: prev_tid },
-                EventKind::SwitchOut { next_tid, state: 0 } => What::Preempted { by: next_tid },
-                EventKind::SwitchOut { .. } => What::Slept,
-                EventKind::Woken { ready_ns } => What::Ready { ns: ready_ns },
-                EventKind::Stolen { stolen_ns } => What::Stolen { ns: stolen_ns },
-                EventKind::Lost { count, .. } => What::Lost { count },
+                EventKind::SwitchIn { prev_tid, .. } => SwitchKind::In { before: prev_tid },
+                EventKind::SwitchOut { next_tid, state: 0 } => {
+                    SwitchKind::Preempted { by: next_tid }
+                }
+                EventKind::SwitchOut { .. } => SwitchKind::Slept,
+                EventKind::Woken { ready_ns } => SwitchKind::Ready { ns: ready_ns },
+                EventKind::Stolen { stolen_ns } => SwitchKind::Stolen { ns: stolen_ns },
+                EventKind::Lost { count, .. } => SwitchKind::Lost { count },
                 _ => continue,
             };
             let switch = Switch {
@@ -81,39 +84,38 @@ impl Flight {
                 tid: event.tid,
                 what,
             };
-            keep(&mut self.switches, switch, SWITCHES);
+            push_bounded(&mut self.switches, switch, MAX_SWITCHES);
         }
     }
 
-    /// Takes moves of gates.
     pub(crate) fn moved(&mut self, moves: Vec<Move>) {
         for one in moves {
-            keep(&mut self.moves, one, OTHERS);
+            push_bounded(&mut self.moves, one, MAX_MOVES_AND_ITEMS);
         }
     }
 
-    /// Takes an item that went through the shaper.
     pub(crate) fn released(&mut self, release: Release) {
-        keep(&mut self.items, release, OTHERS);
+        push_bounded(&mut self.items, release, MAX_MOVES_AND_ITEMS);
     }
 
-    /// An execution began so long after its cycle. Returns the median of the last ones.
+    /// Adds the delay from a cycle's begin to its execution's start. Returns the median of the last
+    /// ones.
     pub(crate) fn began(&mut self, after_ns: u64) -> u64 {
-        keep(&mut self.starts_ns, after_ns, STARTS);
+        push_bounded(&mut self.starts_ns, after_ns, KEPT_STARTS);
         let mut sorted: Vec<u64> = self.starts_ns.iter().copied().collect();
         sorted.sort_unstable();
         sorted[sorted.len() / 2]
     }
 
-    /// Tells the cause of a late output, and keeps it with what happened meanwhile. `runs` are the
-    /// runs of the plan's callbacks in it, `name` names a callback, `thread` a thread.
+    /// Returns the cause of a late output, and keeps it with a dump. `runs` are the runs of the
+    /// plan's callbacks for the output. `name` names a callback, `thread` a thread.
     pub(crate) fn explain(
         &mut self,
         late: Late,
         runs: &[Cause],
         (name, thread): (&dyn Fn(usize) -> String, &dyn Fn(u32) -> String),
     ) -> String {
-        let item = self.items.iter().find(|r| late.is_of(r));
+        let item = self.items.iter().find(|r| late.is_reported_by(r));
         let reasons = Reason {
             late,
             item: item.copied(),
@@ -121,9 +123,9 @@ impl Flight {
             moves: self.moves.iter().copied().collect(),
             runs,
         };
-        let (sentence, parts) = reasons.tell(name, thread);
+        let (sentence, parts) = reasons.find_cause(name, thread);
         let dump = self.dump(&late, thread);
-        if self.late.len() < DUMPS {
+        if self.late.len() < MAX_DUMPS {
             self.late.push(LateOutput {
                 cycle: late.cycle,
                 start_ns: late.start_ns,
@@ -140,19 +142,20 @@ impl Flight {
         self.switches.iter().filter(inside).copied().collect()
     }
 
-    /// The last lines before the output, times in ms from the begin of its cycle.
+    /// Returns the last switches and moves before the output, one line each, with times in ms from
+    /// its cycle's begin.
     fn dump(&self, late: &Late, thread: &dyn Fn(u32) -> String) -> Vec<String> {
         let at = |ns: u64| (ns as f64 - late.cycle_ns as f64) / 1e6;
         let mut lines: Vec<(u64, String)> = Vec::new();
         let switches = self.within(late.cycle_ns, late.ready_ns);
-        for s in &switches[switches.len().saturating_sub(LINES)..] {
+        for s in &switches[switches.len().saturating_sub(MAX_LINES)..] {
             let what = match s.what {
-                What::In { before } => format!("runs, after {}", thread(before)),
-                What::Preempted { by } => format!("is preempted by {}", thread(by)),
-                What::Slept => "sleeps".into(),
-                What::Ready { ns } => format!("was ready for {:.3} ms", ns as f64 / 1e6),
-                What::Stolen { ns } => format!("lost {:.3} ms to the host", ns as f64 / 1e6),
-                What::Lost { count } => format!("{count} records were lost"),
+                SwitchKind::In { before } => format!("runs, after {}", thread(before)),
+                SwitchKind::Preempted { by } => format!("is preempted by {}", thread(by)),
+                SwitchKind::Slept => "sleeps".into(),
+                SwitchKind::Ready { ns } => format!("was ready for {:.3} ms", ns as f64 / 1e6),
+                SwitchKind::Stolen { ns } => format!("lost {:.3} ms to the host", ns as f64 / 1e6),
+                SwitchKind::Lost { count } => format!("{count} records were lost"),
             };
             let who = thread(s.tid);
             lines.push((
@@ -177,13 +180,13 @@ impl Flight {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// The late outputs so far: the first hundred.
+    /// Returns the first late outputs, at most [`MAX_DUMPS`].
     pub(crate) fn into_late(self) -> Vec<LateOutput> {
         self.late
     }
 }
 
-fn keep<T>(list: &mut VecDeque<T>, item: T, most: usize) {
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T, most: usize) {
     if list.len() == most {
         list.pop_front();
     }

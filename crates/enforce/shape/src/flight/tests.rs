@@ -1,9 +1,9 @@
-//! A test for each cause: recordings of one output that is late, each in its own way.
+//! Tests of late outputs: a short recording for each cause.
 
 use super::*;
 
 const MS: u64 = 1_000_000;
-/// The chain's threads are 11 and 12.
+/// A recording without delay. The chain's threads are 11 and 12.
 const USUAL: &str = "
 100ms cpu1 10/11 woken ready_ns=4000
 100ms cpu1 10/11 switch_in prev_tid=0
@@ -46,8 +46,7 @@ fn run(callback: usize, took_ms: u64, usual_ms: u64) -> Cause {
     }
 }
 
-/// The cause of the late output, of a recording's text, runs of callbacks and the rest.
-fn told(text: &str, runs: &[Cause], late: Late, arrival_ns: u64, moves: Vec<Move>) -> String {
+fn cause_of(text: &str, runs: &[Cause], late: Late, arrival_ns: u64, moves: Vec<Move>) -> String {
     let mut flight = Flight::default();
     flight.push(&onbeat_trace::text::parse(text).expect("events"));
     flight.moved(moves);
@@ -64,16 +63,16 @@ fn soon() -> u64 {
 }
 
 #[test]
-fn a_callback_that_took_longer() {
+fn a_callback_that_took_longer_is_the_cause() {
     let runs = [run(0, 20, 20), run(1, 40, 10)];
-    let said = told(USUAL, &runs, late(), soon(), vec![]);
+    let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert_eq!(said, "/n1 took 40.0 ms, usually 10.0");
 }
 
 #[test]
-fn several_that_took_a_little_longer_each() {
+fn several_callbacks_that_each_took_a_little_longer_are_the_cause() {
     let runs = [run(0, 24, 20), run(1, 13, 10), run(2, 13, 10)];
-    let said = told(USUAL, &runs, late(), soon(), vec![]);
+    let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert!(
         said.starts_with("its callbacks took 10.0 ms more than usual together: /n0"),
         "{said}"
@@ -81,15 +80,15 @@ fn several_that_took_a_little_longer_each() {
 }
 
 #[test]
-fn another_thread_that_had_its_cpu() {
+fn a_thread_that_had_the_cpu_is_the_cause() {
     let text = format!(
         "{USUAL}
 130ms cpu1 10/12 switch_out state=0 next_tid=99
 142ms cpu1 10/12 switch_in prev_tid=98
 "
     );
-    // Its callback lasted longer for that alone.
-    let said = told(&text, &[run(1, 22, 10)], late(), soon(), vec![]);
+    // The callback took longer only because it was preempted.
+    let said = cause_of(&text, &[run(1, 22, 10)], late(), soon(), vec![]);
     assert_eq!(said, "preempted by t99 for 12.0 ms");
     let text = "
 100ms cpu1 10/11 switch_in prev_tid=0
@@ -97,13 +96,12 @@ fn another_thread_that_had_its_cpu() {
 131ms cpu1 10/12 woken ready_ns=11000000
 131ms cpu1 10/12 switch_in prev_tid=77
 ";
-    let said = told(text, &[], late(), soon(), vec![]);
+    let said = cause_of(text, &[], late(), soon(), vec![]);
     assert_eq!(said, "preempted by t77 for 11.0 ms");
 }
 
-/// What waits beside the chain, as an interfering node at a lower priority, held nobody up.
 #[test]
-fn the_waits_of_others_are_no_cause() {
+fn waits_of_threads_outside_of_the_chain_are_not_the_cause() {
     let text = format!(
         "{USUAL}
 155ms cpu1 10/12 switch_out state=0 next_tid=99
@@ -116,12 +114,12 @@ fn the_waits_of_others_are_no_cause() {
 "
     );
     let runs = [run(0, 20, 20), run(1, 40, 30)];
-    let said = told(&text, &runs, late(), soon(), vec![]);
+    let said = cause_of(&text, &runs, late(), soon(), vec![]);
     assert_eq!(said, "the host took the CPU for 9.0 ms");
 }
 
 #[test]
-fn a_thread_of_the_chain_is_no_cause_of_its_own() {
+fn preemption_by_a_thread_of_the_chain_is_not_the_cause() {
     let text = "
 100ms cpu1 10/11 switch_in prev_tid=0
 110ms cpu1 10/11 switch_out state=0 next_tid=12
@@ -129,23 +127,23 @@ fn a_thread_of_the_chain_is_no_cause_of_its_own() {
 130ms cpu1 10/12 switch_out state=1 next_tid=11
 130ms cpu1 10/11 switch_in prev_tid=12
 ";
-    let said = told(text, &[run(1, 35, 20)], late(), soon(), vec![]);
+    let said = cause_of(text, &[run(1, 35, 20)], late(), soon(), vec![]);
     assert_eq!(said, "/n1 took 35.0 ms, usually 20.0");
 }
 
 #[test]
-fn the_host_and_an_idle_cpu() {
+fn stolen_time_and_idle_cpus_that_wake_up_late_are_causes() {
     let text = format!("{USUAL}\n150ms cpu1 10/12 stolen stolen_ns=9000000\n");
-    let said = told(&text, &[run(1, 19, 10)], late(), soon(), vec![]);
+    let said = cause_of(&text, &[run(1, 19, 10)], late(), soon(), vec![]);
     assert_eq!(said, "the host took the CPU for 9.0 ms");
     let text = USUAL.to_owned()
         + "130ms cpu1 10/11 woken ready_ns=8000000\n130ms cpu1 10/11 switch_in prev_tid=0\n";
-    let said = told(&text, &[], late(), soon(), vec![]);
+    let said = cause_of(&text, &[], late(), soon(), vec![]);
     assert_eq!(said, "an idle CPU woke up 8.0 ms late");
 }
 
 #[test]
-fn a_dispatcher_that_was_late() {
+fn a_late_dispatcher_is_the_cause() {
     let moved = |delay_ns, open| Move {
         at_ns: 110 * MS,
         delay_ns,
@@ -153,18 +151,18 @@ fn a_dispatcher_that_was_late() {
         open,
     };
     let moves = vec![moved(8 * MS, true), moved(90 * MS, false)];
-    let said = told(USUAL, &[], late(), soon(), moves);
+    let said = cause_of(USUAL, &[], late(), soon(), moves);
     assert_eq!(said, "the dispatcher opened a gate 8.0 ms late");
 }
 
 #[test]
-fn an_input_that_came_late() {
+fn a_late_input_is_the_cause() {
     let late = Late {
         start_ns: 112 * MS,
         usual_start_ns: MS / 2,
         ..late()
     };
-    let said = told(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
+    let said = cause_of(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
     assert_eq!(
         said,
         "its input came late: it began 12.0 ms after its cycle, usually 0.5"
@@ -172,36 +170,36 @@ fn an_input_that_came_late() {
 }
 
 #[test]
-fn a_shaper_that_took_or_sent_it_late() {
+fn a_shaper_that_takes_or_sends_late_is_the_cause() {
     let ready = Late {
         ready_ns: 140 * MS,
         ..late()
     };
-    let said = told(USUAL, &[], ready, 159 * MS, vec![]);
+    let said = cause_of(USUAL, &[], ready, 159 * MS, vec![]);
     assert_eq!(said, "the shaper took it 19.0 ms after it was ready");
-    let said = told(USUAL, &[], ready, 140 * MS + 9_000, vec![]);
+    let said = cause_of(USUAL, &[], ready, 140 * MS + 9_000, vec![]);
     assert_eq!(said, "the shaper's sender did not wake up in its slot");
 }
 
 #[test]
-fn what_was_not_seen_is_said() {
-    let said = told("", &[], late(), soon(), vec![]);
+fn unseen_time_and_lost_records_are_reported() {
+    let said = cause_of("", &[], late(), soon(), vec![]);
     assert_eq!(
         said,
         "no switch of its threads was seen: the recorder lost them"
     );
     let lost = format!("{USUAL}\n150ms cpu1 10/12 lost probe=ring count=3\n");
-    let said = told(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
+    let said = cause_of(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
     assert_eq!(
         said,
         "/n1 took 40.0 ms, usually 10.0 (3 records of that time were lost)"
     );
-    let said = told(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
+    let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains("of 9.0 ms beyond its slot nothing was seen"),
+        said.contains("the 9.0 ms beyond its slot passed between them"),
         "{said}"
     );
-    let said = told(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
+    let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
     assert!(
         said.starts_with("no single cause: /n1 took 11.0 ms, usually 10.0; 8.0 of 9.0 ms"),
         "{said}"
@@ -209,7 +207,7 @@ fn what_was_not_seen_is_said() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_comes() {
+fn memory_is_bounded_for_any_number_of_events() {
     let mut flight = Flight::default();
     let events = onbeat_trace::text::parse(USUAL).expect("events");
     for _ in 0..20_000 {
@@ -221,18 +219,24 @@ fn memory_is_bounded_whatever_comes() {
         server: 0,
         open: true,
     };
-    flight.moved(vec![moved; 5 * OTHERS]);
-    for _ in 0..5 * OTHERS {
+    flight.moved(vec![moved; 5 * MAX_MOVES_AND_ITEMS]);
+    for _ in 0..5 * MAX_MOVES_AND_ITEMS {
         flight.released(item(soon()));
     }
     let (name, thread) = (|_: usize| String::new(), |_: u32| String::new());
-    for _ in 0..3 * DUMPS {
+    for _ in 0..3 * MAX_DUMPS {
         flight.explain(late(), &[], (&name, &thread));
     }
-    assert_eq!(flight.switches.len(), SWITCHES);
-    assert_eq!((flight.moves.len(), flight.items.len()), (OTHERS, OTHERS));
-    assert_eq!(flight.late.len(), DUMPS);
-    assert!(flight.late.iter().all(|l| l.dump.len() <= LINES + OTHERS));
+    assert_eq!(flight.switches.len(), MAX_SWITCHES);
+    assert_eq!(
+        (flight.moves.len(), flight.items.len()),
+        (MAX_MOVES_AND_ITEMS, MAX_MOVES_AND_ITEMS)
+    );
+    assert_eq!(flight.late.len(), MAX_DUMPS);
+    assert!(flight
+        .late
+        .iter()
+        .all(|l| l.dump.len() <= MAX_LINES + MAX_MOVES_AND_ITEMS));
 }
 
 #[test]

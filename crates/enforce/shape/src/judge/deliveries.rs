@@ -1,18 +1,20 @@
-//! Cycles of a chain in which an output was delivered, and those in which none was. Pure.
+//! Counts the cycles of a chain in which an output was delivered, and those in which none was.
+//! Pure.
 
 use std::collections::VecDeque;
 
-/// Cycles that a chain began, by whether an output came of them.
+/// The cycles that a chain began, with and without an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivery {
-    /// Cycles of which an output was delivered.
+    /// The cycles with a delivered output.
     pub delivered: u64,
-    /// Cycles of which none was: the first callback did not start, or its data did not arrive.
+    /// The cycles without one: the first callback did not start, or its data did not arrive.
     pub without: u64,
 }
 
 impl Delivery {
-    /// Share of the cycles that delivered, 0 to 1. `None` if there were no cycles.
+    /// Returns the share of cycles with an output, from 0 to 1. Returns `None` if there were no
+    /// cycles.
     pub fn share(&self) -> Option<f64> {
         let all = self.delivered + self.without;
         (all > 0).then(|| self.delivered as f64 / all as f64)
@@ -22,22 +24,19 @@ impl Delivery {
 /// A cycle whose outputs may still come.
 #[derive(Debug)]
 struct Begun {
-    /// The first start in it.
     start_ns: u64,
-    /// By chain: whether an output of it was delivered.
+    /// The chains, by index, of which an output was delivered.
     delivered: Box<[bool]>,
 }
 
-/// An application that ends is silent for so long before its process is gone: no promise is broken by
-/// that.
+/// The time for which an application that ends may be silent before its process is gone. Cycles in
+/// it break no promise.
 pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
 
-/// Whether a chain starts in every cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// A timer releases its first callback: a cycle without a start has no output either.
+    /// A timer releases the first callback, so a cycle without a start has no output either.
     EveryCycle,
-    /// It starts when an event comes.
     OnEvents,
 }
 
@@ -46,24 +45,21 @@ pub(crate) enum Starts {
 pub(crate) struct Deliveries {
     cycle_ns: u64,
     starts: Starts,
-    /// So long after a newer start an output may still come.
+    /// The time after a later start within which an output may still come, in ns.
     patience_ns: u64,
-    /// In order of time.
     begun: VecDeque<Begun>,
-    /// From here on cycles count.
     since_ns: u64,
-    /// Start of the last cycle that is no longer among the begun ones.
     closed_ns: Option<u64>,
-    /// By chain.
     counts: Vec<Delivery>,
-    /// Where plans follow one another, as far as cycles from there on are not closed yet.
-    borders: VecDeque<u64>,
-    /// By earlier plan: the counts at its end.
+    /// The times at which plans change, as far as cycles after them are not closed yet.
+    plan_changes: VecDeque<u64>,
+    /// The counts at the end of each earlier plan, by chain.
     ends: Vec<Vec<Delivery>>,
 }
 
 impl Deliveries {
-    /// For so many chains, from `since_ns` on. `worst_ns`: the promised worst case.
+    /// Counts the cycles of this number of chains from `since_ns` on. `worst_ns` is the promised
+    /// worst case.
     pub(crate) fn new(
         cycle_ns: u64,
         worst_ns: u64,
@@ -74,25 +70,26 @@ impl Deliveries {
         Deliveries {
             cycle_ns,
             starts,
-            // Outputs are known a quarter of a second after they leave.
+            // The recording reports outputs a quarter of a second after they leave.
             patience_ns: worst_ns + 4 * cycle_ns + 2_000_000_000,
             begun: VecDeque::new(),
             since_ns,
             closed_ns: None,
             counts: vec![Delivery::default(); chains],
-            borders: VecDeque::new(),
+            plan_changes: VecDeque::new(),
             ends: Vec::new(),
         }
     }
 
-    /// Cycles from an instant on belong to another plan, with another worst case.
+    /// Counts the cycles from an instant on under another plan, which has another worst case.
     pub(crate) fn begin_plan(&mut self, from_ns: u64, worst_ns: u64) {
         let patience_ns = worst_ns + 4 * self.cycle_ns + 2_000_000_000;
         self.patience_ns = self.patience_ns.max(patience_ns);
-        self.borders.push_back(from_ns);
+        self.plan_changes.push_back(from_ns);
     }
 
-    /// What was counted under each plan, by chain: the first one's, then those of each that has begun.
+    /// Returns the counts under each plan, by chain: first those of the first plan, then those of
+    /// each plan that has begun.
     pub(crate) fn by_plan(&self) -> Vec<Vec<Delivery>> {
         let none = vec![Delivery::default(); self.counts.len()];
         let ends = self.ends.iter().chain([&self.counts]);
@@ -107,32 +104,31 @@ impl Deliveries {
         };
         let begun = begins.zip(ends).map(between);
         begun
-            .chain(self.borders.iter().map(|_| none.clone()))
+            .chain(self.plan_changes.iter().map(|_| none.clone()))
             .collect()
     }
 
-    /// Ends the plans that no cycle from `at_ns` on belongs to.
     fn end_plans(&mut self, at_ns: u64) {
         let half = self.cycle_ns / 2;
-        while let Some(&border) = self.borders.front() {
-            if border > at_ns.saturating_add(half) {
+        while let Some(&plan_change) = self.plan_changes.front() {
+            if plan_change > at_ns.saturating_add(half) {
                 break;
             }
-            self.borders.pop_front();
-            // Cycles before it in which nothing started are the earlier plan's.
-            self.count_silent(border);
+            self.plan_changes.pop_front();
+            // Cycles without a start before the change belong to the earlier plan.
+            self.count_silent(plan_change);
             self.ends.push(self.counts.clone());
         }
     }
 
-    /// The first callback started. Starts within half a cycle belong to one cycle.
+    /// Notes a start of the first callback. Starts within half a cycle belong to one cycle.
     pub(crate) fn started(&mut self, start_ns: u64) {
         self.begin(start_ns);
         self.close_before(start_ns.saturating_sub(self.patience_ns));
     }
 
-    /// Time has passed until `now_ns`, and all starts [`SHUTDOWN_NS`] before it are known: cycles in
-    /// which nothing started count, also where nothing starts any more.
+    /// Notes that all starts until [`SHUTDOWN_NS`] before `now_ns` were reported. Counts cycles
+    /// without a start, even if nothing starts any more.
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
         self.close_before(until_ns);
@@ -141,7 +137,7 @@ impl Deliveries {
         }
     }
 
-    /// An output of the execution that started at `start_ns` was delivered.
+    /// Notes that an output of the execution that started at `start_ns` was delivered.
     pub(crate) fn delivered(&mut self, chain: usize, start_ns: u64) {
         if let Some(delivered) = self
             .begin(start_ns)
@@ -151,25 +147,24 @@ impl Deliveries {
         }
     }
 
-    /// Ends the counting: cycles that began after `until_ns` do not count.
+    /// Ends the counting. Cycles that began after `until_ns` do not count.
     pub(crate) fn finish(&mut self, until_ns: u64) {
         self.close_before(until_ns.saturating_add(1));
         self.begun.clear();
         self.count_silence(until_ns);
     }
 
-    /// By chain: the cycles of which nothing more is expected.
     pub(crate) fn counts(&self) -> &[Delivery] {
         &self.counts
     }
 
-    /// Cycles count from another instant on: a test's events are of another time than its clock.
+    /// Counts cycles from another instant on. The times of a test's events differ from its clock.
     #[cfg(test)]
     pub(crate) fn count_from(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
     }
 
-    /// The cycle to which a start belongs; `None` if it is over.
+    /// Returns the cycle to which a start belongs, or `None` if that cycle is closed.
     fn begin(&mut self, start_ns: u64) -> Option<&mut Begun> {
         let half = self.cycle_ns / 2;
         if self.closed_ns.is_some_and(|c| start_ns <= c + half) {
@@ -223,7 +218,7 @@ impl Deliveries {
         self.closed_ns = Some(begun.start_ns);
     }
 
-    /// Nothing started from the last closed cycle until `until_ns`: the cycles in between count.
+    /// Counts the cycles without a start from the last closed cycle until `until_ns`.
     fn count_silence(&mut self, until_ns: u64) {
         self.end_plans(until_ns);
         self.count_silent(until_ns);
@@ -263,7 +258,8 @@ mod tests {
                 d.started(cycle * CYCLE);
                 d.delivered(0, cycle * CYCLE);
             }
-            // Live, a second at a time, as far as an application that ends would not be silent.
+            // The time passes in steps of a second. The last [`SHUTDOWN_NS`] do not count, as for
+            // an application that ends.
             let mut last = 0;
             for second in 2..=20 {
                 d.passed(second * 10 * CYCLE);
@@ -272,7 +268,7 @@ mod tests {
             }
             let live = 200 - 10 - SHUTDOWN_NS / CYCLE - 1;
             assert_eq!(last, if silent > 0 { live } else { 0 });
-            // It runs again, and ends again.
+            // The chain runs again, and ends again.
             let mut again = deliveries(starts);
             for cycle in (1..=10).chain(61..=70) {
                 again.started(cycle * CYCLE);
@@ -318,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_may_be_known_before_its_start_and_two_starts_may_share_a_cycle() {
+    fn an_output_may_be_reported_before_its_start_and_two_starts_may_share_a_cycle() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);
@@ -335,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_at_the_end_does_not_count() {
+    fn cycles_under_way_at_the_end_do_not_count() {
         let mut d = deliveries(Starts::EveryCycle);
         d.started(CYCLE);
         d.started(2 * CYCLE);
@@ -344,9 +340,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes when, delivered and undelivered cycles add up to those that passed.
         #[test]
-        fn cycles_add_up(
+        fn cycles_with_and_without_output_add_up_to_all(
             cycles in prop::collection::vec((any::<bool>(), any::<bool>(), 0..CYCLE / 5), 1..300),
         ) {
             let mut d = deliveries(Starts::EveryCycle);
@@ -367,7 +362,7 @@ mod tests {
             let passed = known.last().map_or(0, |last| last + 1);
             prop_assert_eq!(d.counts()[0].delivered, kept);
             prop_assert_eq!(d.counts()[0].delivered + d.counts()[0].without, passed);
-            // A run of days keeps few of them.
+            // A run of days keeps few cycles.
             prop_assert!(d.begun.len() <= 64);
         }
     }

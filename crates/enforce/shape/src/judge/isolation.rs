@@ -1,24 +1,24 @@
-//! How far threads ran outside their server's slots, from the kernel's own switches. Pure.
+//! Measures how far threads ran outside of their server's slots, from the kernel's switch events.
+//! Pure.
 
 use onbeat_reserve::Change;
 use onbeat_time::{Cycle, Slot};
 use onbeat_trace::{Event, EventKind};
 use std::collections::{HashMap, VecDeque};
 
-/// Most runs that are kept: the last ones.
-const MOST: usize = 1_000_000;
+const MAX_RUNS: usize = 1_000_000;
 
-/// Runs of one thread, compared with its server's slots.
+/// Compares the runs of one thread with its server's slots.
 #[derive(Debug, Clone)]
 pub struct Isolation {
     cycle_ns: u64,
-    /// Ascending, not overlapping; ends may lie beyond the cycle.
+    /// The slots in order of time. They do not overlap; their ends may lie beyond the cycle.
     slots: Vec<Slot>,
     running_since_ns: Option<u64>,
 }
 
 impl Isolation {
-    /// For the slots of a server.
+    /// Creates the comparison for the slots of a server.
     pub fn new(cycle_ns: u64, slots: &[Slot]) -> Isolation {
         Isolation {
             cycle_ns: cycle_ns.max(1),
@@ -27,14 +27,14 @@ impl Isolation {
         }
     }
 
-    /// The thread begins to run.
+    /// Notes that the thread begins to run.
     pub fn runs(&mut self, at_ns: u64) {
         self.running_since_ns = Some(at_ns);
     }
 
-    /// The thread stops running. Returns how far its run reached outside the slots of cycles of
-    /// which one begins at `origin_ns`: the longest stretch of it that lies in no slot. `None` if
-    /// its start is unknown.
+    /// Notes that the thread stops running. Returns the longest stretch of its run outside of all
+    /// slots, in ns. A cycle begins at `origin_ns`. Returns `None` if the start of the run is
+    /// unknown.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -43,38 +43,35 @@ impl Isolation {
     }
 }
 
-/// Whether this policy is a real-time one: SCHED_FIFO or SCHED_RR.
 fn is_real_time(policy: u8) -> bool {
     i32::from(policy) == libc::SCHED_FIFO || i32::from(policy) == libc::SCHED_RR
 }
 
-/// A watched thread.
 #[derive(Debug)]
 struct Watched {
-    /// Index of its server.
     server: usize,
-    /// Whether it has a CPU; its run counts only as long as it has a real-time priority too.
+    /// The thread has a CPU. Its run counts only while it also has a real-time priority.
     is_on_cpu: bool,
     isolation: Isolation,
 }
 
-/// Runs of all threads that belong to servers with slots. With soft gates, only what they run at a
-/// real-time priority counts: the gates say when they changed it.
+/// Watches the runs of all threads that belong to servers with slots. With soft gates, only runs at
+/// a real-time priority count: the gates report when they change the priority.
 #[derive(Debug, Default)]
 pub struct IsolationMonitor {
     threads: HashMap<u32, Watched>,
     only_real_time: bool,
-    /// Changes that are not applied yet, in order.
+    /// The changes that are not applied yet, in order of time.
     changes: VecDeque<Change>,
-    /// Slots that follow others, by server, each from an instant on.
+    /// The later slots of each server, and the time from which they hold.
     swaps: VecDeque<(u64, Vec<Option<Isolation>>)>,
     outside_ns: Vec<u64>,
-    /// Which of them is the oldest, once there are as many as are kept.
+    /// The index of the oldest run in `outside_ns`, once [`MAX_RUNS`] are kept.
     oldest: usize,
 }
 
 impl IsolationMonitor {
-    /// Counts only runs at a real-time priority.
+    /// Creates a monitor that counts only runs at a real-time priority.
     pub fn of_soft_gates() -> IsolationMonitor {
         IsolationMonitor {
             only_real_time: true,
@@ -82,7 +79,7 @@ impl IsolationMonitor {
         }
     }
 
-    /// Watches a thread of a server (by its index) from now on.
+    /// Watches a thread of a server from now on. `server` is the server's index.
     pub fn watch(&mut self, tid: u32, server: usize, isolation: Isolation) {
         let watched = Watched {
             server,
@@ -92,17 +89,17 @@ impl IsolationMonitor {
         self.threads.insert(tid, watched);
     }
 
-    /// Takes changes of priority, in order of time. Events before the first of them may still come.
+    /// Takes changes of priority in order of time. Events before the first change may still come.
     pub fn changed(&mut self, changes: Vec<Change>) {
         self.changes.extend(changes);
     }
 
-    /// From an instant on servers have other slots. Events before it may still come.
+    /// Gives servers other slots from an instant on. Events before that instant may still come.
     pub fn swap(&mut self, from_ns: u64, by_server: Vec<Option<Isolation>>) {
         self.swaps.push_back((from_ns, by_server));
     }
 
-    /// Takes the switches among events, up to an instant. A cycle begins at `origin_ns`.
+    /// Takes the switches among events, up to `until_ns`. A cycle begins at `origin_ns`.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
             while self
@@ -116,7 +113,7 @@ impl IsolationMonitor {
             }
             while self.swaps.front().is_some_and(|s| s.0 <= event.time_ns) {
                 if let Some((at_ns, by_server)) = self.swaps.pop_front() {
-                    self.put(at_ns, &by_server, origin_ns);
+                    self.set_slots(at_ns, &by_server, origin_ns);
                 }
             }
             let Some(thread) = self.threads.get_mut(&event.tid) else {
@@ -134,7 +131,7 @@ impl IsolationMonitor {
                     let outside_ns = thread.isolation.stops(event.time_ns, origin_ns);
                     self.count(outside_ns);
                 }
-                // Its id may be another's next.
+                // A new thread may get the id.
                 EventKind::Exit => {
                     self.threads.remove(&event.tid);
                 }
@@ -159,9 +156,9 @@ impl IsolationMonitor {
             .for_each(|outside_ns| self.count(outside_ns));
     }
 
-    /// Compares threads with other slots from now on. A run that goes on counts as two, each with the
-    /// slots of its time.
-    fn put(&mut self, at_ns: u64, by_server: &[Option<Isolation>], origin_ns: u64) {
+    /// Compares threads with other slots from now on. A run that goes on counts as two, each with
+    /// the slots of its time.
+    fn set_slots(&mut self, at_ns: u64, by_server: &[Option<Isolation>], origin_ns: u64) {
         let mut ended = Vec::new();
         for thread in self.threads.values_mut() {
             let Some(Some(isolation)) = by_server.get(thread.server) else {
@@ -180,7 +177,7 @@ impl IsolationMonitor {
     }
 
     fn count(&mut self, outside_ns: Option<u64>) {
-        self.count_up_to(outside_ns, MOST);
+        self.count_up_to(outside_ns, MAX_RUNS);
     }
 
     fn count_up_to(&mut self, outside_ns: Option<u64>, most: usize) {
@@ -195,7 +192,8 @@ impl IsolationMonitor {
         self.oldest = (self.oldest + 1) % most;
     }
 
-    /// How far each of the last runs reached outside its thread's slots, in no order.
+    /// Returns how far each of the latest runs reached outside of its thread's slots, in ns and in
+    /// any order.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }
@@ -215,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_stretch_is_found_as_by_looking_at_every_instant(
+        fn the_longest_stretch_equals_a_search_of_every_instant(
             cuts in prop::collection::btree_set(0u64..60, 2..7),
             from in 0i64..200,
             long in 1i64..100,
@@ -228,7 +226,7 @@ mod tests {
                 now = if open(&slots, 50, at - origin as i64) { 0 } else { now + 1 };
                 longest = longest.max(now);
             }
-            // Slots that wrap into the next cycle's first one would overlap it.
+            // Slots that wrap into the first slot of the next cycle would overlap it.
             prop_assume!(slots.last().is_some_and(|l| l.1 <= 50 + slots[0].0));
             let slots: Vec<Slot> = slots.iter().map(|&(s, e)| Slot::new(s, e)).collect();
             let mut isolation = Isolation::new(50, &slots);
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_start_was_not_seen_tells_nothing() {
+    fn a_run_with_an_unknown_start_gives_no_figure() {
         assert_eq!(Isolation::new(10, &[]).stops(5, 0), None);
     }
 

@@ -1,4 +1,4 @@
-//! Judgement of a session: its executions, and what was measured compared with the plan's promises.
+//! Judges a session: compares its measured executions with the plan's promises.
 
 mod deliveries;
 mod follow;
@@ -22,22 +22,22 @@ use onbeat_plan::Plan;
 use onbeat_time::Cycle;
 use std::time::Duration;
 
-/// Share of executions that must keep each execution's promise, where the plan has no miss rate.
+/// The share of executions that must keep a promise if the plan has no miss rate.
 pub const KEPT_SHARE: f64 = 0.999;
 
-/// Share of executions that must keep each execution's promise: what the plan's miss rate leaves, else
-/// [`KEPT_SHARE`].
+/// Returns the share of executions that must keep a promise: 1 minus the plan's miss rate, or
+/// [`KEPT_SHARE`] without one.
 pub fn kept_share(promises: &Promises) -> f64 {
     promises.miss.map_or(KEPT_SHARE, |miss| 1.0 - miss.rate)
 }
 
-/// A share in per cent, with as many digits as it has.
+/// Formats a share in per cent, with up to four decimals.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// How far a server's thread may run outside its slots (p99.9).
+/// The time that a server's thread may run outside of its slots (p99.9), in ns.
 pub const ISOLATION_NS: u64 = 300_000;
 
 /// An execution with its place in the cycle and in the promised bands.
@@ -45,18 +45,21 @@ pub const ISOLATION_NS: u64 = 300_000;
 pub struct Judgement {
     /// The execution.
     pub execution: Execution,
-    /// When the output left, from the start of the cycle in which the chain started.
+    /// The time at which the output left, since the start of the cycle in which the chain started,
+    /// in ns.
     pub offset_ns: i64,
-    /// Index of the promised band that it left in. `None`: outside of all.
+    /// The index of the promised band in which the output left. `None` if it left outside of all
+    /// bands.
     pub band: Option<usize>,
 }
 
 impl Judgement {
-    /// Places an execution. A cycle begins at `origin_ns`.
+    /// Finds the place of an execution. A cycle begins at `origin_ns`.
     pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");
-        // The origin is an estimate: a start can lie a little before it. The nearest cycle counts.
+        // The origin is an estimate, and a start can lie a little before it. So the nearest cycle
+        // counts.
         let number = cycle.index(execution.start_ns.saturating_add(cycle.period_ns() / 2));
         let offset_ns = cycle.since_start_ns(number, execution.output_ns);
         let within =
@@ -72,27 +75,26 @@ impl Judgement {
 /// A measured figure and the plan's promise for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Name of the figure.
+    /// The name of the figure.
     pub name: String,
-    /// Unit: `ms`, `%`, `us`, or empty for a count.
+    /// The unit: `ms`, `%`, `us`, or empty for a count.
     pub unit: &'static str,
-    /// The plan's promise, if it has one for this figure.
+    /// The value that the plan promises. `None` if it has no promise for this figure.
     pub promised: Option<f64>,
     /// The measured value.
     pub measured: f64,
-    /// Whether the promise was kept. `None` if there is none.
+    /// The promise was kept. `None` if the plan has no promise to judge.
     pub kept: Option<bool>,
 }
 
 /// All figures of a session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
-    /// In the order in which they are shown.
+    /// The figures, in the order in which reports show them.
     pub figures: Vec<Figure>,
 }
 
 impl Verdict {
-    /// Adds a figure without a promise.
     fn measured(&mut self, name: String, unit: &'static str, measured: f64) {
         self.figures.push(Figure {
             name,
@@ -103,7 +105,6 @@ impl Verdict {
         });
     }
 
-    /// Adds a figure with its promise.
     fn promised(
         &mut self,
         name: String,
@@ -121,38 +122,36 @@ impl Verdict {
         });
     }
 
-    /// Shaping ended before the time that was to be judged.
+    /// Adds a broken promise if shaping ended before the requested time.
     pub(crate) fn cut_short(&mut self, lasted: Duration, asked: Duration) {
         let (lasted, asked) = (lasted.as_secs_f64(), asked.as_secs_f64());
         self.promised("time shaped".into(), "s", asked, lasted, lasted >= asked);
     }
 
-    /// Adds a count.
     pub(crate) fn add_count(&mut self, name: &str, count: u64) {
         self.measured(name.into(), "", count as f64);
     }
 
-    /// Adds shares of one CPU.
     pub(crate) fn add_shares(&mut self, shares: Vec<(&str, f64)>) {
         for (name, share) in shares {
             self.measured(name.into(), "%", share * 100.0);
         }
     }
 
-    /// Whether all promises were kept, and there was something to judge.
+    /// Reports whether all promises were kept. Returns false if nothing was judged.
     pub fn is_kept(&self) -> bool {
         !self.figures.is_empty() && self.figures.iter().all(|f| f.kept != Some(false))
     }
 }
 
-/// The value below which a share `q` of sorted values lies (nearest rank).
+/// Returns the value below which a share `q` of sorted values lies (nearest rank).
 pub fn quantile<T: Copy + Default>(sorted: &[T], q: f64) -> T {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;
     sorted.get(at).copied().unwrap_or_default()
 }
 
-/// Half the range of the middle 99 % (p0.5 to p99.5) of sorted values.
+/// Returns half of the range of the middle 99 % (p0.5 to p99.5) of sorted values.
 pub fn jitter_ns(sorted: &[u64]) -> u64 {
     (quantile(sorted, 0.995) - quantile(sorted, 0.005)) / 2
 }
@@ -161,7 +160,7 @@ fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// An average may exceed its promise by this factor.
+/// The factor by which an average may exceed its promise.
 pub(crate) const TOLERANCE: f64 = 1.01;
 
 fn mean_ms(latencies_ns: &[u64]) -> f64 {
@@ -169,20 +168,21 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     sum / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// What was measured in a session.
+/// The measurements of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured<'a> {
     /// The executions of all chains.
     pub judgements: &'a [Judgement],
-    /// By chain: cycles with and without an output. A chain without an entry is not judged by them.
+    /// The cycles with and without an output, by chain. A chain without an entry is not judged by
+    /// them.
     pub deliveries: &'a [Delivery],
-    /// By chain: what was counted, also of executions that are no longer among the judgements. Those of
-    /// a chain without an entry are counted from these.
+    /// The counts of each chain, including executions that are no longer among the judgements. A
+    /// chain without an entry is counted from the judgements.
     pub counts: &'a [Counts],
-    /// How far each run of a server's thread reached outside its slots.
+    /// The times that each run of a server's thread reached outside of its slots, in ns.
     pub outside_ns: &'a [u64],
-    /// If the bands followed the load: how. The promised average is of another load then, and is not
-    /// judged.
+    /// The figures of bands that followed the load, or `None` if the bands were fixed. With them
+    /// the promised average is not judged, because it is for another load.
     pub behind: Option<Behind>,
 }
 
@@ -209,7 +209,7 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
             knows_unshaped: knows_unshaped(plan, chain),
             follows: measured.behind.is_some(),
         };
-        // Of several chains, the promise is their common average.
+        // With several chains, the promise is the average of all of them.
         let has_average = plan.chains.len() == 1 && measured.behind.is_none();
         judged.judge(has_average, &mut verdict);
     }
@@ -226,8 +226,9 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Whether a chain's unshaped latencies are known under the plan: its output is held back, and it
-/// alone, so that it was ready when it would have been without the plan.
+/// Reports whether a chain's unshaped latencies are known under the plan. They are if the plan
+/// holds back the chain's output and nothing else of the chain: the output is then ready when it
+/// would be without the plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan
         .outputs
@@ -238,19 +239,16 @@ pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     !ends.is_empty() && others.is_empty()
 }
 
-/// The executions of one chain.
 struct Chain<'p> {
-    /// What distinguishes its figures from other chains'.
+    /// The text that distinguishes the chain's figures from those of others.
     suffix: String,
     promises: &'p Promises,
     judgements: Vec<Judgement>,
     delivery: Option<Delivery>,
     counts: Option<Counts>,
-    /// Whether late outputs are discarded.
     discards: bool,
-    /// [`knows_unshaped`].
     knows_unshaped: bool,
-    /// Whether the bands followed the load, so that there are others in each cycle.
+    /// The bands followed the load, so they differ from cycle to cycle.
     follows: bool,
 }
 
@@ -259,7 +257,7 @@ impl Chain<'_> {
         format!("{what}{}", self.suffix)
     }
 
-    /// Sorted latencies of the outputs that left and that `wanted` accepts.
+    /// Returns the latencies of the outputs that left and that `wanted` accepts, sorted.
     fn latencies(&self, wanted: impl Fn(&Judgement) -> bool) -> Vec<u64> {
         self.sorted(wanted, Execution::latency_ns)
     }
@@ -282,7 +280,7 @@ impl Chain<'_> {
         verdict.measured(self.name("executions"), "", latencies.len() as f64);
         self.judge_delivery(verdict);
         if latencies.is_empty() {
-            // Nothing left: no promise was kept.
+            // No output left, so no promise was kept.
             verdict.promised(self.name("outputs"), "", 1.0, 0.0, false);
             return;
         }
@@ -294,7 +292,7 @@ impl Chain<'_> {
         } else {
             verdict.measured(self.name("average"), "ms", average);
         }
-        // What was late is counted, not mixed with the jitter of the others.
+        // Late outputs are counted, but not part of the jitter.
         let in_time = self.latencies(|j| !j.execution.late);
         self.judge_worst(&latencies, &in_time, verdict);
         if self.promises.bands.is_empty() {
@@ -314,16 +312,22 @@ impl Chain<'_> {
             executions.fold(Counts::default(), Counts::with)
         });
         for (what, count) in [
-            ("late for the last slot", counts.late),
-            ("discarded", counts.discarded),
+            ("outputs late for the last slot", counts.late),
+            ("discarded outputs", counts.discarded),
         ] {
             verdict.measured(self.name(what), "", count as f64);
         }
         for (what, count) in [
-            ("refused by the middleware", counts.refused),
-            ("cycle came with the output", counts.known),
-            ("cycle inferred from arrival", counts.inferred),
-            ("cycle disputed by the recording", counts.disputed),
+            ("outputs refused by the middleware", counts.refused),
+            ("outputs with a cycle from lineage", counts.known),
+            (
+                "outputs with a cycle inferred from arrival",
+                counts.inferred,
+            ),
+            (
+                "outputs with a cycle disputed by the recording",
+                counts.disputed,
+            ),
         ] {
             if count > 0 {
                 verdict.measured(self.name(what), "", count as f64);
@@ -336,7 +340,7 @@ impl Chain<'_> {
             return;
         };
         if let Some(share) = delivery.share() {
-            // A discarded output is one that missed the last slot.
+            // A discarded output has missed the last slot, which the miss rate allows.
             let least = match self.discards {
                 true => kept_share(self.promises),
                 false => KEPT_SHARE,
@@ -349,7 +353,8 @@ impl Chain<'_> {
         verdict.measured(without, "", delivery.without as f64);
     }
 
-    /// The same executions, as they would have been if their outputs had not been held back.
+    /// Adds the latencies that the same executions would have had if their outputs were not held
+    /// back.
     fn measure_unshaped(&self, verdict: &mut Verdict) {
         let unshaped = self.sorted(|_| true, Execution::unshaped_ns);
         let longest = quantile(&unshaped, 1.0);
@@ -385,13 +390,12 @@ impl Chain<'_> {
         verdict.promised(self.name(what), "ms", ms(promised), ms(jitter), kept);
     }
 
-    /// The bands that all executions had.
+    /// Returns the bands, or none if they followed the load.
     fn fixed_bands(&self) -> impl Iterator<Item = (usize, &Band)> {
         let bands = self.promises.bands.iter().enumerate();
         bands.filter(|_| !self.follows)
     }
 
-    /// `left`: number of outputs that left.
     fn judge_bands(&self, left: usize, verdict: &mut Verdict) {
         for (i, band) in self.fixed_bands() {
             let inside = self.latencies(|j| j.band == Some(i));

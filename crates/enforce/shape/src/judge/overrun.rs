@@ -1,9 +1,8 @@
-//! The sentence that reports a late output. Pure.
+//! Writes the sentence that reports a late output. Pure.
 
 use crate::observe::{Execution, Fate};
 use onbeat_plan::schema::Overshoot;
 
-/// The sentence on an output that missed the last slot of its cycle, with its cause.
 pub(crate) fn late_note(
     execution: &Execution,
     cycle: i64,
@@ -15,7 +14,7 @@ pub(crate) fn late_note(
         (Fate::Discarded, _) => "discarded",
         (_, Overshoot::Stop) => "shaping ends",
         (Fate::Refused, _) => "refused by the middleware",
-        (Fate::Delivered, _) => "leaves behind it",
+        (Fate::Delivered, _) => "leaves after that slot",
     };
     format!(
         "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}: {cause}."
@@ -41,7 +40,7 @@ mod tests {
         let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3";
         assert_eq!(
             late_note(&execution, 7, Overshoot::Carry, cause),
-            "cycle 7: output after 62.3 ms, late for its last slot: leaves behind it: \
+            "cycle 7: output after 62.3 ms, late for its last slot: leaves after that slot: \
              /a:timer(1ms) took 40.0 ms, usually 12.3."
         );
         let stops = late_note(&execution, 7, Overshoot::Stop, cause);

@@ -1,34 +1,34 @@
-//! The executions of a session and their judgements, in bounded memory. Pure.
+//! Keeps the judgements of a session in bounded memory. Pure.
 
 use super::{jitter_ns, Judgement};
 use crate::observe::{Attribution, Execution, Fate};
 use std::collections::VecDeque;
 
-/// Most judgements that are kept: the last ones. At 10 Hz they are those of a day.
-const MOST: usize = 1_000_000;
+/// The number of latest judgements that are kept. At 10 Hz they cover a day.
+const MAX_JUDGEMENTS: usize = 1_000_000;
 
-/// Number of executions that the live jitter is taken from.
-const RECENT: usize = 200;
+/// The number of latest executions from which the live jitter is taken.
+const LIVE_EXECUTIONS: usize = 200;
 
-/// Executions of a chain, by what became of their outputs.
+/// The executions of a chain, counted by the fate of their outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Too late for the last slot.
+    /// The outputs that were too late for the last slot.
     pub late: u64,
-    /// Discarded, because they were late.
+    /// The outputs that were discarded because they were late.
     pub discarded: u64,
-    /// Not taken by the middleware.
+    /// The outputs that the middleware refused.
     pub refused: u64,
-    /// Their cycle came with them.
+    /// The outputs for which lineage gave the cycle.
     pub known: u64,
-    /// Their cycle was inferred from when they arrived.
+    /// The outputs for which the cycle was inferred from their arrival.
     pub inferred: u64,
-    /// The recording names another cycle.
+    /// The outputs for which the recording gives another cycle than lineage.
     pub disputed: u64,
 }
 
 impl Counts {
-    /// With one more execution.
+    /// Returns the counts with one more execution.
     pub fn with(mut self, execution: &Execution) -> Counts {
         self.late += u64::from(execution.late);
         self.discarded += u64::from(execution.fate == Fate::Discarded);
@@ -40,23 +40,18 @@ impl Counts {
     }
 }
 
-/// Judgements so far.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    /// The last ones.
     judgements: VecDeque<Judgement>,
-    /// All, those included that are no longer kept.
+    /// The number of all judgements, including those no longer kept.
     count: u64,
-    /// How many of them were reported.
     reported: u64,
-    /// Of all, by chain.
     counts: Vec<Counts>,
 }
 
 impl Results {
-    /// Adds a judgement.
     pub(crate) fn add(&mut self, judgement: Judgement) {
-        self.add_to(judgement, MOST);
+        self.add_to(judgement, MAX_JUDGEMENTS);
     }
 
     fn add_to(&mut self, judgement: Judgement, most: usize) {
@@ -72,17 +67,14 @@ impl Results {
         self.judgements.push_back(judgement);
     }
 
-    /// Number of all judgements.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many judgements are no longer kept.
     pub(crate) fn forgotten(&self) -> u64 {
         self.count - self.judgements.len() as u64
     }
 
-    /// The judgements since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<Judgement> {
         let new = usize::try_from(self.count - self.reported).unwrap_or(usize::MAX);
         let known = self.judgements.len().saturating_sub(new);
@@ -90,9 +82,9 @@ impl Results {
         self.judgements.range(known..).copied().collect()
     }
 
-    /// Jitter of a figure over the last executions, without the late ones.
+    /// Returns the jitter of a figure over the latest executions, without late ones.
     pub(crate) fn recent_jitter_ns(&self, of: fn(&Execution) -> u64) -> u64 {
-        let recent = self.judgements.len().saturating_sub(RECENT);
+        let recent = self.judgements.len().saturating_sub(LIVE_EXECUTIONS);
         let recent = self.judgements.range(recent..);
         let in_time = recent.filter(|j| !j.execution.late);
         let mut latencies: Vec<u64> = in_time.map(|j| of(&j.execution)).collect();
@@ -100,22 +92,19 @@ impl Results {
         jitter_ns(&latencies)
     }
 
-    /// Number of outputs that missed their last slot.
     pub(crate) fn late(&self) -> u64 {
         self.counts.iter().map(|c| c.late).sum()
     }
 
-    /// Number of discarded outputs.
     pub(crate) fn dropped(&self) -> u64 {
         self.counts.iter().map(|c| c.discarded).sum()
     }
 
-    /// What became of all outputs, by chain; chains behind the last one that ran are missing.
+    /// Returns the counts of all outputs, by chain. Chains after the last one that ran are missing.
     pub(crate) fn counts(&self) -> &[Counts] {
         &self.counts
     }
 
-    /// The kept judgements.
     pub(crate) fn into_kept(self) -> Vec<Judgement> {
         self.judgements.into()
     }
@@ -149,7 +138,7 @@ mod tests {
         results.add(judgement(10, false));
         results.add(judgement(30, false));
         assert_eq!(results.take_new().len(), 2);
-        // A late one is counted, and is no jitter.
+        // A late execution is counted, but not part of the jitter.
         results.add(judgement(900, true));
         assert_eq!(results.take_new(), [judgement(900, true)]);
         assert_eq!((results.late(), results.dropped()), (1, 0));

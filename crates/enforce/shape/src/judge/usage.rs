@@ -1,19 +1,17 @@
-//! CPU time of this process and of the shaper.
+//! Measures the CPU time of this process and of the shaper.
 
 use onbeat_time::clock::{monotonic_ns, process_cpu_ns};
 
-/// CPU time used until an instant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuUsage {
     at_ns: u64,
-    /// Of this process: recording, model and dispatcher.
+    /// The CPU time of this process: recorder, model and dispatcher.
     own_ns: u64,
-    /// Process of the shaper and its CPU time.
     shaper: Option<(u32, u64)>,
 }
 
 impl CpuUsage {
-    /// Until now. `shaper` is its process, if there is one.
+    /// Reads the CPU times now. `shaper` is the process id of the shaper.
     pub(crate) fn now(shaper: Option<u32>) -> CpuUsage {
         CpuUsage {
             at_ns: monotonic_ns(),
@@ -22,8 +20,8 @@ impl CpuUsage {
         }
     }
 
-    /// Shares of one CPU used since an earlier instant, by name. That of a shaper only if it was
-    /// the same one.
+    /// Returns the shares of one CPU used since an earlier instant, by name. The share of the
+    /// shaper is missing if the shaper was restarted in between.
     pub(crate) fn shares_since(&self, then: &CpuUsage) -> Vec<(&'static str, f64)> {
         let elapsed = self.at_ns.saturating_sub(then.at_ns).max(1) as f64;
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed;
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_same_shaper() {
+    fn the_share_of_a_restarted_shaper_is_left_out() {
         let used = |at_ns, own_ns, shaper| CpuUsage {
             at_ns,
             own_ns,

@@ -1,49 +1,48 @@
-//! Where a session leaves its status. Neither side waits for the other: a lock is held for as long as it takes to
-//! copy a pointer, by threads of normal priority.
+//! Holds the status of a session for other threads. No side waits for the other: threads of normal
+//! priority hold the lock only to copy a pointer.
 
 use super::post::Post;
 use super::{Reloads, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shared by a session and those who ask it.
+/// The latest status of a session, the new plans for it, and the notes of its diagnostics. The
+/// session and its service share it.
 #[derive(Debug, Default)]
 pub struct Board {
-    /// The last status, and when it came.
     status: Mutex<(Arc<Status>, Option<Instant>)>,
     reloads: Reloads,
     post: Post,
 }
 
 impl Board {
-    /// Leaves the status.
+    /// Replaces the status.
     pub fn publish(&self, status: Status) {
         *self.lock() = (Arc::new(status), Some(Instant::now()));
     }
 
-    /// The last status.
+    /// Returns the latest status.
     pub fn status(&self) -> Arc<Status> {
         self.lock().0.clone()
     }
 
-    /// The same, and how old it is. Before there was one it is not old.
+    /// Returns the latest status and its age. The age is zero until the first status comes.
     pub(crate) fn published(&self) -> (Arc<Status>, Duration) {
         let (status, at) = self.lock().clone();
         (status, at.map_or(Duration::ZERO, |at| at.elapsed()))
     }
 
-    /// New plans on their way to the session.
+    /// Returns the new plans on their way to the session.
     pub fn reloads(&self) -> &Reloads {
         &self.reloads
     }
 
-    /// What the session and the thread of its diagnostics leave for each other.
     pub(crate) fn post(&self) -> &Post {
         &self.post
     }
 
     fn lock(&self) -> MutexGuard<'_, (Arc<Status>, Option<Instant>)> {
-        // Nobody panics between two steps that belong together.
+        // No thread panics while it holds the lock, so a poisoned value is whole.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

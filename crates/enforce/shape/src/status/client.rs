@@ -1,4 +1,4 @@
-//! Asks the sessions of this machine.
+//! Asks the running sessions of this machine.
 
 use super::service::is_trusted;
 use super::sockets::{is_gone, sockets, within};
@@ -8,24 +8,23 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of an answer that are read.
-const MOST: u64 = 16 << 20;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// What a session answered.
+/// The answer of one session.
 #[derive(Debug)]
 pub struct Answer {
-    /// The session's process.
+    /// The process id of the session.
     pub pid: u32,
-    /// Its words, or why there are none.
+    /// The text of the answer, or the reason why none came.
     pub text: io::Result<String>,
 }
 
-/// Sends one line to each session that has a socket in `dir`, or to that of process `only`. A session that is gone
-/// answers nothing and is left out.
+/// Sends one line to each session that has a socket in `dir`, or to the session of process `only`.
+/// A session that has ended is left out.
 ///
 /// # Errors
 ///
-/// If the directory cannot be read, or is not this user's alone.
+/// Returns an error if the directory cannot be read, or if users other than this one may access it.
 pub fn ask(
     dir: &Path,
     only: Option<u32>,
@@ -54,16 +53,18 @@ pub fn ask(
 fn talk(path: &Path, request: &[u8], patience: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     if !is_trusted(&stream) {
-        return Err(io::Error::other("it is another user's"));
+        return Err(io::Error::other("its socket belongs to another user"));
     }
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     stream.write_all(request)?;
     stream.write_all(b"\n")?;
     let mut bytes = Vec::new();
-    stream.take(MOST).read_to_end(&mut bytes)?;
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes)?;
     match bytes.is_empty() {
-        true => Err(io::Error::other("it did not answer")),
+        true => Err(io::Error::other(
+            "it closed the connection without an answer",
+        )),
         false => Ok(String::from_utf8_lossy(&bytes).into_owned()),
     }
 }

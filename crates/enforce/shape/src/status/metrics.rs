@@ -1,9 +1,10 @@
-//! A status as Prometheus text (exposition format 0.0.4). Pure.
+//! Formats a status as Prometheus text (exposition format 0.0.4). Pure.
 
 use super::{PlanCounts, State, Status};
 use std::fmt::Write;
 
-/// Figures of a session. Names end in their unit or `_total`; times are seconds, shares 0 to 1.
+/// Returns the figures of a session as Prometheus text. Names end in their unit or in `_total`.
+/// Times are in seconds, shares from 0 to 1.
 pub fn prometheus(status: &Status) -> String {
     let mut text = Text::default();
     state(status, &mut text);
@@ -16,12 +17,11 @@ pub fn prometheus(status: &Status) -> String {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The text so far.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
-    /// Samples of one name; nothing where there are none.
+    /// Writes all samples of one name. Writes nothing if there are none.
     fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(Labels, f64)]) {
         if samples.is_empty() {
             return;
@@ -42,12 +42,12 @@ fn state(status: &Status, text: &mut Text) {
     let states = [State::Finding, State::Shaping, State::Stopped];
     let is = |s: State| f64::from(s == status.state);
     let states = states.map(|s| (vec![("state", s.name().to_owned())], is(s)));
-    let help = "Where the session is: 1 for its state.";
+    let help = "The state of the session: 1 for the current one.";
     text.family("onbeat_state", "gauge", help, &states);
     let lost = f64::from(status.guard.lost);
     text.gauge("onbeat_guard_lost", "1 if the guard has ended.", lost);
     let missing = status.missing.len() as f64;
-    let help = "Callbacks that are not found yet.";
+    let help = "Callbacks that the session has not found yet.";
     text.gauge("onbeat_missing_callbacks", help, missing);
     let threads =
         |s: &super::ServerStatus| (vec![("server", s.name.clone())], s.threads.len() as f64);
@@ -55,7 +55,6 @@ fn state(status: &Status, text: &mut Text) {
     text.family("onbeat_threads", "gauge", "Threads of a server.", &threads);
 }
 
-/// Names, what they count, and the counts.
 fn counts(status: &Status, text: &mut Text) {
     let (c, guard) = (&status.counts, &status.guard);
     for (name, help, value) in [
@@ -78,12 +77,12 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "skipped_slots",
-            "Slots that had passed before the dispatcher came.",
+            "Slots that were over before the dispatcher woke up.",
             c.skipped_slots,
         ),
         (
             "slips",
-            "Inputs that came twice in a cycle, or not in one, at their usual distance.",
+            "Slips: inputs that came twice in a cycle, or not in one, although at their usual distance.",
             c.slips,
         ),
         (
@@ -93,17 +92,17 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "opened_by_guard",
-            "How often the guard opened all gates because the dispatcher did not run.",
+            "Times that the guard opened all gates because the dispatcher did not run.",
             guard.opened,
         ),
         (
             "guard_silent",
-            "How often all gates were opened because the guard did not run.",
+            "Times that the dispatcher opened all gates because the guard did not run.",
             guard.silent,
         ),
         (
             "refused_plans",
-            "New plans that were not taken.",
+            "New plans that the session refused.",
             status.plan.refused,
         ),
     ] {
@@ -112,7 +111,7 @@ fn counts(status: &Status, text: &mut Text) {
     }
 }
 
-/// The plan in force, and what was counted under the plans before it.
+/// Writes the number of the plan in force, and the counts of the plans before it.
 fn plans(status: &Status, text: &mut Text) {
     let number = status.plan.number as f64;
     let help = "Plans that were in force, this one included.";
@@ -156,7 +155,7 @@ fn times(status: &Status, text: &mut Text) {
     let lateness = lateness.map(|(q, ns)| (vec![("quantile", q.to_owned())], seconds(ns)));
     let (name, help) = (
         "onbeat_dispatcher_lateness_seconds",
-        "How late the dispatcher woke, by quantile.",
+        "How late the dispatcher woke up, by quantile.",
     );
     text.family(name, "gauge", help, &lateness);
 }
@@ -168,11 +167,16 @@ fn promises(status: &Status, text: &mut Text) {
         let promised = of.clone().map(|p| (labels(p), p.promised * scale));
         let promised: Vec<_> = promised.collect();
         let full = format!("onbeat_promised_{name}");
-        text.family(&full, "gauge", "What the plan promises.", &promised);
+        text.family(
+            &full,
+            "gauge",
+            "The value that the plan promises.",
+            &promised,
+        );
         let measured = of.filter_map(|p| Some((labels(p), p.measured? * scale)));
         let measured: Vec<_> = measured.collect();
         let full = format!("onbeat_measured_{name}");
-        text.family(&full, "gauge", "What was measured so far.", &measured);
+        text.family(&full, "gauge", "The value measured so far.", &measured);
     }
 }
 

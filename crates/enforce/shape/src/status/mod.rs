@@ -1,13 +1,14 @@
-//! What a running session tells others: a socket that only root reaches, and figures for monitors.
+//! Reports a running session to others: through a socket that only root reaches, and as figures for
+//! monitors.
 //!
 //! | module | task |
 //! |---|---|
 //! | here | [`Status`]: the figures |
-//! | `tally` | figures that are added up while a session runs |
-//! | `board` | where a session leaves its status; never waits |
-//! | `post` | what a session and the thread of its diagnostics leave for each other |
+//! | `tally` | adds up figures while a session runs |
+//! | `board` | holds the status of a session for other threads; never waits |
+//! | `post` | passes notes between a session and the thread of its diagnostics |
 //! | `service` | a thread that answers on a Unix socket |
-//! | `reload` | new plans on their way to a session, and what becomes of them |
+//! | `reload` | new plans on their way to a session, and their outcomes |
 //! | `client` | asks the sessions of this machine |
 //! | `metrics` | the figures as Prometheus text |
 //! | `diagnostics` | the figures as ROS 2 diagnostics |
@@ -33,53 +34,53 @@ pub(crate) use tally::Tally;
 
 use serde::Serialize;
 
-/// Value of [`Status::schema`].
+/// The value of [`Status::schema`].
 pub const SCHEMA: &str = "onbeat-status/1";
 
-/// A session, about once a second.
+/// The state and figures of a session. The session renews them about once a second.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Status {
-    /// Always [`SCHEMA`].
+    /// The name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Process of the session.
+    /// The process id of the session.
     pub pid: u32,
-    /// Where it is.
+    /// The stage of the session.
     pub state: State,
-    /// What it shapes.
+    /// The plan in force.
     pub plan: PlanStatus,
-    /// Callbacks that are not found yet.
+    /// The callbacks that the plan names and the session has not found yet.
     pub missing: Vec<String>,
-    /// Since shaping began. `None`: it has not.
+    /// The time since shaping began, in ns. `None` if it has not begun.
     pub shaping_ns: Option<u64>,
-    /// What was counted since then.
+    /// The counts since shaping began.
     pub counts: Counts,
-    /// Why gates stayed open.
+    /// The reasons why gates stayed open.
     pub guard: GuardStatus,
-    /// The plan's promises, and what was measured so far.
+    /// The plan's promises, and the values measured so far.
     pub promises: Vec<Promise>,
-    /// How late the dispatcher woke.
+    /// The distribution of how late the dispatcher woke up.
     pub dispatcher: Lateness,
     /// The plan's servers.
     pub servers: Vec<ServerStatus>,
-    /// The last notes, a sentence each.
+    /// The latest notes, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Where a session is.
+/// The stage of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The application runs as it would without us.
+    /// The application runs as it would without onbeat.
     #[default]
     Finding,
-    /// Its threads are in their servers.
+    /// The application's threads are in their servers.
     Shaping,
-    /// Everything is put back.
+    /// Shaping has ended and everything is put back.
     Stopped,
 }
 
 impl State {
-    /// One word.
+    /// Returns the state as one lower-case word.
     pub fn name(self) -> &'static str {
         match self {
             State::Finding => "finding",
@@ -92,125 +93,127 @@ impl State {
 /// The plan of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
-    /// Its strategy.
+    /// The strategy of the plan.
     pub strategy: String,
-    /// Its chains.
+    /// The names of the plan's chains.
     pub chains: Vec<String>,
-    /// Its cycle.
+    /// The length of the plan's cycle, in ns.
     pub cycle_ns: u64,
-    /// How many plans were in force, this one included.
+    /// The number of plans that were in force, this one included.
     pub number: u64,
-    /// New plans that were not taken.
+    /// The number of new plans that the session refused.
     pub refused: u64,
-    /// What was counted under the plans before this one: the last ones.
+    /// The counts under the latest plans before this one.
     pub earlier: Vec<PlanCounts>,
-    /// What was counted of each chain since shaping began.
+    /// The counts of each chain since shaping began.
     pub counts: Vec<ChainCounts>,
 }
 
-/// What was counted of a chain since shaping began.
+/// The counts of one chain since shaping began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChainCounts {
-    /// The chain.
+    /// The name of the chain.
     pub id: String,
-    /// Executions that have ended.
+    /// The executions that have ended.
     pub executions: u64,
-    /// Cycles with an output.
+    /// The cycles with an output.
     pub delivered: u64,
-    /// Cycles without one.
+    /// The cycles without an output.
     pub without_output: u64,
-    /// Outputs that missed the last slot of their cycle.
+    /// The outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Outputs that were discarded.
+    /// The outputs that were discarded.
     pub discarded: u64,
 }
 
-/// What was counted under an earlier plan.
+/// The counts under an earlier plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanCounts {
-    /// The session began with 1.
+    /// The number of the plan. The first plan of a session is 1.
     pub number: u64,
-    /// Its strategy.
+    /// The strategy of the plan.
     pub strategy: String,
-    /// Executions that were released under it.
+    /// The executions that were released under the plan.
     pub executions: u64,
-    /// Outputs of theirs that missed the last slot of their cycle.
+    /// The outputs of these executions that missed the last slot of their cycle.
     pub late: u64,
-    /// Outputs that were discarded.
+    /// The outputs that were discarded.
     pub discarded: u64,
-    /// Cycles without an output, of the chain with most of them.
+    /// The cycles without an output, for the chain with most of them.
     pub without_output: u64,
 }
 
-/// What was counted since shaping began.
+/// The counts of a session since shaping began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// Cycles of the dispatcher.
+    /// The cycles of the dispatcher.
     pub cycles: u64,
-    /// Executions of all chains.
+    /// The executions of all chains.
     pub executions: u64,
-    /// Outputs that missed the last slot of their cycle.
+    /// The outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Outputs that were discarded.
+    /// The outputs that were discarded.
     pub discarded: u64,
-    /// Cycles without an output, of the chain with most of them.
+    /// The cycles without an output, for the chain with most of them.
     pub without_output: u64,
-    /// Slots that had passed before the dispatcher came.
+    /// The slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,
-    /// Inputs of throttled topics that came twice in a cycle, or not in one, at their usual distance.
+    /// The slips: inputs of throttled topics that came twice in a cycle, or not in one, although at
+    /// their usual distance.
     pub slips: u64,
-    /// Reports of the shaper that were lost: their outputs count as not delivered.
+    /// The reports of the shaper that were lost. Their outputs count as not delivered.
     pub lost_reports: u64,
 }
 
-/// Why gates stayed open.
+/// The reasons why gates stayed open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GuardStatus {
-    /// How often the guard opened all gates because the dispatcher did not run.
+    /// The number of times the guard opened all gates because the dispatcher did not run.
     pub opened: u64,
-    /// How often the dispatcher opened them because the guard did not run.
+    /// The number of times the dispatcher opened all gates because the guard did not run.
     pub silent: u64,
-    /// Whether the guard has ended.
+    /// The guard has ended.
     pub lost: bool,
 }
 
-/// A promise of the plan.
+/// A promise of the plan, and its value measured so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Promise {
-    /// Its name.
+    /// The name of the promised figure.
     pub name: &'static str,
-    /// `ms` or `%`.
+    /// The unit: `ms` or `%`.
     pub unit: &'static str,
-    /// What the plan says.
+    /// The value that the plan promises.
     pub promised: f64,
-    /// What was measured so far. `None`: nothing.
+    /// The value measured so far. `None` if nothing was measured yet.
     pub measured: Option<f64>,
-    /// Whether it is kept so far. `None`: too little was measured to say so, or only `--verify` judges it.
+    /// The promise is kept so far. `None` if too little was measured, or if only `--verify` judges
+    /// the promise.
     pub kept: Option<bool>,
 }
 
-/// How late the dispatcher woke.
+/// The distribution of how late the dispatcher woke up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// Half of the times not later than this.
+    /// The median, in ns.
     pub p50_ns: u64,
-    /// 99 % of the times.
+    /// The 99th percentile, in ns.
     pub p99_ns: u64,
-    /// 99.9 % of the times.
+    /// The 99.9th percentile, in ns.
     pub p999_ns: u64,
-    /// The latest.
+    /// The maximum, in ns.
     pub max_ns: u64,
 }
 
-/// A server, or the middleware's place.
+/// A server with its threads, or the middleware's CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
-    /// Its name.
+    /// The name of the server.
     pub name: String,
-    /// Its CPU.
+    /// The CPU of the server.
     pub cpu: u16,
-    /// The real-time priority of its threads.
+    /// The real-time priority of the server's threads.
     pub priority: u8,
-    /// Its threads: id and name. Names are untrusted.
+    /// The server's threads: id and name. The names are untrusted.
     pub threads: Vec<(u32, String)>,
 }

@@ -1,66 +1,58 @@
-//! What a session and the thread of its diagnostics leave for each other. Locks are held for as long as it
-//! takes to copy a few words, by threads of normal priority.
+//! Passes notes between a session and the thread of its diagnostics. Threads of normal priority
+//! hold the lock only to copy a few words.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Notes that wait for the session.
-const NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
-/// How far diagnostics are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// Nobody wants any.
     #[default]
     NotAsked,
-    /// No publisher has said anything yet.
+    /// No publisher has answered yet.
     Coming,
-    /// There was a publisher.
     Ready,
-    /// The application's ROS 2 has no diagnostic_msgs.
     NoPackage,
-    /// The first publisher ended, and said this.
+    /// The first publisher ended with this message.
     Failed(String),
 }
 
-/// Left for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Post {
-    desk: Mutex<Desk>,
+    contents: Mutex<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Contents {
     standing: Standing,
-    /// A process of the application, and when it was seen (CLOCK_MONOTONIC).
+    /// A process of the application, and the time at which it was seen (CLOCK_MONOTONIC).
     process: Option<(u32, u64)>,
     notes: Vec<String>,
-    /// What is said once.
-    said: Option<String>,
+    last_note: Option<String>,
 }
 
 impl Post {
-    /// Diagnostics are wanted.
     pub(super) fn ask(&self) {
         self.set(Standing::Coming);
     }
 
-    /// A process of the application runs: was seen then (CLOCK_MONOTONIC).
+    /// Offers a process of the application, seen at `seen_ns` (CLOCK_MONOTONIC), to start a
+    /// publisher beside it.
     pub(crate) fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
 
-    /// The process that was offered. From now on another one may be.
+    /// Removes and returns the offered process. Then another one may be offered.
     pub(super) fn take_process(&self) -> Option<(u32, u64)> {
         self.lock().process.take()
     }
 
-    /// How far they are.
     pub(crate) fn standing(&self) -> Standing {
         self.lock().standing.clone()
     }
 
-    /// Whether no publisher will ever do more: the session says so, and ends.
-    pub(super) fn is_hopeless(&self) -> bool {
+    /// Reports whether no publisher can ever start. The session reports the reason and ends.
+    pub(super) fn has_failed(&self) -> bool {
         matches!(self.standing(), Standing::NoPackage | Standing::Failed(_))
     }
 
@@ -68,43 +60,41 @@ impl Post {
         self.lock().standing = standing;
     }
 
-    /// The publisher has ended. True if the session hears of it by the standing.
+    /// Notes that the publisher has ended. Returns true if the standing reports it to the session.
     pub(super) fn set_failed(&self, said: &str) -> bool {
-        let mut desk = self.lock();
-        match desk.standing {
-            Standing::Coming => desk.standing = Standing::Failed(said.to_owned()),
+        let mut contents = self.lock();
+        match contents.standing {
+            Standing::Coming => contents.standing = Standing::Failed(said.to_owned()),
             Standing::NoPackage => {}
             _ => return false,
         }
         true
     }
 
-    /// A note for the session.
-    pub(super) fn say(&self, note: String) {
-        let mut desk = self.lock();
-        if desk.notes.len() < NOTES {
-            desk.notes.push(note);
+    pub(super) fn add_note(&self, note: String) {
+        let mut contents = self.lock();
+        if contents.notes.len() < MAX_NOTES {
+            contents.notes.push(note);
         }
     }
 
-    /// The same, if the last one that was said so is another.
-    pub(super) fn say_once(&self, note: String) {
-        let mut desk = self.lock();
-        let is_new = desk.said.as_ref() != Some(&note);
-        desk.said = Some(note.clone());
-        drop(desk);
+    /// Leaves a note for the session, unless it repeats the last one.
+    pub(super) fn add_note_once(&self, note: String) {
+        let mut contents = self.lock();
+        let is_new = contents.last_note.as_ref() != Some(&note);
+        contents.last_note = Some(note.clone());
+        drop(contents);
         if is_new {
-            self.say(note);
+            self.add_note(note);
         }
     }
 
-    /// The notes since the last time.
     pub(crate) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().notes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        // Nobody panics between two steps that belong together.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        // No thread panics while it holds the lock, so a poisoned value is whole.
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,87 +1,88 @@
-//! New plans on their way to a session, and what becomes of them. Who brings one reads and checks its
-//! file: the session never waits for a file.
+//! Passes new plans to a session, and their outcomes back. The caller reads and checks a plan's
+//! file, so the session never waits for a file.
 
 use onbeat_plan::Plan;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most plans on their way, and most outcomes that wait for who asked.
-const MOST: usize = 16;
+/// The number of plans that may be on their way, and of outcomes that may wait.
+const MAX_QUEUED: usize = 16;
 
-/// What became of a new plan.
+/// The outcome of a new plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is in force.
+    /// The new plan is in force.
     Taken,
-    /// It is the running one.
+    /// The new plan equals the running one.
     Same,
-    /// The running one is in force: they differ in what cannot be changed while it runs.
+    /// The running plan stays in force. The new plan differs in a setting that cannot change while
+    /// a plan runs.
     Refused,
-    /// The running one is in force: the file is no usable plan.
+    /// The running plan stays in force. The new file is not a usable plan.
     Broken,
 }
 
-/// What became of a new plan, and why.
+/// The outcome of a new plan, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
-    /// In one word.
+    /// The outcome.
     pub outcome: Outcome,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub said: String,
 }
 
-/// The way of new plans to a session.
+/// The queue of new plans for a session, and of their outcomes.
 #[derive(Debug, Default)]
 pub struct Reloads {
-    desk: Mutex<Desk>,
+    queues: Mutex<Queues>,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Queues {
     last: u64,
     coming: VecDeque<(u64, Result<Plan, String>)>,
     done: VecDeque<(u64, Reloaded)>,
 }
 
 impl Reloads {
-    /// Brings a plan, or why its file is none. Returns the number to ask [`Reloads::outcome`] for; `None` if
-    /// too many are on their way.
+    /// Queues a plan, or the reason why its file is not a plan. Returns the number for
+    /// [`Reloads::outcome`], or `None` if too many plans are queued.
     pub fn bring(&self, plan: Result<Plan, String>) -> Option<u64> {
-        let mut desk = self.lock();
-        if desk.coming.len() >= MOST {
+        let mut queues = self.lock();
+        if queues.coming.len() >= MAX_QUEUED {
             return None;
         }
-        desk.last += 1;
-        let number = desk.last;
-        desk.coming.push_back((number, plan));
+        queues.last += 1;
+        let number = queues.last;
+        queues.coming.push_back((number, plan));
         Some(number)
     }
 
-    /// The next one. Never waits for who brings it.
+    /// Removes and returns the next plan with its number. Never waits.
     pub fn take(&self) -> Option<(u64, Result<Plan, String>)> {
         self.lock().coming.pop_front()
     }
 
-    /// What became of it.
+    /// Stores the outcome of a plan. Only the latest outcomes are kept.
     pub fn done(&self, number: u64, reloaded: Reloaded) {
-        let mut desk = self.lock();
-        if desk.done.len() == MOST {
-            desk.done.pop_front();
+        let mut queues = self.lock();
+        if queues.done.len() == MAX_QUEUED {
+            queues.done.pop_front();
         }
-        desk.done.push_back((number, reloaded));
+        queues.done.push_back((number, reloaded));
     }
 
-    /// What became of a plan; `None` if the session has not said it.
+    /// Returns the outcome of a plan, or `None` if the session has not reported it.
     pub fn outcome(&self, number: u64) -> Option<Reloaded> {
-        let desk = self.lock();
-        let found = desk.done.iter().find(|(n, _)| *n == number);
+        let queues = self.lock();
+        let found = queues.done.iter().find(|(n, _)| *n == number);
         found.map(|(_, reloaded)| reloaded.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        // Nobody panics between two steps that belong together.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        // No thread panics while it holds the lock, so a poisoned value is whole.
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

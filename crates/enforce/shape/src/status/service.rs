@@ -1,8 +1,8 @@
-//! A thread that answers on a Unix socket: one line of request, one answer, end.
+//! A thread that answers requests on a Unix socket: one line of request, one answer, end.
 //!
-//! The socket lies in the directory of ledgers, which is root's alone, and the peer's user is asked of the kernel as
-//! well. Clients cost little whatever they do: so many at a time, so many bytes of a request, so long; none is
-//! waited for. The session is never waited for either.
+//! The socket lies in the directory of ledgers, which only root can access. The kernel also reports
+//! the peer's user. The number of clients, the length of a request and the time of a client are
+//! limited, and no client is waited for. The thread does not wait for the session either.
 
 use super::sockets::{self, within};
 use super::{Board, Status};
@@ -18,19 +18,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Clients at a time. Others wait in the kernel until one of these is done.
-const CLIENTS: usize = 8;
-/// Longest request, bytes: a word.
-const REQUEST: usize = 256;
-/// A client that has not asked, or not read its answer, after this time is left.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A session says within this time what became of a new plan.
-const RELOADED_WITHIN: Duration = Duration::from_secs(10);
-/// While that is waited for, it is looked for this often, ns.
-const LOOK_NS: i64 = 20_000_000;
-/// Why a session has no socket.
+const MAX_CLIENTS: usize = 8;
+/// The length of the longest request, in bytes. A request is one word.
+const MAX_REQUEST_BYTES: usize = 256;
+/// The time after which a client is dropped that has not asked, or not read its answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time within which a session reports the outcome of a new plan.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+const OUTCOME_POLL_NS: i64 = 20_000_000;
+/// The error of a session that cannot open its status socket.
 #[derive(Debug, Error)]
-#[error("no status socket in {}: {source}", dir.display())]
+#[error("cannot open a status socket in {}: {source}", dir.display())]
 pub struct StatusError {
     /// The directory of sockets.
     pub dir: PathBuf,
@@ -38,38 +36,38 @@ pub struct StatusError {
     pub source: io::Error,
 }
 
-/// Writes figures somewhere, each time there are new ones.
+/// The function that writes figures, each time there are new ones.
 pub type WriteFigures = Box<dyn FnMut(&Status) + Send>;
-/// Reads the plan's file again, or says in a sentence why it is none.
+/// The function that reads the plan's file again. Its error is a sentence.
 pub type LoadPlan = Box<dyn FnMut() -> Result<Plan, String> + Send>;
 
-/// What the thread does besides telling the status.
+/// The duties of the thread besides answering requests.
 #[derive(Default)]
 pub struct Duties {
-    /// Gets the status every five seconds.
+    /// Writes the status every five seconds.
     pub write: Option<WriteFigures>,
-    /// Called when the plan is to be read again. `None`: it cannot be.
+    /// Reads the plan's file again. `None` if the plan cannot be read again.
     pub load: Option<LoadPlan>,
-    /// Set by a signal to have the plan read again; seen within a second.
+    /// The flag that a signal sets to have the plan read again. The thread sees it within a second.
     pub hangup: Arc<AtomicBool>,
 }
 
-/// The running thread. Dropping it ends it and removes the socket.
+/// The running thread. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub struct Service {
     thread: Option<JoinHandle<()>>,
-    /// Its end ends the thread.
+    /// The thread ends when this stream is closed.
     wake: Option<UnixStream>,
     directory: Directory,
     name: String,
 }
 
 impl Service {
-    /// Listens in `dir`, which must be this user's alone.
+    /// Starts the thread, which listens in `dir`. No other user may access `dir`.
     ///
     /// # Errors
     ///
-    /// [`StatusError`].
+    /// Returns a [`StatusError`] if the directory or the socket cannot be used.
     pub fn start(dir: &Path, board: Arc<Board>, duties: Duties) -> Result<Service, StatusError> {
         Service::listen(dir, board, duties).map_err(|source| StatusError {
             dir: dir.to_path_buf(),
@@ -80,7 +78,8 @@ impl Service {
     fn listen(dir: &Path, board: Arc<Board>, duties: Duties) -> io::Result<Service> {
         let directory = Directory::private(dir)?;
         let name = sockets::name(std::process::id());
-        // One that an earlier process with this id has left; a link is removed itself.
+        // An earlier process with this id may have left a socket. A symbolic link is removed, not
+        // followed.
         match directory.remove(&name) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -89,7 +88,7 @@ impl Service {
         let listener = UnixListener::bind(within(&directory, &name))?;
         listener.set_nonblocking(true)?;
         let (wake, woken) = UnixStream::pair()?;
-        let desk = Desk {
+        let worker = Worker {
             board,
             listener,
             woken,
@@ -98,7 +97,7 @@ impl Service {
             written: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("onbeat-status".into());
-        let thread = thread.spawn(move || desk.run())?;
+        let thread = thread.spawn(move || worker.run())?;
         Ok(Service {
             thread: Some(thread),
             wake: Some(wake),
@@ -118,25 +117,22 @@ impl Drop for Service {
     }
 }
 
-/// Whether the process at the other end is root's or this user's.
+/// Reports whether the process at the other end belongs to root or to this user.
 pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream);
     peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
-/// How often figures are written.
-const WRITE_EVERY: Duration = Duration::from_secs(5);
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Duties {
-    /// Reads the plan's file and brings it to the session. The number of it on its way.
     fn reload(&mut self, board: &Board) -> Option<u64> {
         let load = self.load.as_mut()?;
         board.reloads().bring(load())
     }
 }
 
-/// What the thread has.
-struct Desk {
+struct Worker {
     board: Arc<Board>,
     listener: UnixListener,
     woken: UnixStream,
@@ -145,7 +141,7 @@ struct Desk {
     written: Instant,
 }
 
-impl Desk {
+impl Worker {
     fn run(mut self) {
         while self.wait() {
             self.accept();
@@ -153,10 +149,10 @@ impl Desk {
             self.clients
                 .retain_mut(|client| client.proceed(board, duties));
             if duties.hangup.swap(false, Relaxed) {
-                // The session tells what comes of it.
+                // The session reports the outcome in its notes.
                 let _ = duties.reload(board);
             }
-            if self.written.elapsed() >= WRITE_EVERY {
+            if self.written.elapsed() >= WRITE_INTERVAL {
                 self.written = Instant::now();
                 if let Some(write) = &mut self.duties.write {
                     write(&self.board.status());
@@ -165,9 +161,9 @@ impl Desk {
         }
     }
 
-    /// Waits until there is something to do. False when it is over.
+    /// Waits until there is something to do. Returns false when the service ends.
     fn wait(&self) -> bool {
-        let is_full = self.clients.len() >= CLIENTS;
+        let is_full = self.clients.len() >= MAX_CLIENTS;
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         if !is_full {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
@@ -184,7 +180,7 @@ impl Desk {
         let is_reloading = self.clients.iter().any(reloading);
         let timeout = rustix::event::Timespec {
             tv_sec: i64::from(!is_reloading),
-            tv_nsec: if is_reloading { LOOK_NS } else { 0 },
+            tv_nsec: if is_reloading { OUTCOME_POLL_NS } else { 0 },
         };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => fds[0].revents().is_empty(),
@@ -193,7 +189,7 @@ impl Desk {
     }
 
     fn accept(&mut self) {
-        while self.clients.len() < CLIENTS {
+        while self.clients.len() < MAX_CLIENTS {
             let Ok((stream, _)) = self.listener.accept() else {
                 return;
             };
@@ -202,21 +198,21 @@ impl Desk {
                     stream,
                     request: Vec::new(),
                     step: Step::Asking,
-                    deadline: Instant::now() + PATIENCE,
+                    deadline: Instant::now() + CLIENT_TIMEOUT,
                 });
             }
         }
     }
 }
 
-/// Where a client is.
 enum Step {
-    /// Its request is not whole yet.
     Asking,
-    /// The session has not said what becomes of the plan of this number.
+    /// The session has not reported the outcome of the plan with this number.
     Reloading(u64),
-    /// The answer, and how much of it was written.
-    Answered { text: Vec<u8>, written: usize },
+    Answered {
+        text: Vec<u8>,
+        written: usize,
+    },
 }
 
 struct Client {
@@ -227,13 +223,13 @@ struct Client {
 }
 
 impl Client {
-    /// Does what can be done without waiting. False when it is over.
+    /// Advances the client without waiting. Returns false when the client is done.
     fn proceed(&mut self, board: &Board, duties: &mut Duties) -> bool {
         let is_late = Instant::now() >= self.deadline;
         if let Step::Reloading(number) = self.step {
             match board.reloads().outcome(number) {
                 Some(reloaded) => self.answer(serde_json::json!(reloaded).to_string()),
-                None if is_late => self.refuse("the session did not take the plan in time"),
+                None if is_late => self.refuse("the session did not accept the plan in time"),
                 None => {}
             }
         } else if is_late {
@@ -264,7 +260,7 @@ impl Client {
                 self.asked(&line, board, duties);
                 return true;
             }
-            if self.request.len() > REQUEST {
+            if self.request.len() > MAX_REQUEST_BYTES {
                 return false;
             }
         }
@@ -279,12 +275,14 @@ impl Client {
             b"metrics" => self.answer(super::prometheus(&board.status())),
             b"reload" => match duties.reload(board) {
                 Some(number) => {
-                    self.deadline = Instant::now() + RELOADED_WITHIN;
+                    self.deadline = Instant::now() + RELOAD_TIMEOUT;
                     self.step = Step::Reloading(number);
                 }
-                None => self.refuse("this session reads no plan again, or is asked too often"),
+                None => self.refuse(
+                    "this session cannot read its plan again, or too many reloads are waiting",
+                ),
             },
-            _ => self.refuse("asked for what is none of: status, metrics, reload"),
+            _ => self.refuse("unknown request: send status, metrics or reload"),
         }
     }
 
@@ -293,13 +291,14 @@ impl Client {
     }
 
     fn answer(&mut self, text: String) {
-        self.deadline = Instant::now() + PATIENCE;
+        self.deadline = Instant::now() + CLIENT_TIMEOUT;
         let text = (text + "\n").into_bytes();
         self.step = Step::Answered { text, written: 0 };
     }
 }
 
-/// Writes what the other side takes. False when all is written, or it takes nothing any more.
+/// Writes as much as the peer accepts. Returns false when all is written or the peer accepts no
+/// more.
 fn write_on(stream: &mut UnixStream, text: &[u8], written: &mut usize) -> bool {
     while *written < text.len() {
         match stream.write(&text[*written..]) {

@@ -1,15 +1,14 @@
-//! Figures that are added up while a session runs, in constant memory. Pure.
+//! Adds up figures while a session runs, in constant memory. Pure.
 
 use super::Promise;
 use crate::judge::{kept_share, Judgement, KEPT_SHARE, TOLERANCE};
 use onbeat_plan::schema::{Ms, Promises};
 
-/// Executions from which an average is judged.
+/// The number of executions from which an average is judged.
 const AVERAGED: u64 = 100;
-/// The live jitter is that of so many executions.
+/// The number of latest executions from which the live jitter is taken.
 const RECENT: u64 = 200;
 
-/// Executions so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     count: u64,
@@ -19,7 +18,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds executions.
     pub(crate) fn add(&mut self, judgements: &[Judgement]) {
         for judgement in judgements {
             let latency_ns = judgement.execution.latency_ns();
@@ -30,8 +28,8 @@ impl Tally {
         }
     }
 
-    /// The promises of a plan beside what was measured. `jitter_ns` and `without` are measured elsewhere; `cycles`
-    /// are those that can have an output.
+    /// Returns the promises of a plan with the values measured so far. `jitter_ns` and the cycles
+    /// `without` an output are measured elsewhere. `cycles` are those that can have an output.
     pub(crate) fn promises(
         &self,
         promised: &Promises,
@@ -50,7 +48,8 @@ impl Tally {
                 .zip(limit)
                 .map(|(measured, limit)| measured <= limit),
         };
-        // As `--verify` judges; before so many executions, the first ones alone would.
+        // The limits are those of `--verify`. With fewer executions, the first ones alone would
+        // decide.
         let limit = |from: u64, limit: f64| (self.count >= from).then_some(limit);
         let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64 * 100.0);
         let mut lines = vec![
@@ -60,7 +59,7 @@ impl Tally {
                 some(mean_ms),
                 limit(AVERAGED, ms(promised.average_ms.0) * TOLERANCE),
             ),
-            // The longest of all is not what the promise is about.
+            // The promise is about a share of the executions, not about the longest one.
             line(
                 "worst case",
                 promised.worst_ms,
@@ -68,7 +67,8 @@ impl Tally {
                 None,
             ),
         ];
-        // The live figure is that of all executions; a plan with bands promises that of each band.
+        // The live figure covers all executions, but a plan with bands promises the jitter of each
+        // band.
         if promised.bands.len() <= 1 {
             lines.push(line(
                 "jitter",
@@ -97,7 +97,8 @@ impl Tally {
     }
 }
 
-/// Whether a share keeps what is promised. `None` while there are so few that a single one would break it.
+/// Reports whether a share keeps its promise. Returns `None` while so few were counted that a
+/// single miss would break it.
 fn is_kept(promised: f64, part: u64, all: u64) -> Option<bool> {
     let allowed = all as f64 * (1.0 - promised);
     (allowed >= 1.0).then(|| part as f64 / all as f64 >= promised)
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_all_executions_and_none_is_invented() {
+    fn figures_cover_all_executions_and_are_missing_without_any() {
         let promised = Promises {
             average_ms: Ms(20_000_000),
             worst_ms: Ms(30_000_000),
@@ -147,7 +148,7 @@ mod tests {
             (of("jitter"), of("cycles with an output")),
             (Some(3.0), Some(75.0))
         );
-        // Without bands nothing is promised of slots.
+        // Without bands the plan promises nothing about slots.
         assert_eq!(of("outputs inside a slot"), None);
     }
 

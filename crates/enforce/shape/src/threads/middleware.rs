@@ -1,6 +1,7 @@
-//! The middleware's threads, recognised by their names. Pure.
+//! Recognises the middleware's threads by their names. Pure.
 
-/// Names of middlewares' threads (the kernel keeps 15 letters), and their tasks.
+/// The beginnings of the names of middleware threads (the kernel keeps 15 characters), and their
+/// tasks.
 const THREADS: &[(&str, &str)] = &[
     (
         "dds.asyn",
@@ -33,10 +34,10 @@ const THREADS: &[(&str, &str)] = &[
     ("acc-", "accepts connections (Zenoh)"),
 ];
 
-/// Fast DDS's thread that publishes what was written asynchronously.
+/// The name of the Fast DDS thread that publishes asynchronously.
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// Task of a middleware's thread by its name. `None` for other threads.
+/// Returns the task of a middleware thread by its name, or `None` for other threads.
 pub fn job(thread_name: &str) -> Option<&'static str> {
     THREADS
         .iter()
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_name_that_fits_is_the_longest() {
+    fn longer_names_come_before_their_beginnings() {
         for (i, (name, _)) in THREADS.iter().enumerate() {
             let covered = THREADS[..i].iter().find(|(p, _)| name.starts_with(p));
             assert_eq!(covered, None, "{name} is never found");

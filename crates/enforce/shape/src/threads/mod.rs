@@ -1,4 +1,5 @@
-//! Threads of a session: the servers that they are assigned to, and the middleware's CPU.
+//! The threads of a session: assigns them to servers, and places the middleware's threads on their
+//! CPU.
 
 mod awake;
 mod middleware;

@@ -16,24 +16,22 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The middleware's threads are searched again this often even if a process has as many threads as
-/// before: each search is a call of [`Placement::place_middleware`], about one a second.
-const SEARCH_EVERY: u64 = 10;
+/// Forces a search for middleware threads after this many calls of [`Placement::place_middleware`],
+/// even if a process has as many threads as before. A session calls it about once a second.
+const FULL_SEARCH_EVERY: u64 = 10;
 
-/// The place of the middleware's threads.
 pub(crate) const MIDDLEWARE: &str = "middleware";
 
-/// A thread by its ids, as it was seen to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// When it ran, CLOCK_MONOTONIC: another thread may have its id since.
+    /// The time at which the thread ran (CLOCK_MONOTONIC). Another thread may have its id since
+    /// then.
     pub(crate) seen_ns: u64,
 }
 
 impl Thread {
-    /// One that is looked for now.
     fn now(pid: u32, tid: u32) -> Thread {
         Thread {
             pid,
@@ -43,29 +41,22 @@ impl Thread {
     }
 }
 
-/// Threads that have ended, of which the result tells.
-const ENDED: usize = 256;
+const MAX_ENDED: usize = 256;
 
-/// The threads of a running reservation.
 pub(crate) struct Placement<'a> {
     plan: &'a Plan,
-    /// As [`super::guarded`] has them, in the plan's order.
+    /// The servers as [`super::guarded`] returns them, in the plan's order.
     servers: Vec<Server>,
     reservation: Box<dyn Servers>,
     waits: Arc<WhoWaits>,
-    /// By thread id.
     placed: BTreeMap<u32, PlacedThread>,
-    /// The last ones that have ended.
     ended: VecDeque<PlacedThread>,
-    /// By process: how many threads it had when they were last searched.
     thread_counts: HashMap<u32, u64>,
     searches: u64,
-    /// Processes whose publisher threads were assigned.
     publishing: BTreeSet<u32>,
 }
 
 impl<'a> Placement<'a> {
-    /// No thread is placed yet.
     pub(crate) fn new(
         plan: &'a Plan,
         servers: Vec<Server>,
@@ -85,8 +76,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Assigns a thread to a server by its index; `job` is a callback that it runs. False if the
-    /// thread has ended.
+    /// Assigns a thread to a server by the server's index. `job` is a callback that the thread
+    /// runs. Returns false if the thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -123,26 +114,24 @@ impl<'a> Placement<'a> {
         Ok(())
     }
 
-    /// What the threads of each server are compared with.
     pub(crate) fn isolations(&self) -> Vec<Option<Isolation>> {
         (0..self.servers.len()).map(|s| self.isolation(s)).collect()
     }
 
-    /// Whether any thread was assigned or placed.
     pub(crate) fn has_threads(&self) -> bool {
         !self.placed.is_empty()
     }
 
-    /// What a thread of a server is compared with. `None` if it may run at any time or at a normal
-    /// priority.
+    /// Returns the slots outside of which a server's threads must not run. Returns `None` if they
+    /// may run at any time or have a normal priority.
     pub(crate) fn isolation(&self, server: usize) -> Option<Isolation> {
         let server = &self.servers[server];
         (!server.slots.is_empty() && server.priority > 0)
             .then(|| Isolation::new(self.plan.cycle_ms.0, &server.slots))
     }
 
-    /// Design 1: assigns the middleware's publisher threads to the servers of their outputs.
-    /// Returns each with its server.
+    /// Assigns the middleware's publisher threads to the servers of their outputs (design 1).
+    /// Returns each thread with its server.
     pub(crate) fn assign_publishers(
         &mut self,
         application: &Application,
@@ -163,8 +152,8 @@ impl<'a> Placement<'a> {
         Ok(assigned)
     }
 
-    /// The same for processes that publish since, as one that was started anew: those that `is_ours`
-    /// takes for the application's. Returns also what could not be assigned.
+    /// Assigns publisher threads of processes that began to publish later, for example after a
+    /// restart. Takes only processes for which `is_ours` is true. Also returns the errors.
     pub(crate) fn assign_new_publishers(
         &mut self,
         application: &Application,
@@ -177,7 +166,7 @@ impl<'a> Placement<'a> {
             let new = pid.filter(|pid| !self.publishing.contains(pid) && is_ours(*pid));
             let Some(pid) = new else { continue };
             let threads = publisher_threads(pid);
-            // The middleware starts them a moment after the process.
+            // The middleware starts its publisher threads a moment after the process.
             if threads.is_empty() {
                 continue;
             }
@@ -191,7 +180,6 @@ impl<'a> Placement<'a> {
         (assigned, refused)
     }
 
-    /// The outputs that the middleware's threads hold back.
     fn published_by_threads(&self) -> impl Iterator<Item = &'a Output> {
         let outputs = self.plan.outputs.iter();
         outputs.filter(|o| o.hold == Hold::PublisherThread)
@@ -208,7 +196,7 @@ impl<'a> Placement<'a> {
             return Ok(assigned);
         };
         for thread in threads {
-            // They publish everything of their process: several outputs have the same threads.
+            // Publisher threads publish all outputs of their process: several outputs share them.
             if self.placed.contains_key(&thread.tid) {
                 continue;
             }
@@ -221,12 +209,10 @@ impl<'a> Placement<'a> {
         Ok(assigned)
     }
 
-    /// Lets go what gated threads have started: see [`onbeat_reserve::Reservation::free_heirs`].
     pub(crate) fn free_heirs(&self) {
         self.reservation.free_heirs();
     }
 
-    /// Whether a thread is in a server.
     pub(crate) fn is_assigned(&self, tid: u32) -> bool {
         let placed = self.placed.get(&tid);
         placed.is_some_and(|thread| thread.place != MIDDLEWARE)
@@ -239,9 +225,9 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places the middleware's threads of all processes of the plan, and of the shaper, on their
-    /// CPU. Of the processes those that `is_ours` takes for the application's, and that ran its
-    /// callbacks: an id may be another process's by now.
+    /// Places the middleware's threads on their CPU, for all processes of the plan and for the
+    /// shaper. Skips a process if `is_ours` is false for it or if its id belongs to a newer
+    /// process.
     pub(crate) fn place_middleware(
         &mut self,
         application: &Application,
@@ -249,7 +235,7 @@ impl<'a> Placement<'a> {
         is_ours: &dyn Fn(u32) -> bool,
     ) {
         self.searches += 1;
-        if self.searches.is_multiple_of(SEARCH_EVERY) {
+        if self.searches.is_multiple_of(FULL_SEARCH_EVERY) {
             self.forget_ended();
         }
         let still_runs = |&(pid, at_ns): &(u32, u64)| {
@@ -264,10 +250,10 @@ impl<'a> Placement<'a> {
             .collect();
         for pid in pids.chain(shaper) {
             // Reading all names each second would cost more than the dispatcher. A thread that
-            // started while another ended is found a little later.
+            // started while another one ended is found at the next full search.
             let count = onbeat_proc::thread_count(pid);
             let before = self.thread_counts.insert(pid, count);
-            if before == Some(count) && !self.searches.is_multiple_of(SEARCH_EVERY) {
+            if before == Some(count) && !self.searches.is_multiple_of(FULL_SEARCH_EVERY) {
                 continue;
             }
             for tid in onbeat_proc::threads(pid) {
@@ -280,11 +266,10 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Forgets threads and processes that have ended.
     fn forget_ended(&mut self) {
         for tid in self.reservation.forget_ended() {
             if let Some(thread) = self.placed.remove(&tid) {
-                if self.ended.len() == ENDED {
+                if self.ended.len() == MAX_ENDED {
                     self.ended.pop_front();
                 }
                 self.ended.push_back(thread);
@@ -295,8 +280,8 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread if it is the middleware's, and no publisher thread that belongs to a server
-    /// (`is_publishing`: those of its process do).
+    /// Places a thread if it belongs to the middleware. Skips publisher threads of a process with
+    /// `is_publishing`: these belong to a server.
     fn place(&mut self, thread: Thread, is_publishing: bool) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
@@ -330,52 +315,47 @@ impl<'a> Placement<'a> {
         );
     }
 
-    /// See [`onbeat_reserve::Reservation::set_origin`].
     pub(crate) fn set_origin(&self, origin_ns: u64) {
         self.reservation.set_origin(origin_ns);
     }
 
-    /// See [`onbeat_reserve::Reservation::changes_since`].
     pub(crate) fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         self.reservation.changes_since(seen)
     }
 
-    /// The gates' moves after the first `seen`.
     pub(crate) fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
         self.reservation.moves_since(seen)
     }
 
-    /// Names and ids of a server's threads of which it is not known whether they wait.
+    /// Returns the names and ids of a server's threads for which onbeat does not know whether they
+    /// wait.
     pub(crate) fn unknown(&self, server: &str) -> Vec<String> {
         let threads = self.placed.values().filter(|t| t.place == server);
         let unknown = threads.filter(|t| self.waits.of(t.tid) == Waits::Unknown);
         unknown.map(|t| format!("{} ({})", t.name, t.tid)).collect()
     }
 
-    /// Ids and names of the threads of a place.
     pub(crate) fn threads_of(&self, place: &str) -> Vec<(u32, String)> {
         let threads = self.placed.values().filter(|t| t.place == place);
         threads.map(|t| (t.tid, t.name.clone())).collect()
     }
 
-    /// Counters of the dispatcher.
     pub(crate) fn stats(&self) -> Stats {
         self.reservation.stats()
     }
 
-    /// See [`onbeat_reserve::Reservation::pauses`].
     pub(crate) fn pauses(&self) -> Pauses {
         self.reservation.pauses()
     }
 
-    /// Puts every thread back. Returns which threads there were; of those that had ended, the last.
+    /// Puts every thread back. Returns the threads, and the last ones among those that have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())
     }
 }
 
-/// The process that was last seen to run the callbacks of an output.
+/// Returns the process that was last seen to run the callbacks of an output.
 fn publishing_process(application: &Application, output: &Output) -> Option<u32> {
     let callbacks = application.publishers(output);
     let roles = application.roles.threads().values();
@@ -383,8 +363,8 @@ fn publishing_process(application: &Application, output: &Output) -> Option<u32>
     running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
 }
 
-/// Fast DDS's asynchronous publisher threads in a process. There is one per flow controller; which of
-/// them publishes what a callback wrote cannot be observed.
+/// Returns the asynchronous publisher threads of Fast DDS in a process. Each flow controller has
+/// one; onbeat cannot observe which one publishes a callback's message.
 fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads
@@ -393,7 +373,6 @@ fn publisher_threads(pid: u32) -> Vec<Thread> {
         .collect()
 }
 
-/// Name of a thread (untrusted); empty if it has ended.
 fn name_of(thread: Thread) -> String {
     onbeat_proc::thread_name(thread.pid, thread.tid).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The plan's servers as reservation servers.
+//! Converts the plan's servers to reservation servers.
 
 use crate::slots::slots;
 use onbeat_plan::Plan;
@@ -7,44 +7,30 @@ use onbeat_reserve::{
 };
 use onbeat_time::Slot;
 
-/// How long before its cycle's start the first callback may start.
+/// The time before its cycle at which the first callback may already start.
 const GUARD_NS: u64 = 1_000_000;
 
-// A plan's priorities are valid in a reservation.
+// A plan's priorities must be valid in a reservation.
 const _: () = assert!(onbeat_plan::schema::MAX_PRIORITY <= onbeat_reserve::MAX_PRIORITY);
 
-/// What a session needs of a reservation; tests have one of their own.
 pub(crate) trait Servers {
-    /// See [`Reservation::assign_seen`].
     fn assign(&self, thread: Seen, server: &str) -> Result<(), AssignError>;
-    /// See [`Reservation::forget_ended`].
     fn forget_ended(&self) -> Vec<u32>;
-    /// See [`Reservation::free_heirs`].
     fn free_heirs(&self) -> usize {
         0
     }
-    /// See [`Reservation::place`].
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError>;
-    /// See [`Reservation::set_origin`].
     fn set_origin(&self, origin_ns: u64);
-    /// See [`Reservation::swap_table`].
     fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError>;
-    /// See [`Reservation::pulse`].
     #[allow(dead_code)]
     fn pulse(&self) -> Pulse;
-    /// See [`Reservation::stats`].
     fn stats(&self) -> Stats;
-    /// See [`Reservation::changes_since`].
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
-    /// See [`Reservation::moves_since`].
     fn moves_since(&self, _: &mut u64) -> Vec<Move> {
         Vec::new()
     }
-    /// See [`Reservation::pauses`].
     fn pauses(&self) -> Pauses;
-    /// Warnings, a sentence each.
     fn warnings(&self) -> Vec<String>;
-    /// See [`Reservation::stop`].
     fn stop(self: Box<Self>) -> Report;
 }
 
@@ -103,11 +89,12 @@ impl Servers for Reservation {
     }
 }
 
-/// The plan's servers. That of the first callback opens [`GUARD_NS`] before a cycle begins.
+/// Returns the plan's servers. The server of the first callback opens [`GUARD_NS`] before a cycle
+/// begins.
 ///
-/// The start of a cycle is estimated from the starts of the first callback. If its gate opened
-/// exactly then, the callback would start when the gate opens, and the estimate would follow the
-/// gate instead of the callback's releases.
+/// onbeat estimates the start of a cycle from the starts of the first callback. If the gate opened
+/// exactly then, the callback would start when the gate opens. The estimate would follow the gate
+/// instead of the callback's releases.
 pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     let cycle_ns = plan.cycle_ms.0;
     let convert = |server: &onbeat_plan::schema::Server| Server {
@@ -131,8 +118,8 @@ pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     servers
 }
 
-/// Whether threads of a server ever wait for a slot: not without slots, and not where one is as long
-/// as the cycle.
+/// Reports whether threads of a server ever wait for a slot. They do not if the server has no slots,
+/// or if one slot is as long as the cycle.
 pub(crate) fn is_gated(server: &Server, cycle_ns: u64) -> bool {
     let whole = |s: &Slot| s.end_ns - s.start_ns >= cycle_ns;
     !server.slots.is_empty() && !server.slots.iter().any(whole)
@@ -175,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_always_open_gates_nobody() {
+    fn a_server_that_is_always_open_is_not_gated() {
         let gated = |slots: &[(u64, u64)]| {
             let slots = slots.iter().map(|&(s, e)| Slot::new(s, e)).collect();
             let server = Server {

@@ -1,5 +1,5 @@
-//! Which threads wait for work, for the gates: those of executors as the recorder's probes see them,
-//! the middleware's publisher threads as the kernel shows them.
+//! Reports to the gates which threads wait for work. The recorder's probes see the executors'
+//! threads; the kernel shows the middleware's publisher threads.
 
 use onbeat_record::WaitTable;
 use onbeat_reserve::{Waiting, Waits};
@@ -8,13 +8,12 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Most publisher threads of all processes.
-const PUBLISHERS: usize = 64;
-/// Longest text that the kernel shows of a thread.
-const TEXT: usize = 256;
+/// The greatest number of publisher threads, of all processes together.
+const MAX_PUBLISHERS: usize = 64;
+const MAX_TEXT_BYTES: usize = 256;
 
-/// Number of the system call in which a thread waits, and its operation, where that is a condition
-/// variable: glibc's waiters use this one, those of its mutexes another.
+/// The number of the futex system call, and the operation with which a thread waits for a condition
+/// variable. glibc's condition variables use this operation; its mutexes use another.
 const FUTEX: &str = if cfg!(target_arch = "x86_64") {
     "202"
 } else {
@@ -23,28 +22,27 @@ const FUTEX: &str = if cfg!(target_arch = "x86_64") {
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_OPTIONS: u64 = 128 | 256;
 
-/// Answers the gates. Threads are added before they are gated.
+/// Reports for each thread whether it waits. Threads are added before they are gated.
 #[derive(Debug, Default)]
 pub(crate) struct WhoWaits {
-    /// Set once the recording runs, where this kernel can tell.
+    /// The recorder's table. It is set once the recording runs, if this kernel supports it.
     table: OnceLock<Arc<WaitTable>>,
     publishers: Publishers,
 }
 
 #[derive(Debug)]
 struct Publishers {
-    threads: [Publisher; PUBLISHERS],
-    /// The owner's: the files behind the descriptors.
+    threads: [Publisher; MAX_PUBLISHERS],
     files: Mutex<Vec<File>>,
 }
 
-/// Room for a publisher thread. Its descriptor stays the same number for ever, so that the dispatcher
-/// may read it at any time.
+/// The place of one publisher thread. The number of its descriptor never changes, so that the
+/// dispatcher may read it at any time.
 #[derive(Debug)]
 struct Publisher {
-    /// 0: no thread, or one that is being replaced.
+    /// The thread id. 0 means that the place is empty or its thread is being replaced.
     tid: AtomicU32,
-    /// Of `/proc/TID/syscall`. Reading it fails once the thread has ended.
+    /// The descriptor of `/proc/TID/syscall`. Reading it fails once the thread has ended.
     fd: AtomicI32,
 }
 
@@ -56,10 +54,11 @@ impl Publisher {
         }
     }
 
-    /// What the kernel shows of the thread. Real-time safe as the kernel's answer is.
+    /// Reads what the kernel shows of the thread. Takes no lock and allocates nothing; the kernel's
+    /// read may block.
     fn read<'t>(&self, text: &'t mut [u8]) -> Option<&'t str> {
         let fd = self.fd.load(Acquire);
-        // SAFETY: the text has room for so many bytes.
+        // SAFETY: `text` is valid for `text.len()` bytes, and the kernel writes no more.
         let n = unsafe { libc::pread(fd, text.as_mut_ptr().cast(), text.len(), 0) };
         let text = text.get(..usize::try_from(n).ok()?)?;
         std::str::from_utf8(text).ok()
@@ -69,14 +68,13 @@ impl Publisher {
 impl Default for Publishers {
     fn default() -> Publishers {
         Publishers {
-            threads: [const { Publisher::none() }; PUBLISHERS],
+            threads: [const { Publisher::none() }; MAX_PUBLISHERS],
             files: Mutex::default(),
         }
     }
 }
 
 impl WhoWaits {
-    /// The recorder's table, once there is one.
     pub(crate) fn set_table(&self, table: impl FnOnce() -> Option<Arc<WaitTable>>) {
         if self.table.get().is_none() {
             if let Some(table) = table() {
@@ -85,13 +83,13 @@ impl WhoWaits {
         }
     }
 
-    /// Whether the recorder sees who waits in `rcl_wait`.
+    /// Reports whether the recorder sees which threads wait in `rcl_wait`.
     pub(crate) fn has_table(&self) -> bool {
         self.table.get().is_some()
     }
 
-    /// A publisher thread of the middleware: it waits for work in a condition variable. One too many
-    /// stays unknown; those that have ended make room.
+    /// Adds a publisher thread of the middleware, which waits for work in a condition variable. It
+    /// replaces a thread that has ended. If all places are taken, the thread stays unknown.
     pub(crate) fn add_publisher(&self, tid: u32) {
         if let Ok(file) = File::open(format!("/proc/{tid}/syscall")) {
             self.publishers.add(tid, file);
@@ -112,11 +110,12 @@ impl Waiting for WhoWaits {
 impl Publishers {
     fn add(&self, tid: u32, file: File) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_ended = |p: &Publisher| p.read(&mut [0; TEXT]).is_none();
+        let has_ended = |p: &Publisher| p.read(&mut [0; MAX_TEXT_BYTES]).is_none();
         if let Some(ended) = self.threads[..files.len()].iter().find(|p| has_ended(p)) {
             ended.tid.store(0, Release);
             let fd = ended.fd.load(Acquire);
-            // SAFETY: both are descriptors of ours; that of `fd` stays its file's.
+            // SAFETY: both descriptors are open and owned by this process; `fd` stays the
+            // descriptor of its file.
             if unsafe { libc::dup3(file.as_raw_fd(), fd, libc::O_CLOEXEC) } >= 0 {
                 ended.tid.store(tid, Release);
             }
@@ -127,16 +126,19 @@ impl Publishers {
         }
     }
 
-    /// One read of a file that the kernel makes up, after no more steps than there is room for
-    /// threads. No allocation, and no lock of this process. The kernel looks at another thread for it:
-    /// where that runs just then on another CPU, the answer is at once that it runs; where it is about
-    /// to fall asleep, the kernel may wait for it to do so.
+    /// Reports whether a publisher thread waits. It searches at most [`MAX_PUBLISHERS`] places and
+    /// reads one kernel file, without allocation or a lock of this process. If the thread runs on
+    /// another CPU, the kernel answers at once. If the thread is about to sleep, the kernel may
+    /// wait until it does.
     fn of(&self, tid: u32) -> Waits {
         let mut known = self.threads.iter();
         let Some(publisher) = known.find(|p| p.tid.load(Acquire) == tid) else {
             return Waits::Unknown;
         };
-        match publisher.read(&mut [0; TEXT]).map(is_in_condition) {
+        match publisher
+            .read(&mut [0; MAX_TEXT_BYTES])
+            .map(is_in_condition)
+        {
             Some(true) => Waits::Yes,
             Some(false) => Waits::No,
             None => Waits::Unknown,
@@ -144,10 +146,10 @@ impl Publishers {
     }
 }
 
-/// Whether `/proc/TID/syscall` shows a thread that waits in a condition variable, as far as that can be
-/// told: glibc waits for a semaphore, for a lock with a time limit and for a lock of readers and
-/// writers with the same operation. A publisher thread that waits for one of those is taken for one
-/// that waits for work, and may be frozen with other locks in hand until its slot.
+/// Reports whether `/proc/TID/syscall` shows a thread that waits for a condition variable. glibc
+/// uses the same operation for semaphores, for locks with a time limit and for read-write locks. A
+/// publisher thread that waits for one of these counts as waiting for work. A gate may then freeze
+/// it until its slot although it holds other locks.
 fn is_in_condition(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let number = words.next();
@@ -162,7 +164,7 @@ mod tests {
     use std::sync::{mpsc, Condvar};
 
     #[test]
-    fn a_condition_variable_is_told_from_a_mutex_and_from_work() {
+    fn a_condition_variable_is_distinguished_from_a_mutex_and_from_work() {
         let at = |rest: &str| format!("{FUTEX} 0x7f0012345678 {rest} 0x0 0x7ffd 0x7f00\n");
         assert!(is_in_condition(&at("0x89 0x0 0x0 0x0 0xffffffff")));
         assert!(is_in_condition(&at("0x189 0x0 0x0 0x0 0xffffffff")));
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_publisher_thread_is_seen_at_its_condition_variable() {
-        if onbeat_rights::is_elevated() || unsafe_euid() != 0 {
+        if onbeat_rights::is_elevated() || effective_user() != 0 {
             println!("skipped: a_publisher_thread_is_seen: needs root");
             return;
         }
@@ -185,7 +187,7 @@ mod tests {
         let work = Arc::new((Mutex::new(0), Condvar::new()));
         let theirs = work.clone();
         let thread = std::thread::spawn(move || {
-            // SAFETY: cannot fail.
+            // SAFETY: gettid takes no arguments and cannot fail.
             send.send(unsafe { libc::gettid() } as u32)
                 .expect("a listener");
             let mut stage = theirs.0.lock().expect("no panic");
@@ -205,7 +207,7 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        // Rust's own condition variables use the same operation as glibc's.
+        // Rust's condition variables use the same futex operation as those of glibc.
         until(Waits::Yes);
         *work.0.lock().expect("no panic") = 1;
         work.1.notify_one();
@@ -215,19 +217,18 @@ mod tests {
         until(Waits::Unknown);
     }
 
-    /// An application that is started anew every hour has more of them than there is room for.
     #[test]
     fn publisher_threads_that_have_ended_make_room() {
-        if unsafe_euid() != 0 {
+        if effective_user() != 0 {
             println!("skipped: publisher_threads_that_have_ended_make_room: needs root");
             return;
         }
         let who = WhoWaits::default();
-        for n in 0..=2 * PUBLISHERS {
+        for n in 0..=2 * MAX_PUBLISHERS {
             let (send, receive) = mpsc::channel();
             let (end, wait) = mpsc::channel::<()>();
             let thread = std::thread::spawn(move || {
-                // SAFETY: cannot fail.
+                // SAFETY: gettid takes no arguments and cannot fail.
                 send.send(unsafe { libc::gettid() } as u32)
                     .expect("a listener");
                 let _ = wait.recv();
@@ -237,7 +238,7 @@ mod tests {
             assert_ne!(who.of(tid), Waits::Unknown, "the {n}th");
             drop(end);
             thread.join().expect("no panic");
-            // The kernel removes its entry a moment after the join.
+            // The kernel removes the thread's entry a moment after the join.
             let begin = std::time::Instant::now();
             while who.of(tid) != Waits::Unknown {
                 assert!(begin.elapsed().as_secs() < 60, "it has ended");
@@ -246,8 +247,8 @@ mod tests {
         }
     }
 
-    fn unsafe_euid() -> u32 {
-        // SAFETY: cannot fail.
+    fn effective_user() -> u32 {
+        // SAFETY: geteuid takes no arguments and cannot fail.
         unsafe { libc::geteuid() }
     }
 }

@@ -1,34 +1,29 @@
-//! A session's status as statuses of ROS 2 diagnostics: one for each chain. Pure.
+//! Converts a session's status to ROS 2 diagnostics: one status per chain. Pure.
 //!
 //! | level | when |
 //! |---|---|
-//! | ERROR | the guard has ended; a promise is broken; no output for five seconds, or ten cycles where that is longer |
-//! | WARN | since the last message an output was late or discarded, an input slipped, a slot was skipped, slots were opened; and while nothing is shaped |
-//! | STALE | the session has told nothing new for three seconds |
-//! | OK | else |
+//! | ERROR | the guard has ended; a promise is broken; no output for five seconds, or for ten cycles if that is longer |
+//! | WARN | since the last message an output was late or discarded, an input slipped, a slot was skipped, or slots were opened; and while nothing is shaped |
+//! | STALE | the session has reported nothing new for three seconds |
+//! | OK | otherwise |
 
 use crate::status::{ChainCounts, Counts, GuardStatus, State, Status};
 use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A chain without an output for this long, or for so many of its cycles, has died.
-const DEAD: (Duration, u32) = (Duration::from_secs(5), 10);
-/// A status as old as this is stale.
-const STALE: Duration = Duration::from_secs(3);
-/// Messages that are sent and not published yet.
-const SENT: usize = 8;
+/// The time, and the number of cycles, without an output after which a chain has died. The longer
+/// one counts.
+const DEAD_AFTER: (Duration, u32) = (Duration::from_secs(5), 10);
+const STALE_AFTER: Duration = Duration::from_secs(3);
+const MAX_SENT: usize = 8;
 
-/// When a message is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    /// Since any instant.
     pub(super) now: Duration,
-    /// How old the status is.
     pub(super) age: Duration,
 }
 
-/// What was counted until a message.
 #[derive(Debug, Clone, Default)]
 struct Counted {
     counts: Counts,
@@ -51,21 +46,20 @@ impl Counted {
     }
 }
 
-/// Makes messages of a session's status, with what has happened since the last one that was published.
+/// Makes messages of a session's status. They report what has happened since the last message that
+/// was published.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     machine: String,
     number: u32,
-    /// Messages that may still be published: their numbers and what they told.
+    /// The messages that may still be published: their numbers and counts.
     sent: VecDeque<(u32, Counted)>,
-    /// What the last published one told.
-    told: Counted,
-    /// By chain: its delivered outputs, and when there was the last.
+    reported: Counted,
+    /// The number of delivered outputs of each chain, and the time of the last one.
     alive: Vec<(u64, Duration)>,
 }
 
 impl Reporter {
-    /// On this machine.
     pub(super) fn new(machine: String) -> Reporter {
         Reporter {
             machine,
@@ -73,7 +67,6 @@ impl Reporter {
         }
     }
 
-    /// The next message, with its number.
     pub(super) fn report(&mut self, status: &Status, at: Moment) -> (u32, Vec<DiagnosticStatus>) {
         self.alive.resize(status.plan.counts.len(), (0, at.now));
         for ((outputs, last), chain) in self.alive.iter_mut().zip(&status.plan.counts) {
@@ -87,35 +80,34 @@ impl Reporter {
             .map(|(chain, silent)| self.status(status, (chain, silent), at.age))
             .collect();
         self.number = self.number.wrapping_add(1);
-        if self.sent.len() == SENT {
+        if self.sent.len() == MAX_SENT {
             self.sent.pop_front();
         }
         self.sent.push_back((self.number, Counted::of(status)));
         (self.number, statuses)
     }
 
-    /// A message was published: what it told is told.
+    /// Notes that a message was published: its counts need not be reported again.
     pub(super) fn published(&mut self, number: u32) {
         if let Some(at) = self.sent.iter().position(|(sent, _)| *sent == number) {
             if let Some((_, counted)) = self.sent.drain(..=at).next_back() {
-                self.told = counted;
+                self.reported = counted;
             }
         }
     }
 
-    /// What was sent to a publisher that has ended is published by none.
     pub(super) fn forget_sent(&mut self) {
         self.sent.clear();
     }
 
-    /// Whether messages are published.
-    pub(super) fn is_heard(&self) -> bool {
-        self.sent.len() < SENT
+    /// Reports whether the publisher still confirms messages.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.sent.len() < MAX_SENT
     }
 
-    /// What is to be told if the session ends without a word.
+    /// Returns the message to publish if the session ends without reporting it.
     pub(super) fn will(&self, chains: &[String]) -> Vec<DiagnosticStatus> {
-        let message = "onbeat ended without a word: its guard puts everything back";
+        let message = "onbeat ended unexpectedly. Its guard puts everything back";
         let one = |chain: &String| self.empty(chain, Level::Error, message.into());
         chains.iter().map(one).collect()
     }
@@ -136,10 +128,10 @@ impl Reporter {
         (chain, silent): (&ChainCounts, Duration),
         age: Duration,
     ) -> DiagnosticStatus {
-        let before = self.told.chain(&chain.id);
+        let before = self.reported.chain(&chain.id);
         let (level, reasons) = match (errors(status, silent), self.warnings(status, chain)) {
-            _ if age >= STALE => {
-                let said = format!("the session has told nothing for {} s", age.as_secs());
+            _ if age >= STALE_AFTER => {
+                let said = format!("the session has reported nothing for {} s", age.as_secs());
                 (Level::Stale, vec![said])
             }
             (errors, warnings) if !errors.is_empty() => (Level::Error, [errors, warnings].concat()),
@@ -155,24 +147,24 @@ impl Reporter {
         }
     }
 
-    /// What has happened since the last published message that should not.
+    /// Returns the problems since the last published message, or the reason why nothing is shaped.
     fn warnings(&self, status: &Status, chain: &ChainCounts) -> Vec<String> {
         match status.state {
             State::Finding => {
                 return vec![match status.missing.len() {
                     0 => "not shaped yet".into(),
-                    missing => format!("not shaped yet: callbacks that are looked for: {missing}"),
+                    missing => format!("not shaped yet: {missing} callbacks are not found"),
                 }]
             }
-            State::Stopped => return vec!["shaping has ended: all is put back".into()],
+            State::Stopped => return vec!["shaping has ended and everything is put back".into()],
             State::Shaping => {}
         }
-        let told = self.told.chain(&chain.id);
-        let (before, guard) = (&self.told.counts, &self.told.guard);
+        let reported = self.reported.chain(&chain.id);
+        let (before, guard) = (&self.reported.counts, &self.reported.guard);
         let (now, by) = (&status.counts, &status.guard);
         [
-            ("late outputs", chain.late, told.late),
-            ("discarded outputs", chain.discarded, told.discarded),
+            ("late outputs", chain.late, reported.late),
+            ("discarded outputs", chain.discarded, reported.discarded),
             ("slips of inputs", now.slips, before.slips),
             ("skipped slots", now.skipped_slots, before.skipped_slots),
             ("lost reports", now.lost_reports, before.lost_reports),
@@ -190,7 +182,6 @@ impl Reporter {
     }
 }
 
-/// Why the chain is not what it should be.
 fn errors(status: &Status, silent: Duration) -> Vec<String> {
     let mut errors = Vec::new();
     if status.guard.lost {
@@ -201,14 +192,13 @@ fn errors(status: &Status, silent: Duration) -> Vec<String> {
     }
     let broken = status.promises.iter().filter(|p| p.kept == Some(false));
     errors.extend(broken.map(|p| format!("promise broken: {}", p.name)));
-    let cycles = Duration::from_nanos(status.plan.cycle_ns) * DEAD.1;
-    if silent >= DEAD.0.max(cycles) {
+    let cycles = Duration::from_nanos(status.plan.cycle_ns) * DEAD_AFTER.1;
+    if silent >= DEAD_AFTER.0.max(cycles) {
         errors.push(format!("no output for {} s", silent.as_secs()));
     }
     errors
 }
 
-/// The figures.
 fn values(status: &Status, chain: &ChainCounts) -> Vec<(String, String)> {
     let pair = |key: &str, value: &dyn ToString| (key.to_owned(), value.to_string());
     let (counts, guard) = (&status.counts, &status.guard);

@@ -1,14 +1,14 @@
-//! A session's status as ROS 2 diagnostics: once a second, in the application's domain.
+//! Publishes a session's status as ROS 2 diagnostics: once a second, in the application's domain.
 //!
-//! A thread of normal priority makes messages of the last status and sends them to a process beside the
-//! application's, which publishes them. Neither the session nor that thread waits for that process, and
-//! its end is told and harms nothing.
+//! A thread of normal priority makes messages of the latest status. It sends them to a process
+//! beside the application's, which publishes them. Neither the session nor the thread waits for
+//! that process. If it ends, the session reports it and goes on.
 //!
 //! | module | task |
 //! |---|---|
 //! | here | the thread |
-//! | `message` | a status as statuses of `diagnostic_msgs`; pure |
-//! | `publisher` | the process, seen from its owner |
+//! | `message` | converts a status to statuses of `diagnostic_msgs`; pure |
+//! | `publisher` | the publishing process, seen from its owner |
 
 mod message;
 mod publisher;
@@ -23,27 +23,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two messages.
-const EVERY: Duration = Duration::from_secs(1);
-/// Until there is a publisher, it is looked for this often.
-const LOOK: Duration = Duration::from_millis(50);
-/// The pause before a publisher that has ended is started again: doubled each time, up to the last.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the thread looks for a process to start a publisher beside.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause before a publisher that has ended is started again: first and longest. It doubles each
+/// time.
+const RESTART_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The running thread. Dropping it sends a last message, and ends it and the process.
+/// The running thread. Dropping it sends a last message, and ends the thread and the process.
 #[derive(Debug)]
 pub(crate) struct Diagnostics {
     thread: Option<JoinHandle<()>>,
-    /// Its end ends the thread.
+    /// The thread ends when this sender is dropped.
     wake: Option<Sender<()>>,
 }
 
 impl Diagnostics {
-    /// Starts the thread; `program` is this one, which is started again to publish. It stays off `cpus`.
+    /// Starts the thread, which stays off `cpus`. `program` is this program; it is started again as
+    /// the publisher.
     ///
     /// # Errors
     ///
-    /// The system's, if it starts no thread.
+    /// Returns the system's error if it cannot start a thread.
     pub(crate) fn start(
         board: Arc<Board>,
         program: PathBuf,
@@ -55,7 +56,7 @@ impl Diagnostics {
         let thread = std::thread::Builder::new().name("onbeat-diagnose".into());
         let thread = thread.spawn(move || {
             keep_off(&cpus);
-            Desk::new(board, program).run(&woken);
+            Worker::new(board, program).run(&woken);
         })?;
         Ok(Diagnostics {
             thread: Some(thread),
@@ -73,8 +74,8 @@ impl Drop for Diagnostics {
     }
 }
 
-/// Runs this thread and what it starts on other CPUs than these, where there are others: under sched_ext
-/// normal threads go before those of servers.
+/// Keeps this thread and its children off these CPUs if there are others. Under sched_ext, normal
+/// threads would run before those of servers.
 fn keep_off(cpus: &[u16]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
         return;
@@ -84,51 +85,52 @@ fn keep_off(cpus: &[u16]) {
         others.unset((*cpu).into());
     }
     if others.count() > 0 {
-        // If it is refused, the servers' priorities keep it off.
+        // If the system refuses it, the servers' priorities keep this thread off.
         let _ = rustix::thread::sched_setaffinity(None, &others);
     }
 }
 
-/// What the thread has.
-struct Desk {
+struct Worker {
     board: Arc<Board>,
     program: PathBuf,
     reporter: Reporter,
     began: Instant,
     publisher: Option<Publisher>,
-    /// When a publisher may be started, and the pause behind its end.
-    again: (Instant, Duration),
-    /// When the last message was sent.
+    /// The time from which a publisher may be started, and the pause after its end.
+    restart: (Instant, Duration),
     sent: Option<Instant>,
-    is_deaf: bool,
+    is_unanswered: bool,
 }
 
-impl Desk {
-    fn new(board: Arc<Board>, program: PathBuf) -> Desk {
+impl Worker {
+    fn new(board: Arc<Board>, program: PathBuf) -> Worker {
         let now = Instant::now();
-        Desk {
+        Worker {
             board,
             program,
             reporter: Reporter::new(onbeat_proc::system::hostname()),
             began: now,
             publisher: None,
-            again: (now, AGAIN.0),
+            restart: (now, RESTART_PAUSES.0),
             sent: None,
-            is_deaf: false,
+            is_unanswered: false,
         }
     }
 
     fn run(mut self, woken: &Receiver<()>) {
         loop {
-            self.hear();
+            self.handle_replies();
             self.start();
-            if self.sent.is_none_or(|sent| sent.elapsed() >= EVERY) {
+            if self
+                .sent
+                .is_none_or(|sent| sent.elapsed() >= MESSAGE_INTERVAL)
+            {
                 self.send();
             }
             let is_ready = self.publisher.as_ref().is_some_and(|p| p.link.is_ready());
             let wait = match (is_ready, self.sent) {
-                (true, Some(sent)) => EVERY.saturating_sub(sent.elapsed()),
-                _ => LOOK,
+                (true, Some(sent)) => MESSAGE_INTERVAL.saturating_sub(sent.elapsed()),
+                _ => SEARCH_INTERVAL,
             };
             match woken.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -141,13 +143,12 @@ impl Desk {
         }
     }
 
-    /// Takes what the publisher says, or that it has ended.
-    fn hear(&mut self) {
+    fn handle_replies(&mut self) {
         let Some(publisher) = &mut self.publisher else {
             return;
         };
         let post = self.board.post();
-        for event in publisher.link.hear() {
+        for event in publisher.link.read_replies() {
             match event {
                 Event::Ready => {
                     let statuses = self.reporter.will(&self.board.status().plan.chains);
@@ -163,21 +164,20 @@ impl Desk {
         };
         self.publisher = None;
         self.reporter.forget_sent();
-        let pause = self.again.1;
-        self.again = (Instant::now() + pause, (pause * 2).min(AGAIN.1));
-        // Before the first one, the session says it.
+        let pause = self.restart.1;
+        self.restart = (Instant::now() + pause, (pause * 2).min(RESTART_PAUSES.1));
+        // Until the first publisher answers, the standing reports the end to the session.
         if !post.set_failed(&said) {
-            post.say(format!(
-                "The process that publishes diagnostics has ended ({said}): it is started again in {} s.",
+            post.add_note(format!(
+                "The process that publishes diagnostics has ended ({said}). onbeat starts it again in {} s.",
                 pause.as_secs()
             ));
         }
     }
 
-    /// Starts a publisher if none runs and a process of the application does.
     fn start(&mut self) {
         let post = self.board.post();
-        if self.publisher.is_some() || Instant::now() < self.again.0 || post.is_hopeless() {
+        if self.publisher.is_some() || Instant::now() < self.restart.0 || post.has_failed() {
             return;
         }
         let Some(beside) = post.take_process() else {
@@ -186,10 +186,10 @@ impl Desk {
         match Publisher::start(&self.program, beside) {
             Ok(publisher) => self.publisher = Some(publisher),
             Err(error) => {
-                // That process may have ended: another one is offered.
-                let pause = self.again.1;
-                self.again = (Instant::now() + pause, (pause * 2).min(AGAIN.1));
-                post.say_once(format!("There are no diagnostics yet: {error}."));
+                // The process may have ended. The session then offers another one.
+                let pause = self.restart.1;
+                self.restart = (Instant::now() + pause, (pause * 2).min(RESTART_PAUSES.1));
+                post.add_note_once(format!("onbeat cannot publish diagnostics yet: {error}."));
             }
         }
     }
@@ -205,16 +205,16 @@ impl Desk {
             age,
         };
         let (number, statuses) = self.reporter.report(&status, moment);
-        let is_heard = publisher.link.publish(number, &statuses);
-        if is_heard && self.reporter.is_heard() {
-            // It has lived for a while: the next pause is a short one.
-            self.again.1 = AGAIN.0;
+        let is_confirmed = publisher.link.publish(number, &statuses);
+        if is_confirmed && self.reporter.is_confirmed() {
+            // The publisher has run for a while, so the next pause is a short one.
+            self.restart.1 = RESTART_PAUSES.0;
         }
-        if !self.reporter.is_heard() && !self.is_deaf {
-            self.board.post().say(
-                "The process that publishes diagnostics does not answer (is it stopped?): shaping goes on.".into(),
+        if !self.reporter.is_confirmed() && !self.is_unanswered {
+            self.board.post().add_note(
+                "The process that publishes diagnostics does not answer (is it stopped?). Shaping continues.".into(),
             );
         }
-        self.is_deaf = !self.reporter.is_heard();
+        self.is_unanswered = !self.reporter.is_confirmed();
     }
 }

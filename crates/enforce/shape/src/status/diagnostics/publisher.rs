@@ -1,5 +1,5 @@
-//! The process that publishes diagnostics, seen from its owner. Nothing here waits for it but its end, which
-//! has its time.
+//! The process that publishes diagnostics, seen from its owner. Nothing here waits for it, except
+//! its end, which has a time limit.
 
 use crate::shaper::{Companion, ShaperError, Word};
 use onbeat_ros::diagnostics::frame::{Frame, Reply, MOST_REPLY};
@@ -14,32 +14,27 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Room of the socket, bytes: a few messages. What a stopped process does not read is not kept for it.
-const ROOM: usize = 64 << 10;
-/// How long a publisher has for its last message, and its end.
-const END_WITHIN: Duration = Duration::from_millis(2500);
-/// Replies at once.
-const REPLIES: usize = 64;
+/// The size of the socket's buffer in bytes: a few messages. Messages that a stopped process does
+/// not read are dropped.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// The time that a publisher has for its last message and its end.
+const END_TIMEOUT: Duration = Duration::from_millis(2500);
+const MAX_REPLIES: usize = 64;
 
-/// What a publisher says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It has its endpoint.
     Ready,
-    /// ROS 2 there has no diagnostic_msgs.
     NoPackage,
-    /// The message of this number was published.
     Published(u32),
 }
 
-/// A running publisher.
 pub(super) struct Publisher {
     companion: Companion,
     pub(super) link: Link,
 }
 
 impl Publisher {
-    /// Starts one beside a process that was seen at an instant (CLOCK_MONOTONIC).
+    /// Starts a publisher beside a process, which was seen at the given time (CLOCK_MONOTONIC).
     pub(super) fn start(program: &Path, beside: (u32, u64)) -> Result<Publisher, ShaperError> {
         let (own, theirs) = pair().map_err(ShaperError::Start)?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
@@ -62,7 +57,7 @@ impl Publisher {
         })
     }
 
-    /// What it said last, once it has ended.
+    /// Returns the exit status and the last line of output if the publisher has ended.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = match self.companion.ended() {
             Ok(None) => return None,
@@ -72,16 +67,16 @@ impl Publisher {
         Some(format!("{status}: {}", self.companion.last_line()))
     }
 
-    /// Lets it end. One that does not is killed.
+    /// Sends the end and waits for it. Kills a publisher that does not end in time.
     pub(super) fn end(mut self) {
         self.link.send(&Frame::End);
-        // The end of the socket ends it.
+        // The publisher ends when its socket is closed.
         drop(self.link);
-        self.companion.wait(END_WITHIN);
+        self.companion.wait(END_TIMEOUT);
     }
 }
 
-/// The socket to a publisher. What comes from there is untrusted.
+/// The socket to a publisher. Data from it is untrusted.
 pub(super) struct Link {
     socket: OwnedFd,
     is_ready: bool,
@@ -95,21 +90,21 @@ impl Link {
         }
     }
 
-    /// Whether it can publish.
     pub(super) fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// What it has said since the last time. Does not wait.
-    pub(super) fn hear(&mut self) -> Vec<Event> {
+    /// Returns the replies since the last call. Does not wait.
+    pub(super) fn read_replies(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        for _ in 0..REPLIES {
+        for _ in 0..MAX_REPLIES {
             let mut packet = [0; MOST_REPLY + 1];
             let length = match recv(&self.socket, packet.as_mut_slice(), RecvFlags::DONTWAIT) {
                 Ok((length, _)) if length > 0 => length,
                 _ => break,
             };
-            // What is no reply is not heard: it runs as the application's user, who can make it say anything.
+            // Invalid replies are ignored: the publisher runs as the application's user, who may
+            // send any bytes.
             match Reply::of(&packet[..length]) {
                 Some(Reply::Ready) => {
                     self.is_ready = true;
@@ -123,12 +118,11 @@ impl Link {
         events
     }
 
-    /// Sends a message. False if there is no room for it.
+    /// Sends a message. Returns false if the buffer is full.
     pub(super) fn publish(&self, number: u32, statuses: &[DiagnosticStatus]) -> bool {
         self.send(&Frame::Publish(number, &serialise(realtime_ns(), statuses)))
     }
 
-    /// Leaves it a message for the case that this process ends without a word.
     pub(super) fn will(&self, statuses: &[DiagnosticStatus]) {
         self.send(&Frame::Will(&serialise(realtime_ns(), statuses)));
     }
@@ -139,11 +133,11 @@ impl Link {
     }
 }
 
-/// A socket with packets: our end, and the other's.
+/// Opens a socket pair for packets. The first end is the owner's.
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     let ends = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_send_buffer_size(&ends.0, ROOM)?;
+    sockopt::set_socket_send_buffer_size(&ends.0, SEND_BUFFER_BYTES)?;
     Ok(ends)
 }
 
@@ -165,9 +159,8 @@ mod tests {
         }
     }
 
-    /// As a stopped one: the test would never end if its owner waited for it.
     #[test]
-    fn who_reads_nothing_holds_nobody_up() {
+    fn a_publisher_that_reads_nothing_blocks_nobody() {
         let (link, theirs) = link();
         let statuses = [status(&"x".repeat(200))];
         let sent = (0..1000).take_while(|n| link.publish(*n, &statuses));
@@ -187,20 +180,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_not_heard_and_no_more_than_some_are_at_once() {
+    fn invalid_replies_are_ignored_and_few_are_read_at_a_time() {
         let (mut link, theirs) = link();
         let say = |bytes: &[u8]| send(&theirs, bytes, SendFlags::DONTWAIT).expect("room");
         for nonsense in [&b"x"[..], b"RR", b"A123", &[b'A'; 5000], b"M "] {
             say(nonsense);
         }
         say(&Reply::Ready.bytes());
-        assert!(link.hear() == [Event::Ready] && link.is_ready());
+        assert!(link.read_replies() == [Event::Ready] && link.is_ready());
         for number in 0..100 {
             say(&Reply::Published(number).bytes());
         }
-        assert_eq!(link.hear().len(), REPLIES);
-        assert_eq!(link.hear().len(), 100 - REPLIES);
+        assert_eq!(link.read_replies().len(), MAX_REPLIES);
+        assert_eq!(link.read_replies().len(), 100 - MAX_REPLIES);
         drop(theirs);
-        assert!(link.hear().is_empty());
+        assert!(link.read_replies().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The text, checked against the rules of the format by a strict reader.
+//! Tests that check the text with a strict reader of the format.
 
 use super::super::{Promise, ServerStatus};
 use super::*;
@@ -10,7 +10,7 @@ fn is_name(text: &str) -> bool {
     chars.next().is_some_and(first) && chars.all(|c| first(c) || c.is_ascii_digit())
 }
 
-/// Labels in braces, with escapes: (names and values, rest).
+/// Parses labels in braces with escapes. Returns them and the rest of the text.
 fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
     let mut found = BTreeMap::new();
     let Some(mut rest) = text.strip_prefix('{') else {
@@ -48,8 +48,9 @@ fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
 
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
-/// Reads a text, or panics: each family's HELP and TYPE come once, before its samples, which stand together; no
-/// sample stands twice; the last line ends.
+/// Parses a text and panics if it breaks a rule of the format. HELP and TYPE of a family come once,
+/// before its samples. The samples of a family are adjacent. No sample comes twice. The last line
+/// ends with a newline.
 fn read(text: &str) -> Samples {
     assert!(text.ends_with('\n'));
     let (mut done, mut current, mut kind) = (BTreeSet::new(), String::new(), String::new());
@@ -84,7 +85,7 @@ fn read(text: &str) -> Samples {
 }
 
 #[test]
-fn the_text_keeps_the_rules_of_the_format() {
+fn the_text_follows_the_rules_of_the_format() {
     read(&prometheus(&Status::default()));
     let name = "a \"b\" \\ c\nd".to_owned();
     let mut status = Status {

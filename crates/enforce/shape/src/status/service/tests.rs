@@ -1,4 +1,4 @@
-//! Clients that ask, and clients that do not behave.
+//! Tests with clients that ask, and with clients that misbehave.
 
 use super::*;
 use crate::status::{ask, Outcome, Reloaded, State};
@@ -45,7 +45,7 @@ impl Scene {
 }
 
 #[test]
-fn a_session_answers() {
+fn a_session_answers_requests_for_status_and_metrics() {
     let scene = Scene::set();
     let status: serde_json::Value =
         serde_json::from_str(&scene.ask(b"status").expect("an answer")).expect("JSON");
@@ -61,12 +61,13 @@ fn a_session_answers() {
 }
 
 #[test]
-fn clients_that_do_not_behave_change_nothing() {
+fn misbehaving_clients_change_nothing() {
     let scene = Scene::set();
     let board = &scene.board;
-    // As many as there is room for: ask nothing, never read, ask for ever, send garbage.
-    let silent: Vec<UnixStream> = (0..CLIENTS).map(|_| scene.connect()).collect();
-    let deaf: Vec<UnixStream> = (0..CLIENTS)
+    // One set of clients for all places asks nothing, another never reads; one sends without end,
+    // others send garbage.
+    let silent: Vec<UnixStream> = (0..MAX_CLIENTS).map(|_| scene.connect()).collect();
+    let deaf: Vec<UnixStream> = (0..MAX_CLIENTS)
         .map(|_| {
             let mut stream = scene.connect();
             stream.write_all(b"status\n").expect("sent");
@@ -79,7 +80,8 @@ fn clients_that_do_not_behave_change_nothing() {
         let bytes: Vec<u8> = (0..=255u8).map(|b| b.wrapping_mul(seed)).collect();
         let _ = scene.connect().write_all(&bytes);
     }
-    // The session never waits for them, and who asks gets an answer when their time is over.
+    // The session never waits for these clients. A new client gets an answer when their time is
+    // over.
     for pid in 0..1000 {
         board.publish(Status {
             pid,
@@ -94,7 +96,6 @@ fn clients_that_do_not_behave_change_nothing() {
     drop((silent, deaf));
 }
 
-/// The id of a process that has ended.
 fn last_process_id() -> u32 {
     let mut child = std::process::Command::new("true").spawn().expect("started");
     child.wait().expect("ended");
@@ -102,7 +103,7 @@ fn last_process_id() -> u32 {
 }
 
 #[test]
-fn the_socket_is_this_users_and_goes_with_the_session() {
+fn the_socket_belongs_to_this_user_and_ends_with_the_session() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = dir.path().join("open");
     fs::create_dir(&open).expect("made");
@@ -125,11 +126,11 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     assert!(!socket.exists());
     let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
     assert!(none.is_empty());
-    // One that a killed session has left is nobody's.
+    // Nobody listens on a socket that a killed session has left.
     drop(UnixListener::bind(own.join("status-1.sock")).expect("bound"));
     let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
     assert!(none.is_empty(), "{none:?}");
-    // The next session removes it, but not the socket of one that lives, nor what is none.
+    // The next session removes it. It keeps the sockets of living processes, and other files.
     let gone = last_process_id();
     let dead = own.join(sockets::name(gone));
     drop(UnixListener::bind(&dead).expect("bound"));
@@ -143,7 +144,7 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
 }
 
 #[test]
-fn a_plan_is_read_for_the_session_and_its_answer_passed_on() {
+fn a_reload_reads_the_plan_and_returns_the_outcome() {
     let dir = tempfile::tempdir().expect("a directory");
     let board = Arc::new(Board::default());
     let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
@@ -178,10 +179,10 @@ fn a_plan_is_read_for_the_session_and_its_answer_passed_on() {
             (&"taken".into(), &"Plan 2 is in force now.".into())
         );
     });
-    // The signal's flag does the same.
+    // The flag of the signal has the same effect.
     hangup.store(true, Relaxed);
     assert!(taken(&board).1.is_ok());
-    // A session that does not take plans lets none pile up.
+    // If the session takes no plans, only a few are queued.
     let many = (0..100).filter(|_| board.reloads().bring(Err(String::new())).is_some());
     assert!(many.count() <= 16);
 }

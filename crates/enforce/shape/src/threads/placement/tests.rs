@@ -1,4 +1,5 @@
-//! Which threads get which place: real threads of this process, and servers that only note.
+//! Tests where threads are placed. They use real threads of this process, and servers that only
+//! note calls.
 
 use super::*;
 use onbeat_reserve::{Pulse, SwapError};
@@ -8,7 +9,6 @@ use std::sync::mpsc;
 
 type Log = Rc<RefCell<Vec<(u32, String)>>>;
 
-/// Notes what is assigned and placed.
 struct Notes(Log);
 
 impl Servers for Notes {
@@ -47,7 +47,7 @@ impl Servers for Notes {
     }
 }
 
-/// A thread of this process with a name, until it is dropped.
+/// A thread of this process with a chosen name. Dropping it ends the thread.
 struct Named {
     tid: u32,
     end: Option<mpsc::Sender<()>>,
@@ -59,7 +59,7 @@ impl Named {
         let (send, receive) = mpsc::channel();
         let (end, wait) = mpsc::channel::<()>();
         let body = move || {
-            // SAFETY: cannot fail.
+            // SAFETY: gettid takes no arguments and cannot fail.
             send.send(unsafe { libc::gettid() } as u32)
                 .expect("a listener");
             let _ = wait.recv();
@@ -80,14 +80,14 @@ impl Drop for Named {
     }
 }
 
-/// What the log says of one thread: tests beside this one have threads too.
+/// Returns the place of one thread. The log also has threads of tests that run at the same time.
 fn place_of(log: &Log, tid: u32) -> Option<String> {
     let log = log.borrow();
     let found = log.iter().find(|(of, _)| *of == tid);
     found.map(|(_, place)| place.clone())
 }
 
-/// With one output, which the middleware's threads hold back.
+/// Returns a plan with one output, which the middleware's threads hold back.
 fn plan() -> Plan {
     let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
     let mut plan = onbeat_plan::file::read(text).expect("a plan");
@@ -96,7 +96,6 @@ fn plan() -> Plan {
     plan
 }
 
-/// This process ran the callback that publishes the output at this instant.
 fn seen_at(application: &mut Application, plan: &Plan, at_ns: u64) {
     let own = std::process::id();
     let callback = application.publishers(&plan.outputs[0])[0];
@@ -105,7 +104,7 @@ fn seen_at(application: &mut Application, plan: &Plan, at_ns: u64) {
     application.roles.saw(own, at_ns);
 }
 
-/// Later than this process's start, whatever the kernel's tick.
+/// Returns a time later than this process's start, whatever the kernel's tick.
 fn later_ns() -> u64 {
     monotonic_ns() + 1_000_000_000
 }
@@ -116,7 +115,7 @@ fn placement<'a>(plan: &'a Plan, log: &Log) -> Placement<'a> {
 }
 
 #[test]
-fn only_a_process_that_is_the_applications_still_gets_priorities() {
+fn only_living_processes_of_the_application_get_priorities() {
     let plan = plan();
     let thread = Named::new("dds.udp.7410");
     let placed = |at_ns, is_ours: &dyn Fn(u32) -> bool| {
@@ -133,19 +132,20 @@ fn only_a_process_that_is_the_applications_still_gets_priorities() {
         None,
         "another user's"
     );
-    // The process that was seen had ended before this one had its id.
+    // The process that was seen had ended before this one got its id.
     assert_eq!(placed(1, &|_| true), None);
 }
 
 #[test]
-fn publisher_threads_of_a_process_that_is_started_anew_go_to_their_server() {
+fn publisher_threads_of_a_restarted_process_go_to_their_server() {
     let plan = plan();
     let server = plan.outputs[0].server.as_str();
     let log = Log::default();
     let mut placement = placement(&plan, &log);
     let mut application = Application::new(&plan, |_| true);
     seen_at(&mut application, &plan, later_ns());
-    // The process is there, its publisher thread comes later: it is no thread of the middleware's.
+    // The process runs, but its publisher thread starts later. That thread must not be placed as a
+    // middleware thread.
     let (assigned, refused) = placement.assign_new_publishers(&application, &|_| true);
     assert!(assigned.is_empty() && refused.is_empty());
     let thread = Named::new("dds.asyn.1");

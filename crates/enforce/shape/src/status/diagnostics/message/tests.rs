@@ -26,8 +26,7 @@ fn at(second: u64) -> Moment {
     }
 }
 
-/// The level and the reason of the only chain.
-fn told(reporter: &mut Reporter, status: &Status, at: Moment) -> (Level, String) {
+fn level_and_reason(reporter: &mut Reporter, status: &Status, at: Moment) -> (Level, String) {
     let (number, statuses) = reporter.report(status, at);
     reporter.published(number);
     let [status] = &statuses[..] else {
@@ -43,27 +42,27 @@ fn reporter() -> Reporter {
 }
 
 #[test]
-fn a_warning_is_for_what_happened_since_the_last_published_message() {
+fn warnings_cover_the_time_since_the_last_published_message() {
     let mut reporter = reporter();
     assert_eq!(
-        told(&mut reporter, &status(10), at(0)),
+        level_and_reason(&mut reporter, &status(10), at(0)),
         (Level::Ok, "10 executions in time".into())
     );
     let mut late = status(20);
     late.plan.counts[0].late = 3;
     late.counts.slips = 1;
-    // Nobody published this one: the next one tells it again.
+    // The report is not published, so the next one repeats the warning.
     let (_, unheard) = reporter.report(&late, at(1));
     assert_eq!(unheard[0].level, Level::Warn);
     late.plan.counts[0].executions = 30;
     let warning = "3 late outputs; 1 slips of inputs";
     assert_eq!(
-        told(&mut reporter, &late, at(2)),
+        level_and_reason(&mut reporter, &late, at(2)),
         (Level::Warn, warning.into())
     );
     late.plan.counts[0].executions = 40;
     assert_eq!(
-        told(&mut reporter, &late, at(3)),
+        level_and_reason(&mut reporter, &late, at(3)),
         (Level::Ok, "10 executions in time".into())
     );
     let value = |status: &DiagnosticStatus, key: &str| {
@@ -95,23 +94,26 @@ fn every_cause_of_a_warning_is_named() {
         change(&mut changed);
         let mut reporter = reporter();
         assert_eq!(
-            told(&mut reporter, &changed, at(0)),
+            level_and_reason(&mut reporter, &changed, at(0)),
             (Level::Warn, reason.into())
         );
-        assert_eq!(told(&mut reporter, &changed, at(1)).0, Level::Ok);
+        assert_eq!(
+            level_and_reason(&mut reporter, &changed, at(1)).0,
+            Level::Ok
+        );
     }
     let mut finding = status(0);
     finding.state = State::Finding;
     finding.missing = vec!["/a".into(), "/b".into()];
-    let reason = "not shaped yet: callbacks that are looked for: 2";
+    let reason = "not shaped yet: 2 callbacks are not found";
     assert_eq!(
-        told(&mut reporter(), &finding, at(0)),
+        level_and_reason(&mut reporter(), &finding, at(0)),
         (Level::Warn, reason.into())
     );
     finding.state = State::Stopped;
-    let reason = "shaping has ended: all is put back";
+    let reason = "shaping has ended and everything is put back";
     assert_eq!(
-        told(&mut reporter(), &finding, at(0)),
+        level_and_reason(&mut reporter(), &finding, at(0)),
         (Level::Warn, reason.into())
     );
 }
@@ -123,10 +125,13 @@ fn an_error_lasts_as_long_as_its_cause() {
     lost.guard.lost = true;
     for second in 0..3 {
         let error = (Level::Error, "the guard has ended".into());
-        assert_eq!(told(&mut reporter, &lost, at(second)), error);
+        assert_eq!(level_and_reason(&mut reporter, &lost, at(second)), error);
     }
     lost.state = State::Stopped;
-    assert_eq!(told(&mut reporter, &lost, at(4)).0, Level::Error);
+    assert_eq!(
+        level_and_reason(&mut reporter, &lost, at(4)).0,
+        Level::Error
+    );
     let mut broken = status(2);
     let promise = |kept| Promise {
         name: "average",
@@ -135,18 +140,18 @@ fn an_error_lasts_as_long_as_its_cause() {
         ..Promise::default()
     };
     broken.promises = vec![promise(None), promise(Some(true))];
-    assert_eq!(told(&mut reporter, &broken, at(5)).0, Level::Ok);
+    assert_eq!(level_and_reason(&mut reporter, &broken, at(5)).0, Level::Ok);
     broken.promises.push(promise(Some(false)));
     broken.counts.slips = 1;
     let reasons = "promise broken: average; 1 slips of inputs";
     assert_eq!(
-        told(&mut reporter, &broken, at(6)),
+        level_and_reason(&mut reporter, &broken, at(6)),
         (Level::Error, reasons.into())
     );
 }
 
 #[test]
-fn a_chain_without_outputs_has_died_and_a_session_that_says_nothing_is_stale() {
+fn a_chain_without_outputs_is_an_error_and_a_silent_session_is_stale() {
     let mut reporter = reporter();
     for (second, level) in [
         (0, Level::Ok),
@@ -155,57 +160,69 @@ fn a_chain_without_outputs_has_died_and_a_session_that_says_nothing_is_stale() {
         (9, Level::Error),
     ] {
         assert_eq!(
-            told(&mut reporter, &status(7), at(second)).0,
+            level_and_reason(&mut reporter, &status(7), at(second)).0,
             level,
             "second {second}"
         );
     }
-    assert_eq!(told(&mut reporter, &status(8), at(10)).0, Level::Ok);
-    // Ten of its cycles are longer.
+    assert_eq!(
+        level_and_reason(&mut reporter, &status(8), at(10)).0,
+        Level::Ok
+    );
+    // Ten cycles of this chain are longer than five seconds.
     let mut slow = status(8);
     slow.plan.cycle_ns = 2_000_000_000;
-    assert_eq!(told(&mut reporter, &slow, at(29)).0, Level::Ok);
+    assert_eq!(level_and_reason(&mut reporter, &slow, at(29)).0, Level::Ok);
     let error = (Level::Error, "no output for 20 s".into());
-    assert_eq!(told(&mut reporter, &slow, at(30)), error);
+    assert_eq!(level_and_reason(&mut reporter, &slow, at(30)), error);
     let old = Moment {
         age: Duration::from_millis(3500),
         ..at(31)
     };
-    let stale = (Level::Stale, "the session has told nothing for 3 s".into());
-    assert_eq!(told(&mut reporter, &slow, old), stale);
-    // While it is looked for, a chain need not have outputs.
+    let stale = (
+        Level::Stale,
+        "the session has reported nothing for 3 s".into(),
+    );
+    assert_eq!(level_and_reason(&mut reporter, &slow, old), stale);
+    // While the session looks for callbacks, a chain may be without outputs.
     let mut finding = status(0);
     finding.state = State::Finding;
-    assert_eq!(told(&mut reporter, &finding, at(40)).0, Level::Warn);
-    assert_eq!(told(&mut reporter, &status(0), at(44)).0, Level::Ok);
+    assert_eq!(
+        level_and_reason(&mut reporter, &finding, at(40)).0,
+        Level::Warn
+    );
+    assert_eq!(
+        level_and_reason(&mut reporter, &status(0), at(44)).0,
+        Level::Ok
+    );
 }
 
 #[test]
-fn who_is_not_heard_is_known_and_forgets_nothing_but_numbers() {
+fn unpublished_messages_are_noticed_and_unknown_numbers_ignored() {
     let mut reporter = reporter();
     let last = (0..20).map(|second| {
         let (number, _) = reporter.report(&status(second), at(second));
-        (number, reporter.is_heard())
+        (number, reporter.is_confirmed())
     });
     let heard: Vec<(u32, bool)> = last.collect();
     assert!(heard[0].1 && !heard[19].1);
-    // An old number, one that was never sent, the newest.
+    // An old number, one that was never sent, and the latest one.
     reporter.published(1);
     reporter.published(999);
-    assert!(!reporter.is_heard());
+    assert!(!reporter.is_confirmed());
     reporter.published(heard[19].0);
-    assert!(reporter.is_heard());
+    assert!(reporter.is_confirmed());
     for second in 20..40 {
         reporter.report(&status(second), at(second));
     }
     reporter.forget_sent();
-    assert!(reporter.is_heard());
+    assert!(reporter.is_confirmed());
     let will = reporter.will(&["a".into(), "b".into()]);
     assert!(will.len() == 2 && will.iter().all(|s| s.level == Level::Error));
 }
 
 #[test]
-fn all_chains_are_told_and_each_has_its_own_counts() {
+fn each_chain_has_a_status_with_its_own_counts() {
     let mut two = status(5);
     two.plan.counts.push(ChainCounts {
         id: "b".into(),

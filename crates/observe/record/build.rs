@@ -1,5 +1,5 @@
-//! Generates both sides of the record layout, and compiles the BPF programs and the library that
-//! programs preload.
+//! Generates both sides of the record layout, and compiles the BPF programs and the preloaded
+//! library.
 
 #[path = "src/records/layout.rs"]
 mod layout;
@@ -30,7 +30,7 @@ fn main() {
     compile_library(&out);
 }
 
-/// For the same processor as the recorder, and for libc alone.
+/// Compiles the preloaded library for the recorder's processor. The library depends only on libc.
 fn compile_library(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let is_foreign = env::var("HOST").is_ok_and(|host| host != target);
@@ -70,7 +70,8 @@ fn compile_programs(out: &Path) {
         ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
         .arg(format!("-I{}", out.display()))
-        // The target's own headers, and where a cross compiler's package puts them.
+        // These are the target's own headers, and the place where a cross compiler's package puts
+        // them.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
         .args(["-c", PROGRAMS, "-o"])
@@ -82,6 +83,6 @@ fn compile_programs(out: &Path) {
         Err(e) => panic!("{clang}: {e}: install clang and libbpf-dev (apt-get install clang libbpf-dev libelf-dev zlib1g-dev)"),
     }
     // The recorder needs the object's BTF, not its DWARF. Without llvm-strip the DWARF stays, which
-    // makes the program larger and nothing else.
+    // only makes the program larger.
     let _ = Command::new("llvm-strip").arg("-g").arg(&object).status();
 }

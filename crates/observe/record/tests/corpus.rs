@@ -1,8 +1,8 @@
-//! Replays the fuzzer's corpus, without a fuzzer.
+//! Runs the fuzzer's checks on its corpus, without a fuzzer.
 #[path = "../../../../fuzz/checks_record.rs"]
 mod checks;
 
-/// Each file of a corpus, whole and in parts.
+/// Checks each file of a corpus, whole and in parts.
 fn replay(target: &str, check: impl Fn(&[u8])) {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);

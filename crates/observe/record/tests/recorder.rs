@@ -1,6 +1,6 @@
-//! The recorder on the real kernel and real ROS 2: losses, kills, signals, privileges.
+//! Tests the recorder on the real kernel with real ROS 2: losses, kills, signals, privileges.
 //!
-//! A harness of its own, so that skipped tests are listed by name and reason. Recorders that are
+//! The test harness is our own, so that it lists skipped tests with a reason. Recorders that are
 //! killed or signalled are processes of their own: this program, called with `record`.
 
 use onbeat_record::{record, RecordOptions, Target};
@@ -27,7 +27,7 @@ mod suspended;
 #[path = "recorder/threads.rs"]
 mod threads;
 
-/// Publishes COUNT messages in one callback, as fast as it can, and says how many.
+/// A script that publishes COUNT messages in one callback, as fast as it can, and prints COUNT.
 const BURST: &str = "
 import sys, rclpy
 from rclpy.node import Node
@@ -47,7 +47,8 @@ while not done:
 print('published', count, flush=True)
 ";
 
-/// Publishes, names and uses far more endpoints than are remembered, and publishes again.
+/// A script that publishes, then names and uses far more endpoints than the recorder remembers, and
+/// publishes again.
 const CROWD: &str = "
 import ctypes, time, rclpy
 from rclpy.node import Node
@@ -80,8 +81,11 @@ publish()
 print('published', len(sent), flush=True)
 ";
 
-/// Publishes in turns at addresses that are the same but for some bits: every other one is a publisher of the
-/// application, the others are the middleware's. The last one is none of its clients. Says the addresses.
+/// A script that publishes in turns at addresses that differ only in a few bits, and prints the
+/// addresses.
+///
+/// Every other address is a publisher of the application. The others are the middleware's. The last
+/// address is not a client.
 const ALIKE: &str = "
 import ctypes, mmap, rclpy
 rclpy.init()
@@ -106,7 +110,7 @@ for i in range(5):
 print('addresses', *at, flush=True)
 ";
 
-/// Publishes ten times a second for SECONDS.
+/// A script that publishes ten times a second for SECONDS.
 const TALKER: &str = "
 import sys, time, rclpy
 from rclpy.node import Node
@@ -125,14 +129,14 @@ while time.monotonic() < end:
 print('published', len(sent), flush=True)
 ";
 
-/// Exit code of a recorder that this kernel or user refuses.
+/// The exit code of a recorder that this kernel or user refuses.
 const REFUSED: u8 = 4;
 
-/// A process that has not ended by then hangs, however slow the machine is.
+/// A process that has not ended after this time hangs, however slow the machine is.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [all=0|1]
-/// [-- COMMAND ...]`. Ends with the command's status.
+/// Runs this program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [all=0|1]
+/// [-- COMMAND ...]`. Returns the command's status.
 fn run_recorder(args: &[String]) -> u8 {
     let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
     let command = args.get(at + 1..).unwrap_or_default().to_vec();
@@ -162,13 +166,13 @@ fn run_recorder(args: &[String]) -> u8 {
 }
 
 struct Harness {
-    /// Python of a ROS 2 environment.
+    /// The Python interpreter of a ROS 2 environment.
     python: PathBuf,
     dir: tempfile::TempDir,
 }
 
 impl Harness {
-    /// A recorder of its own process, which writes the trace `trace`.
+    /// Prepares a recorder in its own process, which writes to the directory `trace`.
     fn recorder(&self, trace: &str, buffer_bytes: Option<u32>) -> Command {
         let this = std::env::current_exe().expect("this program");
         let mut command = Command::new(this);
@@ -189,7 +193,7 @@ impl Harness {
             .collect()
     }
 
-    /// Records a script: its output, and the trace.
+    /// Records a script. Returns its output and the path of the trace.
     fn record(
         &self,
         trace: &str,
@@ -215,7 +219,7 @@ impl Harness {
         let mut command = self.recorder(trace, None);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         if script.is_empty() {
-            // The installation is probed before the application starts.
+            // The recorder probes the installation before the application starts.
             let prefix = self.python.ancestors().nth(2).expect("PREFIX/bin/python");
             command.env("AMENT_PREFIX_PATH", prefix);
         } else {
@@ -244,7 +248,7 @@ fn published(output: &Output) -> u64 {
     line.trim().parse().expect("a number")
 }
 
-/// Publications on one topic.
+/// Counts the publications on one topic.
 fn publications(events: &[Event], topic: &str) -> u64 {
     let mut handles = std::collections::HashSet::new();
     let mut count = 0;
@@ -265,7 +269,6 @@ fn signal(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-/// Waits until something is so; fails the test where it never is.
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !reached() {
@@ -277,7 +280,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a process; one that goes on and on fails the test.
+/// Waits for the end of a process. Fails the test after [`WATCHDOG`].
 fn ended(child: &mut Child) -> std::process::ExitStatus {
     let begin = Instant::now();
     loop {
@@ -292,14 +295,14 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
     }
 }
 
-/// Whether a recorder has attached the probes of what ran before it, and takes events. The first
-/// manifest is written before.
+/// Returns whether a recorder has attached its first probes and takes events. It writes a first
+/// manifest before that.
 fn is_recording(trace: &Path) -> bool {
     Reader::open(trace).is_ok_and(|reader| reader.manifest().span.start_monotonic_ns > 0)
 }
 
-/// Processes with the word `mark` in their command line, with their state letter. The recorder's
-/// command line has it too: that one is left out.
+/// Returns the processes with the word `mark` in their command line, and their state letters.
+/// Leaves out the recorder, whose command line has this word too.
 fn processes_with(mark: &str) -> Vec<(u32, char)> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries
@@ -334,14 +337,14 @@ fn every_publication_is_in_the_trace_when_nothing_is_lost(harness: &Harness) {
     assert_eq!(process.nodes, ["/burst"]);
 }
 
-fn a_far_too_small_buffer_loses_exactly_what_it_counts(harness: &Harness) {
+fn a_far_too_small_buffer_counts_every_lost_record(harness: &Harness) {
     let count = |events: &[Event]| {
         events
             .iter()
             .filter(|e| matches!(e.kind, EventKind::Publish { .. }))
             .count() as u64
     };
-    // What the process publishes besides the burst (parameter events at its start).
+    // The process also publishes parameter events at its start.
     let (_, whole) = harness.record("none", None, &harness.script(BURST, &["0"]));
     let besides = count(&events(&whole));
     let (output, trace) = harness.record("small", Some(4096), &harness.script(BURST, &["20000"]));
@@ -364,7 +367,8 @@ fn a_far_too_small_buffer_loses_exactly_what_it_counts(harness: &Harness) {
     assert_eq!(manifest, said, "the manifest counts what the events count");
 }
 
-/// Publishes as fast as it can until a file appears, and then slowly until another one does.
+/// A script that publishes as fast as it can until a file appears, and then slowly until another
+/// one appears.
 const FLOOD: &str = "
 import os, sys, time, rclpy
 from rclpy.node import Node
@@ -380,9 +384,9 @@ while not os.path.exists(sys.argv[1] + '.known'):
     publisher.publish(UInt64(data=2))
 ";
 
-/// A process, its threads and its endpoints are told once. Here the buffer is full when they would be: another one has
-/// filled it, and its reader is stopped.
-fn who_is_seen_first_while_the_buffer_is_full_is_known_later(harness: &Harness) {
+/// A process, its threads and its endpoints are reported once. Here the buffer is full at that
+/// time: another process has filled it, and the recorder is stopped.
+fn a_process_first_seen_while_the_buffer_is_full_is_reported_later(harness: &Harness) {
     let start = |end: &Path| -> Child {
         let script = harness.script(FLOOD, &[end.to_str().expect("text")]);
         let mut command = Command::new(&script[0]);
@@ -435,7 +439,7 @@ fn who_is_seen_first_while_the_buffer_is_full_is_known_later(harness: &Harness) 
     );
 }
 
-fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness) {
+fn an_endpoint_is_reported_again_after_others_have_replaced_it(harness: &Harness) {
     let (output, trace) = harness.record("crowd", None, &harness.script(CROWD, &[]));
     let events = events(&trace);
     assert_eq!(publications(&events, "/crowded"), published(&output));
@@ -443,7 +447,7 @@ fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness
     assert!(events.iter().any(is_found_again));
 }
 
-fn endpoints_at_addresses_that_are_alike_are_told_apart(harness: &Harness) {
+fn endpoints_at_similar_addresses_are_distinguished(harness: &Harness) {
     let (output, trace) = harness.record("alike", None, &harness.script(ALIKE, &[]));
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find_map(|l| l.strip_prefix("addresses "));
@@ -459,7 +463,7 @@ fn endpoints_at_addresses_that_are_alike_are_told_apart(harness: &Harness) {
     assert!(!events.iter().any(sends), "a publisher is no client");
 }
 
-fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness) {
+fn a_low_file_limit_applies_to_the_command_and_not_to_the_recorder(harness: &Harness) {
     const LOW: u64 = 96;
     let limit =
         format!("import resource; assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == {LOW}");
@@ -478,7 +482,7 @@ fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness)
         }
         Ok(())
     };
-    // SAFETY: between fork and exec, only system calls.
+    // SAFETY: only system calls happen between fork and exec.
     unsafe { recorder.pre_exec(lower) };
     let output = recorder
         .arg("--")
@@ -499,11 +503,11 @@ fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness)
 }
 
 fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Harness) {
-    // From before the command runs, through the moments in which its libraries are probed, to
-    // the middle of the recording.
+    // The moments reach from before the command runs, through the probing of its libraries, to the
+    // middle of the recording.
     let moments = [30u64, 120, 200, 280, 360, 440, 520, 700].map(Some);
     for (round, moment) in moments.into_iter().chain([None]).enumerate() {
-        // How long the command runs, and what it is known by.
+        // The duration also identifies the command's process.
         let mark = format!("{}.{round}25", if moment.is_some() { 7 } else { 90 });
         let (mut recorder, trace) =
             harness.spawn(&format!("killed{round}"), &harness.script(TALKER, &[&mark]));
@@ -514,7 +518,7 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             }),
         }
         signal(&recorder, libc::SIGKILL);
-        // The kernel takes the probes out one by one.
+        // The kernel removes the probes one by one.
         ended(&mut recorder);
         let begin = Instant::now();
         loop {
@@ -535,14 +539,14 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             assert_eq!(reader.manifest().state, State::Recording);
         }
         for (pid, _) in processes_with(&mark) {
-            // SAFETY: plain system call; ends the command.
+            // SAFETY: plain system call that ends the command.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }
     }
 }
 
-/// Starts programs that nobody has seen before, one after the other, in processes that have left
-/// the tree of whoever started this; DIR/done says that each of them has run.
+/// A script that starts new programs one after the other, in daemons that have left the command's
+/// process tree. A file DIR/done-N says that all programs of daemon N have run.
 const DAEMONS: &str = "
 for n in 1 2 3; do
     setsid sh -c '
@@ -555,7 +559,7 @@ done
 sleep 0.3
 ";
 
-fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
+fn daemons_of_a_command_are_not_left_suspended(harness: &Harness) {
     for (name, kill) in [("ended", false), ("shot", true), ("ended-2", false)] {
         let dir = harness.dir.path().join(format!("left-{name}"));
         std::fs::create_dir(&dir).expect("a directory");
@@ -564,7 +568,7 @@ fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
         let script = ["sh", "-c", &format!("{DAEMONS}{rest}"), &path].map(str::to_owned);
         let (mut recorder, _) = harness.spawn(name, &script);
         if kill {
-            // Each of them is there for a moment only: the end of one is seen as well.
+            // Each program exists only for a moment. So the end of a daemon counts as well.
             wait_until("the first programs", || {
                 (1..=3).any(|n| dir.join(format!("done-{n}")).exists())
                     || std::fs::read_dir(&dir)
@@ -581,7 +585,7 @@ fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
             let late = begin.elapsed() > WATCHDOG;
             let left = processes_with(&path);
             left.iter().filter(|_| late).for_each(|(pid, _)| {
-                // SAFETY: plain system call; ends what the test has started.
+                // SAFETY: plain system call that ends processes of this test.
                 unsafe { libc::kill(*pid as i32, libc::SIGKILL) };
             });
             assert!(!late, "recorder {name}: {left:?} do not go on");
@@ -640,8 +644,9 @@ fn the_status_of_the_command_is_returned(harness: &Harness) {
     }
 }
 
-fn ids_of_another_namespace_are_refused(harness: &Harness) {
-    // Else the recorder marks and suspends whoever has its ids outside.
+fn recording_inside_a_pid_namespace_is_refused(harness: &Harness) {
+    // Otherwise the recorder would mark and suspend other processes, which have these ids outside
+    // of the namespace.
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc"])
         .arg(std::env::current_exe().expect("this program"))
@@ -657,7 +662,7 @@ fn ids_of_another_namespace_are_refused(harness: &Harness) {
 
 type Test = (&'static str, fn(&Harness));
 
-/// Why recording cannot be tested here.
+/// Returns the reason why recording cannot be tested here.
 fn refusal(harness: &Harness) -> Option<String> {
     if !harness.python.exists() {
         return Some("no ROS 2 environment: ./dev ros-env kilted makes it".to_owned());
@@ -671,21 +676,21 @@ fn refusal(harness: &Harness) -> Option<String> {
         .then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned())
 }
 
-/// The tests whose names contain one of the words in the arguments, or all.
+/// Runs the tests whose names contain one of the words in `args`, or all tests without words.
 fn run_tests(args: &[String]) -> ExitCode {
     let tests: &[Test] = tests![
         every_publication_is_in_the_trace_when_nothing_is_lost,
-        a_far_too_small_buffer_loses_exactly_what_it_counts,
-        who_is_seen_first_while_the_buffer_is_full_is_known_later,
-        an_endpoint_is_known_again_when_others_have_taken_its_place,
-        endpoints_at_addresses_that_are_alike_are_told_apart,
-        a_low_limit_of_files_is_the_commands_and_not_the_recorders,
+        a_far_too_small_buffer_counts_every_lost_record,
+        a_process_first_seen_while_the_buffer_is_full_is_reported_later,
+        an_endpoint_is_reported_again_after_others_have_replaced_it,
+        endpoints_at_similar_addresses_are_distinguished,
+        a_low_file_limit_applies_to_the_command_and_not_to_the_recorder,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
-        what_a_command_leaves_behind_is_not_left_suspended,
+        daemons_of_a_command_are_not_left_suspended,
         two_recorders_at_once_see_the_same,
         signals_end_a_recording_properly,
         the_status_of_the_command_is_returned,
-        ids_of_another_namespace_are_refused,
+        recording_inside_a_pid_namespace_is_refused,
     ];
     let tests = tests
         .iter()

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Applications of plain DDS: Cyclone DDS through its C functions, Fast DDS through its C++ ones. They
-// are reported with the events of ROS 2: a writer as a publisher, a reader as a subscription, a
-// listener's function as a callback. Their process is their node, which the recorder reports.
+// The programs for applications of plain DDS: Cyclone DDS through its C functions, Fast DDS through
+// its C++ functions.
 //
-// ROS 2 runs on the same libraries, and reports itself one layer above: its processes are left out.
+// They make the events of ROS 2: a writer is a publisher, a reader is a subscription, and a
+// listener's function is a callback. The process is the node, which the recorder reports.
+//
+// ROS 2 uses the same libraries and is recorded one layer above, so its processes are left out.
 #pragma once
 
-// Endpoint kinds in the map `endpoints`, beside those of maps.h.
+// Endpoint kinds in the map `endpoints`, in addition to those of maps.h.
 #define ENDPOINT_DDS_TOPIC 7
 #define ENDPOINT_DDS_CONDITION 8
 #define ENDPOINT_DDS_LISTENER 9
 
-// Topics by their handle, under the name that ROS 2 has for them.
+// The topics by their handle, with the names that ROS 2 uses for them.
 struct dds_topic {
 	char name[TEXT_BYTES];
 };
@@ -23,7 +25,7 @@ struct {
 	__type(value, struct dds_topic);
 } dds_topics SEC(".maps");
 
-// What a new entry of `dds_topics` is made of: never written.
+// The initial value of an entry of `dds_topics`. It is never written.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -39,7 +41,7 @@ struct {
 	__type(value, __u64);
 } dds_conditions SEC(".maps");
 
-// Functions of listeners that were reported, and for which program of the process.
+// The reported functions of listeners, with the program of the process that was running then.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -47,11 +49,12 @@ struct {
 	__type(value, __u64);
 } dds_listeners SEC(".maps");
 
-// The listener's functions that a thread is in: one may write what another one takes at once.
+// The listener functions that a thread is in. There may be several, because a function may write a
+// sample that another one takes at once.
 #define DDS_DEPTH 4
 struct dds_frame {
 	__u64 reader;
-	__u64 start_ns; // 0: its start was reported
+	__u64 start_ns; // 0: the start has been reported
 };
 
 struct dds_frames {
@@ -66,7 +69,7 @@ struct {
 	__type(value, struct dds_frames);
 } dds_threads SEC(".maps");
 
-// ROS 2 uses the library in this process, and is recorded itself.
+// Returns whether ROS 2 uses the library in this process, and is recorded itself.
 static __always_inline bool is_of_ros(__u64 pid_tgid)
 {
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
@@ -79,10 +82,11 @@ static __always_inline bool is_of_ros(__u64 pid_tgid)
 		return 0;                                                                          \
 	ENTER()
 
-// A call within which the library may run a listener's function, which calls the library again.
+// The key of a call within which the library may run a listener's function, which calls the library
+// again.
 #define OUTER(pid_tgid) ((pid_tgid) | 1ULL << 63)
 
-// The entities of Cyclone DDS are numbers of 32 bits, negative for an error.
+// The entities of Cyclone DDS are 32-bit numbers, negative for an error.
 #define CYCLONE 0
 #define FAST 1
 
@@ -93,7 +97,7 @@ static __always_inline __u64 dds_handle(__u64 value, __u64 library)
 	return (__s32)value > 0 ? (__u32)value : 0;
 }
 
-// The name of a topic as ROS 2 has it: what ROS 2 calls /x is rt/x in DDS.
+// Returns the address of a topic's name in ROS 2: the topic /x is rt/x in DDS.
 static __always_inline __u64 dds_name(__u64 address)
 {
 	char start[3] = {};
@@ -102,7 +106,7 @@ static __always_inline __u64 dds_name(__u64 address)
 	return start[0] == 'r' && start[1] == 't' && start[2] == '/' ? address + 2 : address;
 }
 
-// The characters of a std::string begin where its first word points to.
+// The first word of a std::string points to its characters.
 static __always_inline __u64 cpp_string(__u64 string)
 {
 	__u64 text = 0;
@@ -133,7 +137,7 @@ static __always_inline bool returned_outer(__u64 pid_tgid, struct call *out)
 }
 
 // ---- topics
-// A function that makes a topic of this name.
+// A program for a function that makes a topic with this name.
 #define DDS_TOPIC(program, name, library)                                                          \
 	PROBE(program)                                                                             \
 	{                                                                                          \
@@ -173,7 +177,8 @@ PROBE(on_dds_topic_return)
 }
 
 // ---- readers and writers
-// A function that makes one: of a topic by its handle, or of one whose name stands at an address.
+// A program for a function that makes a reader or writer. The topic is given by its handle, or by
+// the address of its name.
 #define DDS_ENDPOINT(program, topic, name, library)                                                \
 	PROBE(program)                                                                             \
 	{                                                                                          \
@@ -188,8 +193,8 @@ DDS_ENDPOINT(on_cyclone_endpoint, (__u32)ARG2(ctx), 0, CYCLONE)
 // Publisher::create_datawriter(this, Topic *, ...)
 DDS_ENDPOINT(on_fast_writer, ARG2(ctx), 0, FAST)
 
-// Fills a field with the name of the topic that a call has kept; empty if that is not known. The recorder leaves such
-// an endpoint out, and says how many there are.
+// Fills a field with the topic's name from a kept call, or leaves it empty if the name is unknown.
+// The recorder leaves such endpoints out and reports their number.
 #define READ_TOPIC(field, call, pid_tgid)                                                          \
 	do {                                                                                       \
 		struct endpoint_key _key = { .handle = (call).argument[0],                         \
@@ -212,7 +217,7 @@ PROBE(on_dds_writer_return)
 	__u64 writer = dds_handle(PT_REGS_RC(ctx), call.argument[2]);
 	if (!writer)
 		return 0;
-	// The thread may write too: that it waits before is part of its executions' story.
+	// The thread may write later. Its waiting before that belongs to its executions.
 	mark_publisher(pid_tgid, 0);
 	struct record_publisher_init *r = BEGIN_HIT(publisher_init, pid_tgid);
 	if (r) {
@@ -313,7 +318,8 @@ PROBE(on_cyclone_condition_return)
 }
 
 // ---- listeners
-// The recorder probes the function that a listener has for new data, before it can be called.
+// Reports a listener's function for new data, so that the recorder probes it before it can be
+// called.
 static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u64 function,
 					__u64 library)
 {
@@ -327,7 +333,8 @@ static __always_inline void dds_listens(struct pt_regs *ctx, __u64 pid_tgid, __u
 	count_hit(ctx);
 	if (!function || !p)
 		return;
-	// Many readers share one function, and nobody is to wait for what this program has named before.
+	// Many readers share one function. A function that this program has already reported needs no
+	// second wait.
 	before = bpf_map_lookup_elem(&dds_listeners, &key);
 	if (before && *before == program)
 		return;
@@ -349,8 +356,8 @@ PROBE(on_cyclone_listener)
 	return 0;
 }
 
-// on_data_available is the third entry of a listener's table, behind two destructors: the public
-// class has had that order since Fast DDS 2.0.
+// on_data_available is the third entry of a listener's virtual table, after two destructors. The
+// public class has had this order since Fast DDS 2.0.
 #define ON_DATA_AVAILABLE 16
 
 static __always_inline void fast_listens(struct pt_regs *ctx, __u64 pid_tgid, __u64 listener)
@@ -381,7 +388,7 @@ PROBE(on_fast_subscriber)
 }
 
 // Subscriber::create_datareader(this, TopicDescription *, qos, listener, ...): a TopicDescription
-// has its name behind its table.
+// has its name after its virtual table pointer.
 PROBE(on_fast_reader)
 {
 	ENTER_DDS();
@@ -390,7 +397,8 @@ PROBE(on_fast_reader)
 	return 0;
 }
 
-// A listener's function begins. Its start is reported with what it takes first, which is its input.
+// Handles the begin of a listener's function. Its start is reported together with the first sample
+// that it takes, which is its input.
 static __always_inline int dds_callback(struct pt_regs *ctx, __u64 pid_tgid, __u64 reader)
 {
 	struct dds_frames none = {}, *frames;
@@ -428,7 +436,7 @@ PROBE(on_fast_callback)
 	return dds_callback(ctx, pid_tgid, ARG2(ctx));
 }
 
-// The listener's function that the thread is in; 0: it is in none.
+// Returns the listener's function that the thread is in, or 0 if there is none.
 static __always_inline struct dds_frame *dds_frame(__u64 pid_tgid)
 {
 	struct dds_frames *frames = bpf_map_lookup_elem(&dds_threads, &pid_tgid);
@@ -475,18 +483,18 @@ PROBE(on_dds_callback_return)
 }
 
 // ---- samples
-// A thread writes.
+// Notes that a thread writes.
 static __always_inline void dds_writes(__u64 pid_tgid, __u64 now)
 {
 	struct dds_frame *frame = dds_frame(pid_tgid);
 
-	// It took nothing before: what it writes is not of its input.
+	// The function took nothing before, so its sample does not depend on an input.
 	if (frame && frame->start_ns)
 		dds_start(pid_tgid, frame);
 	mark_publisher(pid_tgid, now);
 }
 
-// A writer writes: the library takes the time within the call, and tells it to readers alone.
+// Reports a write. The library reads the time within the call, and only readers see it.
 static __always_inline int dds_write(struct pt_regs *ctx, __u64 pid_tgid, __u64 writer, __u64 now)
 {
 	dds_writes(pid_tgid, now);
@@ -534,14 +542,15 @@ PROBE(on_cyclone_write_ts)
 	return 0;
 }
 
-// A sample was taken or read. The first one in a listener's function is its input.
+// Reports a sample that was taken or read. The first one in a listener's function is the function's
+// input.
 static __always_inline void dds_took(__u64 pid_tgid, __u64 reader, __s64 source_ns, bool taken)
 {
 	struct dds_frame *frame = dds_frame(pid_tgid);
 	bool is_input = frame && frame->start_ns && taken;
 	__u64 when = is_input ? frame->start_ns : bpf_ktime_get_ns();
 
-	// In a listener's function, that nothing more is there says nothing.
+	// In a listener's function, an empty take means nothing.
 	if (frame && !taken)
 		return;
 	if (is_input && frame->reader != reader) {
@@ -560,11 +569,12 @@ static __always_inline void dds_took(__u64 pid_tgid, __u64 reader, __s64 source_
 		dds_start(pid_tgid, frame);
 }
 
-// Samples of one call that are told apart.
+// The largest number of samples of one call that are reported.
 #define SAMPLES_MAX 16
-#define NOT_READ 2 // of a sample's state: no call has returned it before
+#define NOT_READ 2 // sample state: no call has returned the sample before
 
-// dds_sample_info_t, public since Cyclone DDS 0.1: three states, whether there is data, the time.
+// dds_sample_info_t, public since Cyclone DDS 0.1: three states, whether the data is valid, and the
+// time.
 struct cyclone_info {
 	__u32 state;
 	__u32 view;
@@ -632,8 +642,8 @@ PROBE(on_cyclone_take_return)
 	return 0;
 }
 
-// SampleInfo of Fast DDS, public: its state first, the time behind five counts, and whether there is
-// data behind two handles.
+// SampleInfo of Fast DDS is public. It begins with its state. The time follows after five counts,
+// and whether the data is valid after two handles.
 #define FAST_SECONDS 28
 #define FAST_NANOSECONDS 36
 
@@ -645,7 +655,7 @@ static __always_inline bool fast_took(__u64 pid_tgid, __u64 reader, __u64 info)
 	bpf_probe_read_user(&state, sizeof(state), (void *)info);
 	bpf_probe_read_user(&seconds, sizeof(seconds), (void *)(info + FAST_SECONDS));
 	bpf_probe_read_user(&nanoseconds, sizeof(nanoseconds), (void *)(info + FAST_NANOSECONDS));
-	// What only tells of an instance's end has a time too, and counts: it was written.
+	// A sample that only reports an instance's end also has a time. It counts, because it was written.
 	if (state != NOT_READ || !seconds)
 		return false;
 	dds_took(pid_tgid, reader, seconds * 1000000000ULL + nanoseconds, true);
@@ -684,7 +694,8 @@ PROBE(on_fast_take)
 	return 0;
 }
 
-// LoanableCollection, public: its table, its capacity, its length, the addresses of its elements.
+// LoanableCollection of Fast DDS is public: its virtual table pointer, capacity, length, and the
+// addresses of its elements.
 struct fast_sequence {
 	__u64 table;
 	__u32 capacity;
@@ -717,8 +728,8 @@ PROBE(on_fast_take_return)
 }
 
 // ---- waiting
-// dds_waitset_wait(...), WaitSet::wait(...), DataReader::wait_for_unread_message(...): what ran on
-// the sample taken before is over.
+// dds_waitset_wait(...), WaitSet::wait(...), DataReader::wait_for_unread_message(...)
+// The work on the last sample ends here.
 PROBE(on_dds_wait)
 {
 	__u64 now = bpf_ktime_get_ns();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Tasks of onbeat-flow (its module probe.rs): a task is reported as a node, its period as a timer,
-// its inputs as subscriptions. Names stand behind the handles, so that the recorder may come late.
-// Below them the ends of links and channels (its module channel/events.rs).
+// Programs for tasks of onbeat-flow (its module probe.rs), and for ends of links and channels (its
+// module channel/events.rs).
+//
+// A task is reported as a node, its period as a timer, and its inputs as subscriptions. The names
+// are reachable from the handles, so the recorder may start later than the task.
 #pragma once
 
 struct flow_task {
@@ -17,17 +19,17 @@ struct flow_callback {
 	__u64 kind; // FLOW_INPUT_*
 };
 
-// What an input is (InputKind of probe.rs).
+// Kinds of inputs (InputKind of probe.rs).
 #define FLOW_INPUT_JOINED 1 // the task waits for other inputs too
-#define FLOW_INPUT_FED 2    // from outside: seen when the task receives it
+#define FLOW_INPUT_FED 2    // from outside of the executor: recorded when the task receives it
 
-// What makes a task run.
+// Reasons for which a task runs.
 #define FLOW_DATA 1
 #define FLOW_TIME 2
 #define FLOW_JOINED 3
 #define FLOW_FED 4
 
-// These return whether all that they tell found room in the ring buffer.
+// These functions return whether all their records found room in the ring buffer.
 static __always_inline bool flow_task_found(__u64 pid_tgid, __u64 handle, struct flow_task *task)
 {
 	bool told = true;
@@ -122,8 +124,8 @@ static __always_inline bool flow_timer_found(__u64 pid_tgid, __u64 handle, __u64
 	return told;
 }
 
-// Reports a callback, and its task at the task's first callback. Returns FLOW_*; 0: unreadable.
-// A function of its own, so that the verifier checks it once.
+// Reports a callback. At a task's first callback it also reports the task. Returns FLOW_*, or 0 if
+// the memory cannot be read. It is not inlined, so that the verifier checks it only once.
 __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 {
 	struct endpoint_key key = { .tgid = pid_tgid >> 32 };
@@ -159,14 +161,15 @@ __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 	return value;
 }
 
-// The numbers of items are unique within a process: with its id they are unique in the recording.
+// Item numbers are unique within a process. Together with the process id they are unique in the
+// recording.
 static __always_inline __u64 flow_stamp(__u64 pid_tgid, __u64 sequence)
 {
 	return (pid_tgid >> 32) << 40 | (sequence & 0xffffffffff);
 }
 
-// onbeat_flow_task_init(callback): the address is in use anew. A timer is reported at its first
-// call, from which its releases are counted.
+// onbeat_flow_task_init(callback): the address now belongs to a new callback. A timer is reported
+// at its first call, because its releases are counted from there.
 PROBE(on_flow_task_init)
 {
 	ENTER();
@@ -224,7 +227,7 @@ PROBE(on_flow_task_start)
 	if (value == FLOW_JOINED) {
 		struct record_sync_input *s = BEGIN(sync_input, pid_tgid);
 		if (s) {
-			// The callback's first word: its task.
+			// The callback's first word is its task.
 			bpf_probe_read_user(&s->filter, sizeof(s->filter), (void *)ARG1(ctx));
 			SUBMIT(s);
 		}
@@ -262,7 +265,7 @@ struct link_end {
 	__u64 sends;
 };
 
-// Reports an end of a link. A function of its own, so that the verifier checks it once.
+// Reports an end of a link. It is not inlined, so that the verifier checks it only once.
 __attribute__((noinline)) int link_describe(__u64 pid_tgid, __u64 handle)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32,
@@ -294,7 +297,7 @@ static __always_inline void link_find(__u64 pid_tgid, __u64 handle)
 		link_describe(pid_tgid, handle);
 }
 
-// onbeat_link_init(end): the address is in use anew.
+// onbeat_link_init(end): the address now belongs to a new end.
 PROBE(on_link_init)
 {
 	ENTER();
@@ -310,7 +313,7 @@ PROBE(on_link_fini)
 	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
 				    .endpoint = ENDPOINT_LINK };
 
-	// An end whose beginning was not seen, and that did nothing, is none.
+	// An end that was never reported needs no report of its end.
 	if (bpf_map_delete_elem(&endpoints, &key))
 		return 0;
 	struct record_handle_fini *r = BEGIN_HIT(handle_fini, pid_tgid);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The few fields of kernel structs that the programs read.
+// The fields of kernel structs that the BPF programs read.
 //
-// CO-RE: the offsets come from the running kernel's BTF when the programs are loaded.
+// CO-RE: when the programs are loaded, the field offsets come from the running kernel's BTF.
 #pragma once
 
 struct atomic_counter {
@@ -57,7 +57,7 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } __attribute__((preserve_access_index));
 
-// A KVM host reports stolen time to each CPU of its guest in this struct.
+// A KVM host uses this struct to report stolen time to each CPU of its guest.
 struct kvm_steal_time {
 	__u64 steal;
 } __attribute__((preserve_access_index));

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Lineage: when the execution of a chain began that an item belongs to. It is born where the chain's
-// first callback starts (a root, named by whoever shapes the chain), goes with the thread through its
-// callback, and with the item that the callback publishes, to the callback that takes it.
+// Lineage: the start time of the chain execution that an item belongs to.
 //
-// A join (a synchroniser, a fusion) publishes in the callback of the input that comes last. What it
-// publishes then belongs to the one execution whose input it has stored since it last published.
+// It begins where the chain's first callback starts, which is a root that the shaper names. It
+// follows the thread through the callback. Then it follows the published item to the callback that
+// takes the item.
 //
-// Where more than one execution could have brought an item, or none is known, it has no lineage:
-// nothing is guessed here. Tables are bounded, and what is old is overwritten.
+// A join (a synchroniser, a fusion) publishes in the callback of its last input. The published item
+// belongs to the one execution whose input the join has stored since its last publication.
+//
+// If several executions, or no known one, may have led to an item, the item has no lineage. Nothing
+// is guessed here. Tables are bounded, and old entries are overwritten.
 #pragma once
 
-// What begins an execution of a chain, or joins its inputs.
+// The key of a handle that begins a chain's executions, or joins its inputs.
 struct root_key {
 	__u64 handle;
 	__u32 tgid;
@@ -21,25 +23,25 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 256);
 	__type(key, struct root_key);
-	__type(value, __u64); // JOIN_OUTPUT: what waits; of a join's input: the handle of its output
+	__type(value, __u64); // JOIN_OUTPUT: WAITS_* or the stored begin; JOIN_*: its output's handle
 } roots SEC(".maps");
 
-// Whose execution a thread is in.
+// The execution that a thread is in.
 struct bearer {
-	__u64 born_ns; // when it began; 0: not known, or none
+	__u64 born_ns; // begin of the execution; 0: unknown, or none
 	__u64 guard;   // rclpy: the guard condition that was triggered before the callback
-	__u32 inside;  // between callback_start and callback_end
-	__u32 mixed;   // it has read items of several executions, or runs a callback in a callback
+	__u32 inside;  // 1 between callback_start and callback_end
+	__u32 mixed;   // 1 if it read items of several executions, or nests callbacks
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192); // 1 if nobody wants lineage, as of the following two
+	__uint(max_entries, 8192); // 1 without lineage, like the next two maps
 	__type(key, __u64);
 	__type(value, struct bearer);
 } bearers SEC(".maps");
 
-// Items on their way within a process.
+// The place of an item on its way within a process.
 struct ring_place {
 	__u64 buffer;
 	__u64 index;
@@ -53,8 +55,8 @@ struct {
 	__type(value, __u64);
 } ring_lineage SEC(".maps");
 
-// Items on their way between processes, by their source time stamp. Shapers map this table: it has one
-// place for each hash, and `check` tells an entry that is just being overwritten.
+// Items on their way between processes, by their source time stamp. Shapers map this table. Each
+// hash has one place, and `check` shows whether an entry is being overwritten.
 struct lineage_entry {
 	__u64 source_ns;
 	__u64 born_ns;
@@ -89,9 +91,9 @@ static __always_inline bool is_root(__u64 pid_tgid, __u32 kind, __u64 handle)
 	return root_of(pid_tgid, kind, handle) != 0;
 }
 
-// The chain's input of a join comes with an execution that began at `born_ns` (0: not known), and may
-// be stored until the other inputs are there. Plain loads and stores: a join's callbacks exclude one
-// another, in a mutually exclusive group or by the join's own lock.
+// Notes that a join has taken the chain's input of an execution that began at `born_ns` (0:
+// unknown). The join may store the input until the others arrive. Plain loads and stores suffice: a
+// join's callbacks exclude one another, by a mutually exclusive group or the join's own lock.
 static __always_inline void join_store(__u64 pid_tgid, __u32 kind, __u64 handle, __u64 born_ns)
 {
 	__u64 *output = root_of(pid_tgid, kind, handle);
@@ -107,8 +109,9 @@ static __always_inline void join_store(__u64 pid_tgid, __u32 kind, __u64 handle,
 		*waits = WAITS_SEVERAL;
 }
 
-// A publication by an execution that began at `born_ns` (0: of none). Returns when the execution began
-// that the item belongs to: where another input was the last to come, the one whose input was stored.
+// Handles a publication in an execution that began at `born_ns` (0: none). Returns the start of the
+// execution that the item belongs to. If another input came last, this is the execution whose input
+// was stored.
 static __always_inline __u64 join_publish(__u64 pid_tgid, __u64 rmw, __u64 born_ns)
 {
 	volatile __u64 *waits = root_of(pid_tgid, JOIN_OUTPUT, rmw);
@@ -117,20 +120,20 @@ static __always_inline __u64 join_publish(__u64 pid_tgid, __u64 rmw, __u64 born_
 	if (!waits)
 		return born_ns;
 	had = *waits;
-	// Once several have waited, one may wait from now on (a queue). That none does is known again when
-	// the chain's own input was the last to come.
+	// After several executions have waited, one may still wait (a queue). Only when the chain's own
+	// input comes last is it certain again that none waits.
 	if (born_ns || had != WAITS_SEVERAL)
 		*waits = WAITS_NONE;
 	return born_ns || had <= WAITS_UNKNOWN ? born_ns : had;
 }
 
-// The thread reads an item of an execution that began at `born_ns`; 0: of none.
+// Notes that the thread reads an item of an execution that began at `born_ns` (0: none).
 static __always_inline void bear(__u64 pid_tgid, __u64 born_ns)
 {
 	struct bearer *b = bpf_map_lookup_elem(&bearers, &pid_tgid);
 
 	if (b && b->inside) {
-		// What a callback reads while it runs makes its execution that one's, if it is none's yet.
+		// A running callback that has no execution yet joins the execution of the item that it reads.
 		if (!born_ns || b->mixed || b->born_ns == born_ns)
 			return;
 		b->mixed = b->born_ns != 0;
@@ -145,7 +148,7 @@ static __always_inline void bear(__u64 pid_tgid, __u64 born_ns)
 	}
 }
 
-// A timer is called, or a callback starts on it.
+// Notes that a timer is called, or that a callback starts on a timer.
 static __always_inline void lineage_call(__u64 pid_tgid, __u32 kind, __u64 handle)
 {
 	if (have_lineage)
@@ -195,14 +198,14 @@ static __always_inline void lineage_callback_start(__u64 pid_tgid, __u64 callbac
 	join_store(pid_tgid, JOIN_CALLBACK, callback, new.born_ns);
 }
 
-// The callback has ended, or the thread waits for work.
+// Notes that the callback has ended, or that the thread waits for work.
 static __always_inline void lineage_end(__u64 pid_tgid)
 {
 	if (have_lineage)
 		bpf_map_delete_elem(&bearers, &pid_tgid);
 }
 
-// rclpy triggers its guard condition before a callback and after it.
+// rclpy triggers its guard condition before and after a callback.
 static __always_inline void lineage_trigger(__u64 pid_tgid, __u64 guard)
 {
 	struct bearer *b;
@@ -225,7 +228,7 @@ static __always_inline __u64 born_of(__u64 pid_tgid)
 	return b ? b->born_ns : 0;
 }
 
-// Before the middleware has the item: whoever takes it finds its lineage.
+// Runs before the middleware has the item, so that each taker finds the item's lineage.
 static __always_inline void lineage_publish(__u64 pid_tgid, __u64 rmw, __u64 source_ns)
 {
 	volatile struct lineage_entry *e;
@@ -241,7 +244,7 @@ static __always_inline void lineage_publish(__u64 pid_tgid, __u64 rmw, __u64 sou
 	e = lineage_of(source_ns);
 	if (!e)
 		return;
-	// Two items with one time stamp cannot be told apart.
+	// Two items with the same time stamp cannot be distinguished.
 	if (e->source_ns == source_ns && e->born_ns != born_ns)
 		born_ns = 0;
 	else if (!born_ns)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Libraries as the dynamic linker loads them.
+// Reports libraries when the dynamic linker loads them.
 #pragma once
 
-// glibc's struct link_map starts with these public members.
+// The public members at the start of glibc's struct link_map.
 struct link_map {
 	__u64 l_addr;
 	__u64 l_name;
@@ -10,8 +10,8 @@ struct link_map {
 	__u64 l_next;
 };
 
-// A process of the recorded command stops here until the recorder has attached its probes and
-// continues it. Returns 1 if it stops.
+// Suspends a process of the recorded command until the recorder has attached its probes. Returns 1
+// if the process is suspended.
 static __always_inline __u16 stop_until_probed(__u8 process_flags)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -19,7 +19,7 @@ static __always_inline __u16 stop_until_probed(__u8 process_flags)
 
 	if (!stop_on_load || !(process_flags & PROCESS_MARKED))
 		return 0;
-	// Nobody would continue it.
+	// The recorder is ending and would not resume the process.
 	if (!own || (*own & PROCESS_ENDING))
 		return 0;
 	if (is_job(task))
@@ -31,7 +31,7 @@ static __always_inline __u16 stop_until_probed(__u8 process_flags)
 	return 1;
 }
 
-// Reports that a process may have something new to probe; false where there is no room to.
+// Reports that a process may have something new to probe. Returns false if the ring buffer is full.
 static __always_inline bool report_library(__u64 pid_tgid, __u8 process_flags)
 {
 	struct record_library_loaded *r = BEGIN(library_loaded, pid_tgid);
@@ -47,12 +47,12 @@ static __always_inline bool report_library(__u64 pid_tgid, __u8 process_flags)
 	((__u64)(a) << 48 | (__u64)(b) << 40 | (__u64)(c) << 32 | (__u64)(d) << 24 |               \
 	 (__u64)(e) << 16 | (__u64)(f) << 8 | (g))
 
-// Does the path in the buffer name a library that may be in the probe table?
-// A function of its own, so that the verifier checks it once and not once per link.
+// Returns whether the path in the buffer names a library that may be in the probe table. It is not
+// inlined, so that the verifier checks it only once, and not once per link.
 __attribute__((noinline)) int interesting(int length)
 {
 	__u32 zero = 0;
-	__u64 last = 0; // the seven bytes read last
+	__u64 last = 0; // the last seven bytes
 	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
 
 	if (!buffer)
@@ -73,8 +73,9 @@ __attribute__((noinline)) int interesting(int length)
 
 #define LINKS_PER_HIT 48
 
-// _dl_debug_state(): the dynamic linker calls it when its list of libraries has changed, after it
-// has mapped them and before it runs their constructors. Looks at the libraries that were added.
+// _dl_debug_state(): the dynamic linker calls it when its list of libraries has changed. The new
+// libraries are then mapped, but their constructors have not run. Looks at the libraries that were
+// added.
 PROBE(on_dl_state)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -90,17 +91,17 @@ PROBE(on_dl_state)
 	count_hit(ctx);
 	tail = bpf_map_lookup_elem(&link_tails, &tgid);
 	if (tail) {
-		// Continue behind the link that was read last.
+		// Continues after the link that was read last.
 		bpf_probe_read_user(&link, sizeof(link), (void *)(*tail + 24));
 	} else {
-		// Without cookies the function's offset in its page identifies the linker.
+		// Without cookies, the function's offset in its page identifies the linker.
 		__u32 probe = have_cookie ? (__u32)bpf_get_attach_cookie(ctx)
 					  : (__u32)PT_REGS_IP(ctx) & 0xfff;
 		__s64 *distance = bpf_map_lookup_elem(&r_debug_distance, &probe);
 
 		if (!distance)
 			return 0;
-		// struct r_debug: int version, then the head of the list.
+		// struct r_debug has an int version, then the head of the list.
 		bpf_probe_read_user(&link, sizeof(link), (void *)(PT_REGS_IP(ctx) + *distance + 8));
 	}
 	for (int i = 0; i < LINKS_PER_HIT; i++) {
@@ -115,7 +116,7 @@ PROBE(on_dl_state)
 		bpf_map_update_elem(&link_tails, &tgid, &link, BPF_ANY);
 		link = map.l_next;
 	}
-	// Not told: all are looked at again at the next hit.
+	// The report found no room, so the next hit looks at all libraries again.
 	if (found && !report_library(pid_tgid, *p))
 		bpf_map_delete_elem(&link_tails, &tgid);
 	return 0;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Settings and maps: everything that the programs share with the recorder or keep between hits.
+// Settings and maps: the data that the programs share with the recorder or keep between hits.
 #pragma once
 
 // ---- settings, fixed when the programs are loaded
 const volatile bool observe_all;      // every ROS 2 process, not only those marked
-const volatile bool stop_on_load;     // stop a process of the command until its probes are in place
+const volatile bool stop_on_load;     // suspend the command's processes until they are probed
 const volatile bool switch_has_state; // sched_switch passes prev_state (Linux 5.18)
 const volatile bool have_cookie;      // bpf_get_attach_cookie (Linux 5.15)
 const volatile bool have_storage;     // task->bpf_storage marks observed threads (Linux 5.13)
-const volatile bool have_delays;      // task->sched_info says how long it was ready (Linux 5.14)
+const volatile bool have_delays;      // task->sched_info shows ready times (Linux 5.14)
 const volatile bool have_regs;        // bpf_task_pt_regs (Linux 5.15)
 const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
 const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
-const volatile bool all_threads;      // scheduler events of every thread of an observed process
-const volatile bool have_lineage;     // whoever shapes a chain wants to know an item's execution
-const volatile bool have_context;     // an interrupt can be told from the thread that it stopped
+const volatile bool all_threads;      // scheduler events of all threads of observed processes
+const volatile bool have_lineage;     // follow the execution that an item belongs to
+const volatile bool have_context;     // preempt_count shows whether an interrupt runs
 const volatile __s64 context_distance; // from a CPU's run queue to its preempt_count
-const volatile __u64 wakeup_bytes;    // wake the reader from this fill level on
+const volatile __u64 wakeup_bytes;    // fill level at which the reader is woken
 const volatile __u32 own_tgid;        // the recorder itself
 
 // ---- the way to the recorder
@@ -25,7 +25,7 @@ struct {
 	__uint(max_entries, 8 << 20); // the recorder sets the size
 } ring SEC(".maps");
 
-// Records that found the ring buffer full, by kind.
+// The number of records lost because the ring buffer was full, by kind.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, KIND_COUNT);
@@ -33,7 +33,7 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
-// Hits without a record of their own, by the probe's number.
+// The number of hits without a record of their own, by the probe's number.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, PROBES_MAX);
@@ -42,15 +42,15 @@ struct {
 } hits SEC(".maps");
 
 // ---- processes and threads
-// One byte of flags for each process and thread id: the JIT inlines an array lookup, and a plain
-// byte store needs no atomic instruction (which kernels before 5.12 lack).
+// Each process id and thread id has one byte of flags. The JIT inlines an array lookup. A plain
+// byte store needs no atomic instruction, which kernels before 5.12 lack.
 #define IDS_PER_SLOT 64
 #define ID_SLOTS (ID_COUNT / IDS_PER_SLOT)
 struct id_slot {
 	__u8 flags[IDS_PER_SLOT];
 };
 
-// Flags PROCESS_*. The recorder maps this table to mark processes.
+// Flags PROCESS_* of each process. The recorder maps this table to mark processes.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -59,8 +59,9 @@ struct {
 	__type(value, struct id_slot);
 } processes SEC(".maps");
 
-// Not 0 for each process that is suspended, and for id 0 when there was a new one. The recorder and its
-// guard map this table: only they clear what the programs set.
+// Is not 0 for each suspended process. The byte of id 0 is not 0 after a process was newly
+// suspended. The recorder and its guard map this table, and only they clear the bytes that the
+// programs set.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -69,7 +70,8 @@ struct {
 	__type(value, struct id_slot);
 } suspended SEC(".maps");
 
-// Flags THREAD_*. Whoever gates threads maps this table to see which of them wait.
+// Flags THREAD_* of each thread. A program that gates threads maps this table to see which threads
+// wait.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -78,17 +80,17 @@ struct {
 	__type(value, struct id_slot);
 } threads SEC(".maps");
 
-#define THREAD_SEEN 1     // runs callbacks or publishes, which was reported
+#define THREAD_SEEN 1     // runs callbacks or publishes, and was reported
 #define THREAD_WAIT_SET 2 // its wait set was reported
-#define THREAD_ASLEEP 4   // left its CPU to wait for something
-#define THREAD_BORN 8     // made by a thread that runs callbacks, or recorded with all of its process
-#define THREAD_IN_WAIT 16 // called rcl_wait, and nothing of a callback since
-#define THREAD_NEW_WAIT 32 // has not slept in it yet
+#define THREAD_ASLEEP 4   // left its CPU to sleep
+#define THREAD_BORN 8     // started by a thread with callbacks, or recorded with its whole process
+#define THREAD_IN_WAIT 16 // called rcl_wait, and has run no callback since
+#define THREAD_NEW_WAIT 32 // has not slept in rcl_wait yet
 
 // Scheduler events are recorded of threads with one of these flags.
 #define THREAD_SCHEDULED (THREAD_SEEN | THREAD_BORN)
 
-// The flags of a process or thread; 0 for an id out of range.
+// Returns the flags of a process or thread, or 0 if its id is out of range.
 static __always_inline __u8 *flag_of(void *map, __u32 id)
 {
 	__u32 slot = id / IDS_PER_SLOT;
@@ -98,21 +100,22 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 }
 
 struct watched {
-	__u64 run_delay; // of sched_info, when the thread went to sleep
-	__u64 wait_stack; // its stack pointer where it sleeps in rcl_wait
-	__u32 waits_on;   // the CPU that counts it as waiting, plus 1; 0: it does not wait for a CPU
+	__u64 run_delay; // sched_info's, when the thread went to sleep
+	__u64 wait_stack; // stack pointer while the thread sleeps in rcl_wait
+	__u32 waits_on;   // number of the CPU that the thread waits for, plus 1; 0: none
 };
 
-// A CPU. While observed threads wait for it, `occupied` shows who has it. As large as a cache line.
+// The state of a CPU. While observed threads wait for it, `occupied` reports which thread has it.
+// Its size is one cache line.
 struct cpu {
-	__u64 waiting;	 // so many observed threads
-	__u64 left;	 // records that this wait may still make
+	__u64 waiting;	 // number of observed threads that wait
+	__u64 left;	 // number of records that this wait may still make
 	__u64 stolen_ns; // stolen time up to its last report
 	__u64 pad[5];
 };
 
 #define CPUS_MAX 1024
-#define OCCUPIED_MAX 32 // so many: the volume stays within a multiple of that of the observed threads
+#define OCCUPIED_MAX 32 // records per wait: limits their volume
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -121,22 +124,22 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-// 0 for a CPU out of range.
+// Returns 0 if the CPU's number is out of range.
 static __always_inline struct cpu *cpu_of(__u32 number)
 {
 	return bpf_map_lookup_elem(&cpus, &number);
 }
 
-// The name of a thread that is not observed, as it was reported last.
+// The last reported name of a thread that is not observed.
 struct bystander {
 	__u64 reported_ns;
-	__u64 comm[COMM_BYTES / 8]; // as words, which compare in two steps
+	__u64 comm[COMM_BYTES / 8]; // as words, for two comparisons
 	__u32 tid;
 	__u32 tgid;
 };
 
-// Threads with the same remainder share a place, which is as small as a cache line: of three that take turns,
-// one is reported each time.
+// Threads with the same remainder share a place, which fits into one cache line. If three such
+// threads take turns, one is reported each time.
 #define BYSTANDER_PLACES 8192
 struct bystander_place {
 	struct bystander known[2];
@@ -149,8 +152,8 @@ struct {
 	__type(value, struct bystander_place);
 } bystanders SEC(".maps");
 
-// An entry for each thread whose scheduler events are recorded. The scheduler's probes have the task_struct in
-// hand: its bpf_storage tells them without a lookup that a thread is not observed.
+// Has an entry for each thread whose scheduler events are recorded. The scheduler's probes get the
+// task_struct, whose bpf_storage shows without a lookup that a thread is not observed.
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -159,7 +162,7 @@ struct {
 } observed_tasks SEC(".maps");
 
 // ---- endpoints and calls
-// Endpoints whose owner is known, and tasks of onbeat-flow that were reported.
+// The key of an endpoint whose owner is known, or of a reported task of onbeat-flow.
 struct endpoint_key {
 	__u64 handle;
 	__u32 tgid;
@@ -180,8 +183,8 @@ struct {
 #define OWNER_APPLICATION 1
 #define OWNER_MIDDLEWARE 2
 
-// Endpoints of the application that were found in `endpoints` last, each a word at a place that its handle
-// gives: a hash table has several cache lines to look at.
+// The endpoints of the application that were found in `endpoints` last. Each is one word, at a
+// place that depends on its handle. This avoids looking at several cache lines of a hash table.
 #define RECENT_PLACES 4096
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -211,7 +214,8 @@ struct {
 	__type(value, __u64);
 } link_tails SEC(".maps");
 
-// Processes above a suspended one, and when it was suspended: they may suspend themselves with it.
+// Ancestors of a suspended process, with the time of the suspension. They may suspend themselves
+// because of it.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -219,7 +223,7 @@ struct {
 	__type(value, __u64);
 } followers SEC(".maps");
 
-// Mount namespaces whose dynamic linker was reported.
+// The mount namespaces whose dynamic linker was reported.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -227,7 +231,7 @@ struct {
 	__type(value, __u8);
 } mounts SEC(".maps");
 
-// Programs that were reported.
+// A program that was reported.
 struct program {
 	__u64 inode;
 	__u64 device;
@@ -240,8 +244,8 @@ struct {
 	__type(value, __u8);
 } programs SEC(".maps");
 
-// Distance from _dl_debug_state to _r_debug in each dynamic linker. The key is the probe's number,
-// or without cookies the offset of _dl_debug_state within its page.
+// The distance from _dl_debug_state to _r_debug in each dynamic linker. The key is the probe's
+// number, or without cookies the offset of _dl_debug_state in its page.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, PROBES_MAX);
@@ -249,7 +253,7 @@ struct {
 	__type(value, __s64);
 } r_debug_distance SEC(".maps");
 
-// A path that on_dl_state reads: too large for the stack.
+// A path that on_dl_state reads. It is too large for the stack.
 struct path_buffer {
 	char path[TEXT_BYTES + 8];
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Which processes, threads and endpoints are observed; each is reported at its first hit, or where the ring
-// buffer is full then, at the first one that finds room.
+// Decides which processes, threads and endpoints are observed. Each is reported at its first hit
+// or, if the ring buffer is full then, at the first hit that finds room.
 #pragma once
 
-// The flags of the current process if it is observed, else 0. `now`: the time of a first hit;
-// 0: the current one.
+// Returns the flags of the current process if it is observed, else 0. `now` is the time of a first
+// hit; 0 stands for the current time.
 static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 {
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
@@ -27,7 +27,7 @@ static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 	return flags;
 }
 
-// The current process uses ROS 2.
+// Notes that the current process uses ROS 2.
 static __always_inline void mark_ros(__u64 pid_tgid)
 {
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
@@ -36,19 +36,19 @@ static __always_inline void mark_ros(__u64 pid_tgid)
 		*p |= PROCESS_ROS;
 }
 
-// Makes the storage without which the scheduler's probes overlook a thread. False: there is none
-// to be had now.
+// Makes the storage without which the scheduler's probes overlook a thread. Returns false if none
+// can be allocated now.
 static __always_inline bool has_storage(struct task_struct *task)
 {
 	return !have_storage || bpf_task_storage_get(&observed_tasks, task, 0,
 						     BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-// Records the current thread's scheduler events from now on, and reports it: it runs. `now`: the
-// time of that report; 0: the current one.
+// Reports the current thread, and records its scheduler events from now on. `now` is the time of
+// the report; 0 stands for the current time.
 static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
 {
-	// Without its storage: try at its next hit.
+	// Without the storage this is tried again at the thread's next hit.
 	if (have_storage && !has_storage(bpf_get_current_task_btf()))
 		return;
 	if (!(*t & THREAD_BORN))
@@ -60,7 +60,7 @@ static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
 	}
 }
 
-// The current thread runs callbacks: record its scheduler events from now on.
+// Notes that the current thread runs callbacks. Its scheduler events are recorded from now on.
 static __always_inline void mark_thread(__u64 pid_tgid)
 {
 	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
@@ -75,9 +75,9 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 		watch_thread(t, pid_tgid, 0);
 }
 
-// The same for a thread that publishes or triggers, perhaps one of the application's own, at `now`.
-// One that was made by a thread with callbacks is recorded already, and needs no report: there may
-// be a new one each time.
+// Does the same for a thread that publishes or triggers at `now`, which may be a thread of the
+// application's own. A thread started by a thread with callbacks is already recorded. It is not
+// reported, because there may be a new one each time.
 static __always_inline void mark_publisher(__u64 pid_tgid, __u64 now)
 {
 	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
@@ -86,7 +86,7 @@ static __always_inline void mark_publisher(__u64 pid_tgid, __u64 now)
 		watch_thread(t, pid_tgid, now);
 }
 
-// The flags of a thread whose scheduler events are recorded, else 0.
+// Returns the flags of a thread whose scheduler events are recorded, else 0.
 static __always_inline __u8 *scheduled(struct task_struct *task)
 {
 	__u8 *f;
@@ -105,8 +105,8 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 	bpf_map_update_elem(&endpoints, &key, &owner, BPF_ANY);
 }
 
-// The word of an endpoint in recent_endpoints, and its place: both together are its whole key. 0: it does
-// not fit, because its address is none that an allocator gives.
+// Returns the word of an endpoint in recent_endpoints, and its place. Both together are its whole
+// key. Returns 0 if no allocator would give such an address, because the key then does not fit.
 static __always_inline __u64 recent_word(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u32 *place)
 {
 	__u64 tgid = pid_tgid >> 32;
@@ -117,12 +117,16 @@ static __always_inline __u64 recent_word(__u64 pid_tgid, __u64 handle, __u32 end
 	return handle >> 16 << 24 | tgid << 2 | endpoint;
 }
 
-// Does this endpoint belong to the application? The middleware has endpoints of its own (for
-// discovery) that never went through rcl. An unknown endpoint is reported with its name, the third
+// Returns whether an endpoint belongs to the application. The middleware has endpoints of its own
+// (for discovery) that rcl did not create.
+//
+// An unknown endpoint is reported with its name. This happens in a late process, or after other
+// endpoints have taken its place in the table, which any process can fill. The name is the third
 // word of every public rmw endpoint struct (implementation_identifier, data, topic_name or
-// service_name): in a late process, and where others have taken its place in the table, which
-// anybody can fill. The middleware's own names do not start with a slash.
-// `now`: the time of that report, at most that of the record it is for; 0: the current time.
+// service_name). The middleware's own names do not start with a slash.
+//
+// `now` is the time of the report, at most that of the record that needs it. 0 stands for the
+// current time.
 static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u64 now)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
@@ -162,8 +166,9 @@ static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endp
 	return true;
 }
 
-// The same for an endpoint that the thread reads from, which shows that it runs callbacks. A thread
-// known to run callbacks reads only the application's endpoints: nothing needs to be looked up.
+// Does the same for an endpoint from which the thread reads, which shows that the thread runs
+// callbacks. A thread known to run callbacks reads only the application's endpoints, so no lookup
+// is needed.
 static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
 {
 	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
@@ -177,7 +182,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	return true;
 }
 
-// ---- how a program in user space begins
+// ---- the begin of a program in user space
 #define ARG1(ctx) ((__u64)PT_REGS_PARM1(ctx))
 #define ARG2(ctx) ((__u64)PT_REGS_PARM2(ctx))
 #define ARG3(ctx) ((__u64)PT_REGS_PARM3(ctx))
@@ -196,9 +201,9 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	return 0
 #define ENTER() ENTER_AT(0)
 
-// For a call that ends a callback or a chain: reads the time first, into `now`. After a long
-// callback nothing of what follows is in the caches, and fetching it takes microseconds that are
-// the recorder's own.
+// Reads the time first, into `now`. It is for calls that end a callback or a chain: after a long
+// callback the caches are cold, and fetching the following data takes microseconds that belong to
+// the recorder.
 #define ENTER_TIMED()                                                                              \
 	__u64 now = bpf_ktime_get_ns();                                                            \
 	ENTER_AT(now)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 // The kernel side of the recorder: each program turns one probe hit into one ring buffer record.
 //
-// Rules for everything here: no unbounded loop, nothing that can wait, and no silent loss: a record
-// that finds the ring buffer full is counted by kind and CPU.
+// These rules hold for all programs. They have no unbounded loop and never wait. No loss is silent:
+// a record that finds the ring buffer full is counted by kind and CPU.
 //
-// To probe a function: describe the record in records.table, write the program in ros.h (often one
-// COPY line), name both in probes.rs.
+// To probe a function, describe its record in records.table, write the program in ros.h (often one
+// COPY line), and name both in probes.rs.
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
 #include <linux/types.h>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The layout of records in the ring buffer: the common head here, the rest from records.table.
+// The layout of records in the ring buffer. The common head is here, the rest comes from
+// records.table.
 #pragma once
 
-// 22 bytes (HEAD_BYTES in layout.rs). A field of up to two bytes fits in behind.
+// The head has 22 bytes (HEAD_BYTES in layout.rs). A field of up to two bytes fits after it without
+// padding.
 #define RECORD_HEAD                                                                                \
 	__u64 time_ns; /* CLOCK_MONOTONIC */                                                       \
 	__u32 pid;                                                                                 \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Functions of ROS 2: one program per function, named in the table of probes.rs.
+// The programs for functions of ROS 2: one program per function, named in the table of probes.rs.
 #pragma once
 
 // ---- programs that only copy arguments into the fields of their record
@@ -38,8 +38,8 @@
 		return 0;                                                                          \
 	}
 
-// A call that ends a callback's bracket: time stolen before belongs into the bracket. `fill` sets
-// the fields of the record `r`, `first` comes before it.
+// A program for a call that ends a callback. Time stolen before the call belongs to the callback.
+// `fill` sets the fields of the record `r`. `first` runs before that.
 #define ENDING(program, name, fill) ENDING_AFTER(program, (void)0, name, fill)
 #define ENDING_AFTER(program, first, name, fill)                                                   \
 	PROBE(program)                                                                             \
@@ -72,7 +72,7 @@ COPY2(on_ring_buffer_intra_buffer, ring_buffer_intra_buffer, buffer, ipb)
 COPY2(on_ring_buffer_init, ring_buffer_init, buffer, capacity)
 COPY2(on_lifecycle_init, lifecycle_init, node, machine)
 
-// rcl_init(...): before it, a process makes nothing of the middleware.
+// rcl_init(...): before this call, a process makes no middleware entities.
 PROBE(on_rcl_init)
 {
 	ENTER();
@@ -128,7 +128,7 @@ PROBE(on_node_init)
 	return 0;
 }
 
-// rmw_time_t and rmw_qos_profile_t: the same in all distributions.
+// rmw_time_t and rmw_qos_profile_t are the same in all distributions.
 struct rmw_time {
 	__u64 sec;
 	__u64 nsec;
@@ -145,18 +145,19 @@ struct rmw_qos {
 	struct rmw_time lease;
 };
 
-#define QOS_MOST 5 // no enumeration of these policies has a larger value
+#define QOS_MOST 5 // the largest value of these policies' enumerations
 
-// Without an end: i64::MAX, which is what rmw's infinite duration comes to.
+// An infinite duration becomes i64::MAX, as in rmw.
 static __always_inline __u64 rmw_ns(const struct rmw_time *time)
 {
 	return time->sec < 9223372036ULL ? time->sec * 1000000000ULL + time->nsec
 					 : 9223372036854775807ULL;
 }
 
-// What a publisher or subscription asked for. rcl's object points to its own, whose first member are
-// the options, and their first member is the profile: in all distributions, but nothing promises
-// it. So the depth must be the one that the tracepoint was given.
+// Reports the requested QoS settings of a publisher or subscription. rcl's object points to its
+// implementation, which begins with the options, which begin with the profile. This holds in all
+// distributions, but no interface guarantees it. So the depth must equal the one that the
+// tracepoint got.
 static __always_inline void tell_qos(__u64 pid_tgid, __u16 endpoint, __u64 rcl, __u64 depth)
 {
 	struct rmw_qos qos = {};
@@ -185,13 +186,13 @@ static __always_inline void tell_qos(__u64 pid_tgid, __u16 endpoint, __u64 rcl, 
 }
 
 // rcl_*_init(handle, node, rmw, name, depth): `own` and `label` are the record's fields for the
-// handle and for the name, `more` is what else is told of it.
+// handle and for the name. `more` reports further data.
 #define ENDPOINT_INIT(program, name, which, own, label, set_depth, more)                                 \
 	PROBE(program)                                                                             \
 	{                                                                                          \
 		ENTER();                                                                           \
 		struct record_##name *r = BEGIN_HIT(name, pid_tgid);                               \
-		/* Not told: its first use tells its name. */                                      \
+		/* Without a record, its first use reports its name. */                             \
 		if (!r)                                                                            \
 			return 0;                                                                  \
 		know_endpoint(pid_tgid, ARG3(ctx), which);                                         \
@@ -268,7 +269,7 @@ COPY1(on_sync_approximate, sync_approximate, filter)
 ENDING_AFTER(on_callback_end, lineage_end(pid_tgid), callback_end, r->callback = ARG1(ctx))
 ENDING(on_wait_set_init, wait_set_init, (void)r)
 
-// rcl_trigger_guard_condition(guard): the first call of the threads of rclpy's pool
+// rcl_trigger_guard_condition(guard): the threads of rclpy's pool call this first.
 PROBE(on_guard_trigger)
 {
 	ENTER_TIMED();
@@ -412,7 +413,8 @@ PROBE(on_publish)
 	return 0;
 }
 
-// rmw_publish(publisher, message, allocation) itself: before Jazzy the tracepoint has no handle.
+// rmw_publish(publisher, message, allocation): it is probed before Jazzy, because the tracepoint
+// has no handle there.
 PROBE(on_publish_unstamped)
 {
 	ENTER_TIMED();
@@ -514,9 +516,9 @@ PROBE(on_response_take)
 }
 
 // ---- requests and responses before Kilted: the rmw functions themselves
-// They write their results through pointers: the program at the entry keeps the pointers, the one
-// at the return reads behind them. rmw_service_info_t is public ABI: source time stamp, received
-// time stamp, writer guid (16 bytes), sequence number.
+// These functions write their results through pointers. The program at the entry keeps the
+// pointers, and the program at the return reads the results. rmw_service_info_t is public ABI:
+// source time stamp, received time stamp, writer guid (16 bytes), sequence number.
 #define INFO_SOURCE_NS 0
 #define INFO_GUID 16
 #define INFO_SEQUENCE 32
@@ -540,8 +542,8 @@ static __always_inline bool returned_call(__u64 pid_tgid, struct call *out)
 	return true;
 }
 
-// ---- loaned messages: they are published through a tracepoint since Jazzy, but taken without one
-// rmw_take_loaned_message_with_info(subscription, message **, taken *, info *, allocation);
+// ---- loaned messages: since Jazzy a tracepoint shows their publication, but none shows their take
+// rmw_take_loaned_message_with_info(subscription, message **, taken *, info *, allocation)
 // rmw_message_info_t begins with the source time stamp.
 PROBE(on_rmw_take_loaned)
 {
@@ -708,7 +710,8 @@ PROBE(on_wait)
 		return 0;
 	if (have_regs)
 		*t |= THREAD_IN_WAIT | THREAD_NEW_WAIT | THREAD_WAITER;
-	// The wait set of a late process's thread names its endpoints, and these name its nodes.
+	// A thread's wait set in a late process leads to the names of its endpoints, and these to the
+	// names of its nodes.
 	struct rcl_wait_set set = {};
 	if (!(flags & PROCESS_LATE) || (*t & THREAD_WAIT_SET))
 		return 0;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The kernel's own tracepoints: scheduling of observed threads, and the life of processes.
+// The programs for the kernel's tracepoints: the scheduling of observed threads, and the begin and
+// end of processes.
 #pragma once
 
 #include "waiting.h"
 
 #define TASK_INTERRUPTIBLE 1
 
-// Why `prev` leaves its CPU: its state, 0 when it stays runnable.
+// Returns the state in which `prev` leaves its CPU. 0 means that it stays runnable.
 static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 {
-	// Preempted on its way to sleep: it stays runnable.
+	// The thread was preempted on its way to sleep, so it stays runnable.
 	if (ctx[0])
 		return 0;
 	if (switch_has_state)
@@ -19,8 +20,8 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 	return BPF_CORE_READ((struct task_struct___before_5_14 *)prev, state) & 0xffff;
 }
 
-// How long a thread that slept and gets its CPU now was ready. Time that it waited in another
-// CPU's queue is in run_delay already, and counts too.
+// Returns how long a thread was ready that slept and now gets its CPU. Time in another CPU's queue
+// is part of run_delay, and counts too.
 static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *before)
 {
 	struct cfs_rq *queue = next->se.cfs_rq;
@@ -33,13 +34,13 @@ static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *
 	return ready;
 }
 
-// The registers with which a thread came from its program into the kernel.
+// The user space registers of a thread that has entered the kernel.
 #if defined(__TARGET_ARCH_x86)
 #define USER_REGS struct pt_regs
 #define NUMBER_OF(regs) ((regs)->orig_rax)
 #define NUMBER_FUTEX 202
 #else
-// The kernel's own begin with these.
+// The kernel's own registers begin with these.
 #define USER_REGS struct user_pt_regs
 #define NUMBER_OF(regs) ((regs)->regs[8])
 #define NUMBER_FUTEX 98
@@ -50,19 +51,21 @@ static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_LOCK_PI2 13
 #define FUTEX_TID_MASK 0x3fffffff
-#define MUTEX_CONTENDED 2 // value of the futex of glibc's mutex while threads wait for it
+#define MUTEX_CONTENDED 2 // futex value of glibc's mutex while threads wait for it
 
-// glibc's mutex, from its futex on.
+// The fields of glibc's mutex, from its futex on.
 struct mutex {
 	__u32 futex;
 	__u32 count;
 	__u32 owner;
-	__u32 users; // that hold it, and wait on a condition variable that goes with it
+	__u32 users; // threads that hold it, or wait on its condition variable
 };
 
-// Whether the current thread, with these registers, may sleep for a mutex. `owner`: who holds it, where
-// that shows; else it may wait for something else that is as simple. What waits with a limit of time sleeps as
-// condition variables do (FUTEX_WAIT_BITSET): a mutex shows by its content.
+// Returns whether the current thread, with these registers, may sleep for a mutex.
+//
+// Sets `owner` to the thread that holds the mutex, if that is visible. Otherwise the thread may
+// wait for something else with the same futex call. A wait with a timeout looks like that of a
+// condition variable (FUTEX_WAIT_BITSET). Only the memory's content shows that it is a mutex.
 static __always_inline bool needs_mutex(USER_REGS *regs, __u32 *owner)
 {
 	__u64 operation = PT_REGS_PARM2(regs) & ~(__u64)FUTEX_OPTIONS;
@@ -92,10 +95,11 @@ static __always_inline bool needs_mutex(USER_REGS *regs, __u32 *owner)
 	return false;
 }
 
-// A thread goes to sleep between rcl_wait and its next callback. It waits for work if it sleeps
-// within rcl_wait: there it is the first time, if it may be interrupted and needs no mutex, and each
-// time that its stack ends in the same place (the freezer wakes it up, and it sleeps on). What comes
-// after rcl_wait, as the interpreter's lock, has its stack elsewhere.
+// Detects a thread that waits for work: it sleeps within rcl_wait, before its next callback.
+//
+// The thread's first interruptible sleep that needs no mutex is within rcl_wait. Later sleeps are
+// too if the stack pointer is the same, for example after the freezer woke the thread. Waits after
+// rcl_wait, such as for the interpreter's lock, have another stack pointer.
 static __always_inline void sleeps_in_wait(USER_REGS *regs, bool may_be_work, __u8 *flags,
 					   struct watched *watched)
 {
@@ -109,7 +113,7 @@ static __always_inline void sleeps_in_wait(USER_REGS *regs, bool may_be_work, __
 		*flags |= THREAD_WAITS;
 }
 
-// The current thread goes to sleep: what it waits for.
+// Reports the mutex for which the current thread goes to sleep, or notes that it waits for work.
 static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 state, __u8 *flags,
 				   struct watched *watched)
 {
@@ -132,7 +136,7 @@ static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 st
 		sleeps_in_wait(&regs, !for_mutex && on_its_own, flags, watched);
 }
 
-// A thread leaves its CPU.
+// Handles a thread that leaves its CPU.
 static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u64 now,
 				       __u32 next_tid, __u8 *flags)
 {
@@ -161,7 +165,8 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	}
 }
 
-// A thread that slept gets a CPU: one record for its wake-up and for this. `waited_on`: as waits_on.
+// Reports the wake-up of a thread that slept, and its switch to a CPU, in one record. `waited_on`
+// has the meaning of waits_on.
 static __always_inline void woken_in(struct task_struct *next, __u64 now, __u32 prev_tid,
 				     __u32 waited_on, struct watched *watched)
 {
@@ -179,7 +184,7 @@ static __always_inline void woken_in(struct task_struct *next, __u64 now, __u32 
 	}
 }
 
-// A thread gets a CPU.
+// Handles a thread that gets a CPU.
 static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32 prev_tid,
 				      __u8 *flags)
 {
@@ -218,7 +223,7 @@ int on_switch(__u64 *ctx)
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	// Who takes the CPU from an observed thread, or keeps it from one.
+	// A bystander takes the CPU from an observed thread, or keeps the CPU from one.
 	if (!in)
 		name_bystander(next, now);
 	if (!out)
@@ -230,8 +235,8 @@ int on_switch(__u64 *ctx)
 	return 0;
 }
 
-// In an interrupt the current thread is not the one that acts: a timer, or a message that arrives.
-#define IN_INTERRUPT 0xff0100 // of preempt_count: NMI, interrupts, a softirq being served
+// In an interrupt (a timer, an arriving message), the current thread is not the one that acts.
+#define IN_INTERRUPT 0xff0100 // bits of preempt_count: NMI, interrupts, a running softirq
 
 static __always_inline bool is_interrupted(void)
 {
@@ -246,7 +251,7 @@ static __always_inline bool is_interrupted(void)
 	return count & IN_INTERRUPT;
 }
 
-// The observed thread of the same process that wakes this one up; 0 where there is none.
+// Returns the observed thread of the same process that wakes up `task`, or 0 if there is none.
 static __always_inline __u32 waker_of(struct task_struct *task)
 {
 	__u64 current = bpf_get_current_pid_tgid();
@@ -260,8 +265,8 @@ static __always_inline __u32 waker_of(struct task_struct *task)
 	return (__u32)current;
 }
 
-// Shows who hands work to a thread. Where sched_info does not say how long a thread was ready,
-// every wake-up of an observed one is recorded.
+// Reports which thread hands work to another one. If sched_info does not show how long a thread was
+// ready, every wake-up of an observed thread is recorded.
 SEC("tp_btf/sched_waking")
 int on_waking(__u64 *ctx)
 {
@@ -298,7 +303,7 @@ int on_fork(__u64 *ctx)
 	if (parent->tgid != child->tgid) {
 		c = flag_of(&processes, child->tgid);
 		if (c)
-			// A fork without exec goes on with handles that its parent made.
+			// A fork without exec continues with handles that its parent made.
 			*c = (*p & (PROCESS_MARKED | PROCESS_ROS)) |
 			     (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
 	}
@@ -306,7 +311,8 @@ int on_fork(__u64 *ctx)
 	if (c) {
 		__u8 *maker = flag_of(&threads, parent->pid);
 
-		// What a thread with callbacks makes works for it: scheduler events from the beginning.
+		// A thread started by a thread with callbacks works for it, so its scheduler events are recorded
+		// from the beginning.
 		bool works = (all_threads && (*p & PROCESS_SEEN)) ||
 			     (maker && (*maker & THREAD_SCHEDULED));
 
@@ -322,8 +328,8 @@ int on_fork(__u64 *ctx)
 	return 0;
 }
 
-// Every thread of the processes that were seen so far: with `all_threads`, run by the recorder each time
-// that there is a new one.
+// Marks every thread of the processes seen so far. With `all_threads`, the recorder runs this for
+// each new process.
 SEC("iter/task")
 int on_each_thread(struct bpf_iter__task *ctx)
 {
@@ -339,7 +345,7 @@ int on_each_thread(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-// Reports the dynamic linker that a container's first program brings. Returns whether it did.
+// Reports the dynamic linker of a container's first program. Returns whether it made a report.
 static __always_inline bool report_loader(struct task_struct *task, __u8 process_flags)
 {
 	__u32 mount = task->nsproxy->mnt_ns->ns.inum;
@@ -356,9 +362,9 @@ static __always_inline bool report_loader(struct task_struct *task, __u8 process
 	return r;
 }
 
-// Reports a program at its first start: onbeat-flow may be linked into it. `reported`: the recorder
-// visits the process in any case. With a second report it would continue it twice, and the second
-// time may be too early for the libraries that it has loaded since.
+// Reports a program at its first start, because it may contain onbeat-flow. `reported` means that
+// the recorder already visits the process. After a second report the recorder would resume the
+// process twice. The second time may be too early for libraries that it has loaded since.
 static __always_inline void report_program(struct task_struct *task, __u8 process_flags,
 					   bool reported)
 {
@@ -383,7 +389,7 @@ int on_exec(__u64 *ctx)
 	bpf_map_delete_elem(&link_tails, &tgid);
 	if (!p)
 		return 0;
-	// Where it belongs is looked at again.
+	// The new program may be within the limits.
 	if (*p & PROCESS_OUTSIDE)
 		*p = 0;
 	if (observe_all || (*p & PROCESS_MARKED)) {
@@ -393,7 +399,7 @@ int on_exec(__u64 *ctx)
 			report_program(task, *p, reported);
 	}
 	__u8 before = *p;
-	// A new program: whether it uses ROS 2, and whether it is late, is not known yet.
+	// It is not known yet whether the new program uses ROS 2, or is late.
 	*p &= PROCESS_MARKED;
 	if (!(before & (PROCESS_MARKED | PROCESS_SEEN)))
 		return 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// CPU time that a hypervisor takes from a running thread.
+// Reports the CPU time that a hypervisor takes from a running thread.
 #pragma once
 
-// Less is not worth a record.
+// A shorter time is not reported.
 #define STOLEN_MIN_NS 10000
 
-// The time stolen so far from the CPU of this task, as the host reports it. The kernel hides the
-// addresses of its variables, but one CPU's variables lie at fixed distances from one another.
+// Returns the total time stolen from the CPU of `task`, as the host reports it. The kernel hides
+// the addresses of its variables. But the variables of one CPU lie at fixed distances from one
+// another.
 static __always_inline __u64 stolen_so_far(struct task_struct *task)
 {
 	struct kvm_steal_time *clock;
@@ -23,7 +24,7 @@ static __always_inline __u64 stolen_so_far(struct task_struct *task)
 	return now;
 }
 
-// The same for the current CPU (bpf_get_current_task_btf: Linux 5.11).
+// Returns the total time stolen from the current CPU. bpf_get_current_task_btf needs Linux 5.11.
 static __always_inline __u64 stolen_now(void)
 {
 	if (!have_steal)
@@ -32,8 +33,8 @@ static __always_inline __u64 stolen_now(void)
 }
 
 // Reports the time stolen from a running thread since it got this CPU, or since the last call.
-// `time_ns` is 0 when the thread gets the CPU only now. Call this before the record that ends the
-// interval in which the time was stolen.
+// `time_ns` is 0 if the thread gets the CPU only now. The caller must call this before the record
+// that ends the interval in which the time was stolen.
 static __always_inline void report_stolen(__u64 who, __u64 stolen_ns, __u64 time_ns)
 {
 	struct cpu *cpu;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Begins, fills and submits records; counts those that were lost.
+// Begins, fills and submits records, and counts lost records.
 //
 //	struct record_take *r = BEGIN_HIT(take, pid_tgid);
 //	if (r) {
@@ -7,7 +7,7 @@
 //		SUBMIT(r);
 //	}
 //
-// A program fills every field of its record: the ring buffer's memory is not cleared.
+// A program must fill every field of its record, because the ring buffer's memory is not cleared.
 #pragma once
 
 static __always_inline void count_lost(__u32 kind)
@@ -18,7 +18,7 @@ static __always_inline void count_lost(__u32 kind)
 		*n += 1;
 }
 
-// Counts a hit that makes no record of its own; the recorder counts the others.
+// Counts a hit that makes no record of its own. The recorder counts the others.
 static __always_inline void count_hit(void *ctx)
 {
 	if (have_cookie) {
@@ -30,7 +30,7 @@ static __always_inline void count_hit(void *ctx)
 	}
 }
 
-// Process and thread of a task, as bpf_get_current_pid_tgid() has them.
+// Returns the process and thread of a task, in the form of bpf_get_current_pid_tgid().
 static __always_inline __u64 pid_tgid_of(struct task_struct *task)
 {
 	return ((__u64)task->tgid << 32) | (__u32)task->pid;
@@ -42,8 +42,8 @@ static __always_inline __u64 wakeup_flag(void)
 									   : BPF_RB_NO_WAKEUP;
 }
 
-// Reserves a record of records.table and fills its head; 0 when the ring buffer is full. A macro,
-// because bpf_ringbuf_reserve needs a constant size.
+// Reserves a record of records.table and fills its head. Returns 0 if the ring buffer is full. It
+// is a macro, because bpf_ringbuf_reserve needs a constant size.
 #define BEGIN_FROM(name, who, when, number)                                                        \
 	({                                                                                         \
 		struct record_##name *_r =                                                         \
@@ -63,15 +63,15 @@ static __always_inline __u64 wakeup_flag(void)
 #define BEGIN_AT(name, who, when) BEGIN_FROM(name, who, when, 0)
 #define BEGIN(name, who) BEGIN_AT(name, who, bpf_ktime_get_ns())
 
-// The same for the hit of a numbered probe, in a program with the argument `ctx`.
+// Does the same for the hit of a numbered probe, in a program with the argument `ctx`.
 #define BEGIN_HIT_AT(name, who, when)                                                              \
 	BEGIN_FROM(name, who, when, have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0)
 #define BEGIN_HIT(name, who) BEGIN_HIT_AT(name, who, bpf_ktime_get_ns())
 
-// A `now` that was read already, or the current time for 0.
+// Returns `now` if it is not 0, or else the current time.
 #define AT(now) ((now) ? (now) : bpf_ktime_get_ns())
 
-// Reads a process's memory at what may be no address.
+// Reads a process's memory at an address that may be invalid.
 #define read_unsure(to, bytes, from) bpf_probe_read_user(to, bytes, from)
 
 // Fills a field of type text from a string in the process's memory.
@@ -89,8 +89,8 @@ static __always_inline __u64 wakeup_flag(void)
 		bpf_probe_read_user(&(field), sizeof(field), (void *)(address));                   \
 	} while (0)
 
-// An ordinary record waits until the recorder polls. To ask for the fill level costs more than the
-// rest of a submission, so only about one record in 64 asks.
+// An ordinary record waits until the recorder polls. Reading the fill level costs more than the
+// rest of a submission, so only about one record in 64 does so.
 #define SUBMIT(r)                                                                                  \
 	bpf_ringbuf_submit(r, (r)->time_ns % 64 == 0 ? wakeup_flag() : BPF_RB_NO_WAKEUP)
 // Wakes the recorder.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Who is suspended, and who suspends itself for that reason.
+// Notes suspended processes, and processes that suspend themselves because their child is
+// suspended.
 #pragma once
 
 #define SIGSTOP 19
 
-// How long after a suspension somebody who suspends itself does it for that reason.
+// A process that suspends itself within this time after a suspension does so because of it.
 #define FOLLOW_NS 10000000000ULL
 
-// After SIGSTOP was sent, so that who clears it before it sends SIGCONT overlooks none.
+// Notes a suspended process. It runs after SIGSTOP was sent. A process that clears the note before
+// it sends SIGCONT therefore misses no suspension.
 static __always_inline void note_suspended(__u32 tgid)
 {
 	__u8 *s = flag_of(&suspended, tgid), *any = flag_of(&suspended, 0);
@@ -18,8 +20,8 @@ static __always_inline void note_suspended(__u32 tgid)
 		*any = 1;
 }
 
-// Is this process a job of a shell with job control? The shell would be told that its job has
-// stopped, take the terminal back, and go on with its next command.
+// Returns whether a process is a job of a shell with job control. Such a shell would see that its
+// job has stopped, take the terminal back, and run its next command.
 static __always_inline bool is_job(struct task_struct *task)
 {
 	struct signal_struct *own = BPF_CORE_READ(task, signal);
@@ -29,8 +31,9 @@ static __always_inline bool is_job(struct task_struct *task)
 	       BPF_CORE_READ(own, pids[PIDTYPE_PGID]) != BPF_CORE_READ(shell, pids[PIDTYPE_PGID]);
 }
 
-// su, sudo and nsenter suspend themselves when their child is suspended: nobody else would continue
-// them. sudo has a process between itself and its child.
+// Notes the parents of a suspended process. su, sudo and nsenter suspend themselves when their
+// child is suspended, and only we would resume them. sudo has a process between itself and its
+// child.
 static __always_inline void expect_followers(struct task_struct *task)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -46,8 +49,8 @@ static __always_inline void expect_followers(struct task_struct *task)
 	}
 }
 
-// A signal is sent. A follower suspends itself, or its process group, in which the recorder may be:
-// then the guard continues that.
+// Handles a SIGSTOP. A follower suspends itself, or its process group. If the recorder is in this
+// group, the guard resumes it.
 SEC("tp_btf/signal_generate")
 int on_signal(__u64 *ctx)
 {
@@ -55,7 +58,7 @@ int on_signal(__u64 *ctx)
 	__u32 sender = bpf_get_current_pid_tgid() >> 32;
 	__u64 *since;
 
-	// An info of 0 or 1 is none: the kernel sends it, perhaps for us.
+	// An info of 0 or 1 means that the kernel sends the signal, perhaps for us.
 	if ((__u32)ctx[0] != SIGSTOP || ctx[1] < 2 || !stop_on_load)
 		return 0;
 	since = bpf_map_lookup_elem(&followers, &sender);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Who has the CPU while an observed thread waits for it.
+// Reports which thread has the CPU while an observed thread waits for it.
 #pragma once
 
-#define UNTOLD 0xffffffff     // in place of a thread id: which one is not told
-#define UNTOLD_MIN_NS 20000   // shorter waits are not worth a record that says so
-#define RENAME_NS 10000000000 // a bystander's name is reported again: older segments may be gone
+#define UNTOLD 0xffffffff     // in place of a thread id that is not reported
+#define UNTOLD_MIN_NS 20000   // shorter waits make no such record
+#define RENAME_NS 10000000000 // a name is reported again: old segments may be gone
 #define PF_KTHREAD 0x00200000
 
 #define READ_COMM(field, task)                                                                     \
@@ -13,7 +13,7 @@
 		bpf_probe_read_kernel_str(field, sizeof(field), (task)->comm);                     \
 	} while (0)
 
-// An observed thread waits for this CPU.
+// Notes that an observed thread waits for a CPU.
 static __always_inline void start_waiting(struct watched *watched, __u32 number)
 {
 	struct cpu *cpu = cpu_of(number);
@@ -25,7 +25,7 @@ static __always_inline void start_waiting(struct watched *watched, __u32 number)
 	__sync_fetch_and_add(&cpu->waiting, 1);
 }
 
-// It does not any more: it runs, or waits elsewhere.
+// Notes that the thread runs, or waits for another CPU.
 static __always_inline void stop_waiting(struct watched *watched)
 {
 	struct cpu *cpu;
@@ -38,15 +38,15 @@ static __always_inline void stop_waiting(struct watched *watched)
 		__sync_fetch_and_add(&cpu->waiting, -1);
 }
 
-// Whether this is how the thread was reported last, and not too long ago.
+// Returns whether the thread was last reported with these names, and not too long ago.
 static __always_inline bool is_same(const struct bystander *a, const struct bystander *b)
 {
 	return a->tid == b->tid && a->tgid == b->tgid && a->comm[0] == b->comm[0] &&
 	       a->comm[1] == b->comm[1] && b->reported_ns - a->reported_ns < RENAME_NS;
 }
 
-// Reports the name of a thread that is not observed. Two CPUs may write one place at once: what is
-// half of each is no thread's, and is reported again.
+// Reports the name of a thread that is not observed. Two CPUs may write one place at the same time.
+// A mix of both matches no thread, so the name is reported again.
 static __always_inline void name_bystander(struct task_struct *task, __u64 now)
 {
 	struct bystander name = { .reported_ns = now, .tid = task->pid, .tgid = task->tgid };
@@ -61,7 +61,7 @@ static __always_inline void name_bystander(struct task_struct *task, __u64 now)
 	place = bpf_map_lookup_elem(&bystanders, &index);
 	if (!place || is_same(&place->known[0], &name) || is_same(&place->known[1], &name))
 		return;
-	// In place of itself, or else of the one that was reported longer ago.
+	// A name replaces itself, or else the one that was reported earlier.
 	second = place->known[0].tid != name.tid &&
 		 (place->known[1].tid == name.tid ||
 		  place->known[1].reported_ns < place->known[0].reported_ns);
@@ -86,7 +86,8 @@ static __always_inline void report_occupied(__u64 who, __u64 now, __u32 prev_tid
 	}
 }
 
-// A switch between two threads that are not observed: recorded while an observed one waits here.
+// Records a switch between two threads that are not observed, while an observed one waits for this
+// CPU.
 static __always_inline void occupied(struct task_struct *prev, struct task_struct *next)
 {
 	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());

@@ -1,5 +1,4 @@
-//! The guard: a process that resumes the command's processes if the recorder is killed, or does not go
-//! on.
+//! The guard: a process that resumes the command's processes if the recorder is killed or hangs.
 
 use crate::kernel::Suspended;
 use crate::privilege;
@@ -9,39 +8,39 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
 
-/// How often the guard looks at what is suspended.
+/// The interval at which the guard looks at suspended processes.
 const LOOK_MS: libc::c_int = 1000;
-/// How long a process may be suspended: to attach all probes takes seconds on a busy machine. A
-/// recorder may not go on because its output is not read, or its disk does not answer.
+/// The longest time that a process may be suspended. Attaching all probes takes seconds on a busy
+/// machine. A recorder hangs, for example, if its output is not read or its disk does not answer.
 const SUSPENDED_MAX: Duration = Duration::from_secs(30);
-/// The same when the recorder itself is stopped.
+/// The longest time that a process may be suspended while the recorder itself is stopped.
 const RECORDER_STOPPED_MAX: Duration = Duration::from_millis(900);
 
-/// A guard that waits. It acts when the recorder ends without dropping this.
+/// The running guard. It acts if the recorder ends without dropping this.
 pub struct Guard {
     pid: libc::pid_t,
-    /// The guard acts when this is closed.
+    /// The guard acts when this end is closed.
     _pipe: File,
 }
 
 impl Guard {
-    /// Forks the guard of what is suspended. To be called while the recorder has one thread.
+    /// Forks the guard. The recorder must have only one thread.
     pub fn start(suspended: &Suspended) -> std::io::Result<Guard> {
         let mut ends = [0; 2];
-        // SAFETY: `ends` has room for two descriptors; both are owned by the files made from them.
+        // SAFETY: `ends` has room for two descriptors. The files made from them own both.
         let (read, write) = unsafe {
             if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
             (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
         };
-        // SAFETY: the recorder has one thread at this point, so that the child may go on freely.
+        // SAFETY: the recorder has only one thread here, so the child may run any code.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()),
             0 => {
                 drop(write);
                 guard(&read, suspended);
-                // SAFETY: ends the guard without running the recorder's destructors.
+                // SAFETY: this ends the guard without running the recorder's destructors.
                 unsafe { libc::_exit(0) }
             }
             pid => Ok(Guard { pid, _pipe: write }),
@@ -60,11 +59,11 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's life: resumes what is suspended for too long until the pipe is closed, then everything
-/// that is suspended.
+/// Runs the guard. It resumes processes that are suspended for too long, and, once the pipe is
+/// closed, all suspended processes.
 fn guard(pipe: &File, suspended: &Suspended) {
-    // Signals of the terminal are for the others, also Ctrl-\ and Ctrl-Z: the guard ends when its
-    // pipe is closed.
+    // The guard ends only when its pipe is closed. So it ignores signals of the terminal, also
+    // those of Ctrl-\ and Ctrl-Z.
     // SAFETY: plain system calls.
     unsafe {
         libc::setsid();
@@ -74,28 +73,28 @@ fn guard(pipe: &File, suspended: &Suspended) {
         libc::prctl(libc::PR_SET_NAME, c"onbeat-guard".as_ptr());
     }
     // The ring buffer and the probes belong to the recorder. Descriptors kept here would keep them
-    // alive after its end.
+    // alive after the recorder's end.
     close_others(pipe);
     privilege::drop_in_guard();
     let mut watch = Watch::default();
     while !is_closed(pipe, LOOK_MS) {
         watch.look(suspended, Instant::now());
     }
-    // The kernel takes the probes out one by one, and may hit some meanwhile.
+    // The kernel removes the probes one by one, and processes may still hit some of them.
     suspended.no_more();
-    // A process may be about to be suspended: repeat for a second.
+    // A process may be about to be suspended, so this repeats for a second.
     for _ in 0..10 {
         suspended.resume_all();
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// What is suspended, and since when the guard has known it.
+/// The suspended processes, each with the time at which the guard first saw it.
 #[derive(Default)]
 struct Watch(BTreeMap<u32, Instant>);
 
 impl Watch {
-    /// Resumes what the recorder leaves suspended for too long.
+    /// Resumes processes that the recorder leaves suspended for too long.
     fn look(&mut self, suspended: &Suspended, now: Instant) {
         if !suspended.is_new() && self.0.is_empty() {
             return;
@@ -117,14 +116,14 @@ impl Watch {
     }
 }
 
-/// Whether the other end of the pipe is closed; waits so long for it.
+/// Waits for the pipe's other end to close, and returns whether it is closed.
 fn is_closed(pipe: &File, timeout_ms: libc::c_int) -> bool {
     let mut poll = libc::pollfd {
         fd: pipe.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one valid entry.
+    // SAFETY: `poll` is one valid entry.
     unsafe { libc::poll(&mut poll, 1, timeout_ms) > 0 }
 }
 
@@ -138,7 +137,7 @@ fn close_others(keep: &File) {
         .filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect();
     for fd in open.into_iter().filter(|&fd| fd > 2 && fd != keep) {
-        // SAFETY: the guard uses none of these; it never returns into code that does.
+        // SAFETY: the guard uses none of these descriptors, and never returns to code that does.
         unsafe { libc::close(fd) };
     }
 }
@@ -149,7 +148,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn what_is_suspended_for_too_long_is_resumed() {
+    fn a_process_that_is_suspended_for_too_long_is_resumed() {
         let suspended = Suspended::none();
         let mut process = Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = process.id();
@@ -165,7 +164,7 @@ mod tests {
         while Stat::of(pid).is_some_and(|stat| stat.state == 'T') {
             std::thread::yield_now();
         }
-        // One that is suspended again has its time again.
+        // A process that is suspended again may stay suspended for the full time again.
         suspended.suspend(pid);
         watch.look(&suspended, begin + SUSPENDED_MAX);
         watch.look(&suspended, begin + SUSPENDED_MAX * 3 / 2);

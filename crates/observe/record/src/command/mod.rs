@@ -1,10 +1,10 @@
-//! The command that is recorded: started for the user, stopped in time, never left suspended.
+//! Starts the recorded command as the user, stops it in time, and never leaves it suspended.
 //!
 //! SIGSTOP suspends a process of the command while probes are attached to a library that it has
-//! just loaded. If the recorder is killed in that moment, or does not go on, the guard, a process of
-//! its own, resumes it. A table that the kernel's programs fill says which processes are suspended,
-//! also those that have left the command's tree, as daemons do. Whom somebody else has stopped is
-//! left alone.
+//! just loaded. If the recorder is killed or hangs in that moment, the guard process resumes the
+//! suspended process. The BPF programs fill a table of suspended processes. It also contains
+//! daemons, which have left the command's process tree. The recorder does not touch a process that
+//! another program has stopped.
 
 mod guard;
 pub mod user;
@@ -20,60 +20,59 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
-/// The preloaded library reads threads' CPU clocks too.
+/// The variable that makes the preloaded library read threads' CPU clocks too.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
-/// Since it was asked to end: when the command gets SIGTERM, then SIGKILL.
+/// The times after SIGINT at which the command gets SIGTERM, then SIGKILL.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 
-/// Why the command could not be started.
+/// The reason why the command could not be started.
 #[derive(Debug, Error)]
 pub enum CommandStartError {
-    /// It could not be executed.
-    #[error("cannot start {program}: {source}: is its name right, and is it on your PATH?")]
+    /// The system could not execute the command.
+    #[error("cannot start {program}: {source}. Check its name, and that it is on your PATH.")]
     Start {
         /// The command's first word.
         program: String,
         /// The system's error.
         source: std::io::Error,
     },
-    /// As whom to start it is not certain.
-    #[error("SUDO_UID names a user, but no sudo started this: unset SUDO_UID to run {program} as root, or record without a command")]
+    /// The user that the command should run as is not certain.
+    #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
     Doubtful {
         /// The command's first word.
         program: String,
     },
-    /// The guard could not be started.
+    /// The guard process could not be started.
     #[error("cannot start the guard process: {0}")]
     Guard(std::io::Error),
 }
 
-/// A command that runs, or ran.
 pub struct RecordedCommand {
     child: Child,
-    /// Since when it is asked to end, and the last signal that it got.
+    /// The time at which the command was first asked to end, and the last signal sent to it.
     ending: Option<(Instant, libc::c_int)>,
-    /// Those of its processes that wait for their probes, and who resumes them without us.
+    /// The table of suspended processes, and the guard that resumes them if the recorder cannot.
     suspended: Option<(Suspended, Guard)>,
 }
 
-/// How a command is observed.
+/// The means by which a command is observed.
 pub enum Observed<'a> {
-    /// From outside: its processes may be suspended while they are probed.
+    /// BPF programs, which may suspend the command's processes while probes are attached.
     Suspended(&'a Suspended),
-    /// By a library that is loaded into them first.
+    /// A library that the command's processes load first.
     Preloaded {
-        /// Where the library lies.
         place: &'a Place,
-        /// It reads the threads' CPU clocks too: at the cost of a system call each time.
+        /// Makes the library read threads' CPU clocks too. Each reading costs a system call.
         clocks: bool,
     },
 }
 
 impl RecordedCommand {
-    /// As whom a command would run. An error where that is not certain: as root it could do more
-    /// harm than was meant.
+    /// Returns the user that a command would run as.
+    ///
+    /// Fails if the user is not certain: as root, the command could do more harm than intended.
     pub fn check(words: &[String]) -> Result<Caller, CommandStartError> {
         match user::caller() {
             Caller::Doubtful => Err(CommandStartError::Doubtful {
@@ -83,9 +82,11 @@ impl RecordedCommand {
         }
     }
 
-    /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
-    /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
-    /// our standard error. What is suspended is resumed in time.
+    /// Starts a command, which is a program and its arguments.
+    ///
+    /// Under sudo the command runs as the invoking user, with that user's groups and environment,
+    /// as without a recorder. With `to_stderr` it prints to our standard error. The guard resumes
+    /// suspended processes in time.
     pub fn start(
         words: &[String],
         to_stderr: bool,
@@ -123,7 +124,7 @@ impl RecordedCommand {
             descriptors::restore_in_child();
             onbeat_rights::give_up_in_child()
         };
-        // SAFETY: between fork and exec, only system calls.
+        // SAFETY: only system calls happen between fork and exec.
         unsafe { builder.pre_exec(prepare) };
         let child = builder
             .spawn()
@@ -135,24 +136,25 @@ impl RecordedCommand {
         })
     }
 
-    /// Its code, or 128 plus the signal that ended it; `None` while it runs.
+    /// Returns the exit code, or 128 plus the signal that ended the command. Returns `None` while
+    /// it runs.
     pub fn exit_status(&mut self) -> Option<i32> {
         let ended = self.child.try_wait().ok()??;
         ended.code().or_else(|| ended.signal().map(|s| 128 + s))
     }
 
-    /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it was asked to end.
     pub fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called repeatedly until
-    /// it has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
+    /// Sends SIGINT, after a while SIGTERM, then SIGKILL. The caller must repeat the call until the
+    /// command has ended.
+    ///
+    /// `interrupted` says that we got a SIGINT ourselves.
     pub fn ask_to_end(&mut self, interrupted: bool) {
         let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
         let next = match (last, since.elapsed()) {
@@ -161,7 +163,7 @@ impl RecordedCommand {
             (libc::SIGTERM, waited) if waited > KILL_AFTER => libc::SIGKILL,
             _ => return,
         };
-        // A terminal has sent its Ctrl-C to the command as well.
+        // A terminal sends the SIGINT of Ctrl-C to the command as well.
         if !(next == libc::SIGINT && interrupted && is_in_foreground()) {
             // SAFETY: plain system call on our child, which has not been waited for.
             unsafe { libc::kill(self.child.id() as libc::pid_t, next) };
@@ -169,7 +171,7 @@ impl RecordedCommand {
         self.ending = Some((since, next));
     }
 
-    /// Resumes every process that is suspended, also those that outlive the command.
+    /// Resumes all suspended processes, also those that outlive the command.
     pub fn resume_all(&self) {
         if let Some((suspended, _)) = &self.suspended {
             suspended.resume_all();
@@ -177,13 +179,12 @@ impl RecordedCommand {
     }
 }
 
-/// Whether our process group is the one that the terminal sends its signals to.
+/// Returns whether the terminal sends its signals to our process group.
 fn is_in_foreground() -> bool {
     // SAFETY: plain system calls.
     unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }
 }
 
-/// Makes the command run as the user.
 fn run_as(builder: &mut Command, user: User) {
     let set: Vec<_> = builder
         .get_envs()
@@ -195,12 +196,12 @@ fn run_as(builder: &mut Command, user: User) {
         ("USER", Some(&user.name)),
         ("LOGNAME", Some(&user.name)),
     ] {
-        // Where the user's own environment is not known, sudo's has root's values.
+        // If the user's own environment is unknown, sudo's environment has root's values.
         if let Some(value) = value.filter(|_| !set.iter().any(|n| n == name)) {
             builder.env(name, value);
         }
     }
-    // SAFETY: between fork and exec, only system calls, on values made before.
+    // SAFETY: between fork and exec there are only system calls, on values made before.
     unsafe {
         builder.pre_exec(move || {
             let groups = &user.groups;
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_listen_is_terminated_then_killed() {
+    fn a_command_that_does_not_end_is_terminated_then_killed() {
         let mut command = start("sleep 60").expect("sleep");
         let ago = |time| Instant::now() - time;
         command.ending = Some((ago(TERMINATE_AFTER * 2), libc::SIGINT));
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_process_is_resumed_and_one_that_somebody_else_stopped_is_not() {
+    fn a_suspended_process_is_resumed_but_not_one_that_another_program_stopped() {
         let suspended = Suspended::none();
         let sleep = words("sleep 0.2");
         let mut command =
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named_in_the_error() {
         let error = start("/no/such/program");
         let error = error.err().expect("an error").to_string();
         assert!(

@@ -1,56 +1,56 @@
-//! The user behind sudo, and the environment that this user's programs would have without us.
+//! Finds the user behind sudo, and the environment that this user's programs would have without us.
 //!
-//! sudo replaces PATH and most variables, and the loader removes LD_LIBRARY_PATH and its like from
-//! every program that gains privileges. The kernel still has the environment that a process was
-//! started with.
+//! sudo replaces PATH and most variables. The loader removes LD_LIBRARY_PATH and similar variables
+//! from every program that gains privileges. The kernel still has the environment with which a
+//! process was started.
 
 use std::ffi::{CStr, CString, OsString};
 
-/// Variables with their values.
 pub type Environment = Vec<onbeat_proc::Variable>;
 
-/// The user on whose behalf sudo runs us.
+/// The user who ran sudo to start us.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// User id, never 0.
+    /// The user id. It is never 0.
     pub uid: u32,
-    /// Its first group.
+    /// The id of the user's first group.
     pub gid: u32,
-    /// All of its groups.
+    /// The ids of all groups of the user.
     pub groups: Vec<u32>,
-    /// Login name.
+    /// The login name.
     pub name: String,
-    /// Home directory, where the passwd file has one.
+    /// The home directory, if the passwd file has one.
     pub home: Option<String>,
 }
 
-/// Who called us.
+/// The user who called us.
 pub enum Caller {
     /// The user that we run as.
     Ourselves,
     /// The user behind sudo.
     User(User),
-    /// sudo's variables name a user, but no sudo is among the processes that started us: they may
-    /// be years old, or made up. Nothing is given to that user, and nothing started instead of it.
+    /// Nobody certain: sudo's variables name a user, but none of our ancestor processes is sudo.
+    /// The variables may be years old, or made up. That user gets nothing, and nothing runs with
+    /// that user's rights.
     Doubtful,
 }
 
-/// Who called us.
+/// Finds the user who called us.
 ///
-/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are words in the environment. They are believed where
-/// three things that the caller cannot choose say that sudo wrote them:
+/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are environment variables, which anybody can set. They
+/// are believed only if three facts, which the caller cannot choose, say that sudo set them:
 ///
-/// - our real user id is 0. A program that is root by its file's set-user-id bit has its caller's
-///   environment, and its caller's real id;
-/// - the loader did not mark us as privileged (`AT_SECURE`), for the same reason;
-/// - a process with root's rights that is called `sudo` is among those that started us. This finds
-///   variables that outlived their sudo, in a daemon or a terminal multiplexer.
+/// - Our real user id is 0. A set-user-id program has its caller's environment, and its caller's
+///   real id.
+/// - The loader did not mark us as privileged (`AT_SECURE`), for the same reason.
+/// - One of our ancestor processes has root's rights and is called `sudo`. This excludes variables
+///   that outlived their sudo, in a daemon or a terminal multiplexer.
 ///
-/// Root itself can still make them up, but gains nothing: with them we do less than root may. The
-/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). Of
-/// the name only groups follow, and only if the name is that of the user id.
+/// Root can still make the variables up, but gains nothing: with them we do less than root may. The
+/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). The
+/// name decides only the groups, and only if the name belongs to the user id.
 pub fn caller() -> Caller {
-    // SAFETY: these cannot fail.
+    // SAFETY: these calls cannot fail.
     let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
     if real != 0 || effective != 0 || onbeat_rights::is_elevated() {
         return Caller::Ourselves;
@@ -62,7 +62,7 @@ pub fn caller() -> Caller {
     };
     match uid {
         0 => Caller::Ourselves,
-        // Means "no change" to the kernel.
+        // The kernel takes this id as "no change".
         u32::MAX => Caller::Doubtful,
         _ if gid == u32::MAX || !has_sudo_above() => Caller::Doubtful,
         _ => Caller::User(User {
@@ -75,7 +75,7 @@ pub fn caller() -> Caller {
     }
 }
 
-/// The user behind sudo, if we are run by it and it is not root.
+/// Returns the user behind sudo, or `None` if sudo did not start us or this user is root.
 pub fn invoking() -> Option<User> {
     match caller() {
         Caller::User(user) => Some(user),
@@ -83,22 +83,25 @@ pub fn invoking() -> Option<User> {
     }
 }
 
-/// Whether a process with root's rights that is called sudo started us, or one that started us.
+/// Returns whether one of our ancestor processes is a sudo with root's rights.
 fn has_sudo_above() -> bool {
     let above = std::iter::successors(onbeat_proc::parent(std::process::id()), |&pid| {
         onbeat_proc::parent(pid)
     });
-    // More than any chain has: parents may change while we walk.
+    // No real chain of ancestors is longer. Without a limit the walk might not end, because parents
+    // may change meanwhile.
     above.take_while(|&pid| pid != 0).take(1000).any(is_sudo)
 }
 
 impl User {
-    /// Does something with this user's rights where files are concerned, and ours otherwise: what
-    /// the user may not open or make, `what` cannot either. To be called with all of root's rights.
+    /// Runs `what` on this thread with the user's rights for files, and our rights for everything
+    /// else. `what` can only open and create what the user can. The caller must have all of root's
+    /// rights.
     ///
     /// # Errors
     ///
-    /// The system's, if this thread cannot act as the user. Then `what` was not called.
+    /// Returns the system's error if this thread cannot act as the user. Then `what` was not
+    /// called.
     pub fn act<T>(&self, what: impl FnOnce() -> T) -> std::io::Result<T> {
         let acting = Acting::begin(self)?;
         let result = what();
@@ -107,7 +110,7 @@ impl User {
     }
 }
 
-/// This thread acts as a user where files are concerned, as long as this lives.
+/// While this lives, this thread has a user's rights for files.
 struct Acting {
     groups: Vec<libc::gid_t>,
 }
@@ -119,10 +122,10 @@ impl Acting {
         let count = unsafe { libc::getgroups(groups.len() as libc::c_int, groups.as_mut_ptr()) };
         groups.truncate(usize::try_from(count).map_err(|_| std::io::Error::last_os_error())?);
         set_groups(&user.groups)?;
-        // From here on, dropping it puts everything back.
+        // From here on, dropping this restores everything.
         let acting = Acting { groups };
-        // SAFETY: plain system calls, for this thread alone. They return the id before, and no
-        // error: the second calls ask what holds now.
+        // SAFETY: plain system calls, for this thread alone. They return the previous id instead of
+        // an error, so the second calls ask for the current ids.
         let holds = unsafe {
             libc::setfsgid(user.gid);
             libc::setfsuid(user.uid);
@@ -137,27 +140,30 @@ impl Acting {
 
 impl Drop for Acting {
     fn drop(&mut self) {
-        // SAFETY: plain system calls, for this thread alone; always allowed towards our own ids.
+        // SAFETY: plain system calls, for this thread alone. A change to our own ids is always
+        // allowed.
         unsafe {
             libc::setfsuid(libc::geteuid());
             libc::setfsgid(libc::getegid());
         }
-        // It was allowed a moment ago. If not, we have fewer rights than before, not more.
+        // This was allowed a moment ago. If it fails, we have fewer rights than before, not more.
         let _ = set_groups(&self.groups);
     }
 }
 
-/// Sets the groups of this thread. The C library's function sets those of all threads.
+/// Sets the groups of this thread only. The C library's function would set those of all threads.
 fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
-    // SAFETY: the list lives while the call lasts, and is as long as is said.
+    // SAFETY: the list lives during the call and has the given length.
     match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// The environment of our user's programs, where it is not ours: under sudo the one that sudo was
-/// started with; with file capabilities ours before the loader removed variables.
+/// Returns the environment of our user's programs, or `None` if it is our own.
+///
+/// Under sudo this is the environment with which sudo was started. With file capabilities it is
+/// ours before the loader removed variables.
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
@@ -169,14 +175,14 @@ pub fn environment() -> Option<Environment> {
     onbeat_rights::is_elevated().then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
-/// A variable of our user.
+/// Returns a variable from the environment of our user's programs.
 pub fn variable(name: &str) -> Option<OsString> {
     let theirs = environment().and_then(|e| e.into_iter().find(|(n, _)| n == name));
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// Whether a process is a sudo. Anyone may take its name, but not its rights. The real user may
-/// still be its caller: sudo-rs leaves it so.
+/// Returns whether a process is a sudo. Any process may take its name, but not its rights. The real
+/// user may still be the caller, because sudo-rs does not change it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;
@@ -189,7 +195,7 @@ fn is_sudo(pid: u32) -> bool {
             .is_some()
 }
 
-/// The sudo that started us. When sudo gives us a terminal of our own, it runs twice.
+/// Returns the sudo that started us. sudo runs twice when it gives us a terminal of our own.
 fn sudo_process() -> Option<u32> {
     let first = onbeat_proc::parent(std::process::id()).filter(|&pid| is_sudo(pid))?;
     Some(
@@ -199,7 +205,7 @@ fn sudo_process() -> Option<u32> {
     )
 }
 
-/// The user's variables, and those that were added on sudo's command line.
+/// Adds variables that were set on sudo's command line to the user's variables.
 fn merged(mut users: Environment, ours: Environment) -> Environment {
     for (name, value) in ours {
         let sudos = name.as_encoded_bytes().starts_with(b"SUDO_");
@@ -210,7 +216,7 @@ fn merged(mut users: Environment, ours: Environment) -> Environment {
     users
 }
 
-/// Home directory of a user, from the passwd file.
+/// Reads a user's home directory from the passwd file.
 fn home_of(uid: u32) -> Option<String> {
     let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
@@ -220,7 +226,7 @@ fn home_of(uid: u32) -> Option<String> {
     })
 }
 
-/// All groups of a user: at least the first. Only that one if the name is another user's.
+/// Returns all groups of a user, or only `gid` if the name belongs to another user id.
 fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     let Some(name) = CString::new(name)
         .ok()
@@ -239,18 +245,17 @@ fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     groups
 }
 
-/// The id of the user with a login name; `None` if there is none.
+/// Returns the id of the user with a login name, or `None` if no such user exists.
 pub fn user_id(name: &str) -> Option<u32> {
     id_of(&CString::new(name).ok()?)
 }
 
-/// The id of the user with a login name.
 fn id_of(name: &CStr) -> Option<u32> {
     let mut buffer = vec![0; 1 << 14];
-    // SAFETY: all zero is a valid value; it is written before it is read.
+    // SAFETY: all zeros is a valid value. It is written before it is read.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the buffer is as long as is said; all outlive the call.
+    // SAFETY: the buffer has the given length, and everything outlives the call.
     let failed = unsafe {
         let (at, length) = (buffer.as_mut_ptr(), buffer.len());
         libc::getpwnam_r(name.as_ptr(), &mut entry, at, length, &mut found)
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_variables_come_before_sudos() {
+    fn the_users_variables_override_those_of_sudo() {
         let theirs = onbeat_proc::parse_environment(
             b"PATH=/opt/ros/bin:/bin\0LD_LIBRARY_PATH=/opt/ros/lib\0=odd\0A=b=c\0",
         );
@@ -297,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_was_started_with_is_read() {
+    fn the_environment_groups_and_home_of_a_user_are_read() {
         let own = onbeat_proc::environment(std::process::id()).expect("our own");
         assert!(own.iter().any(|(n, _)| n == "PATH"), "{own:?}");
         assert_eq!(groups("root", 0, 0).first(), Some(&0));

@@ -1,8 +1,8 @@
-//! Symbols of a library: file offset and code bytes, read from the file itself.
+//! Reads the symbols of a library: their file offsets and code bytes.
 //!
-//! The file may be anybody's, hostile, and rewritten while it is read. It is read in pieces whose
-//! place and length are checked and limited; nothing of it is mapped, because a mapped file that
-//! shrinks ends its reader by a signal.
+//! The file may belong to anybody, be hostile, and change while it is read. So it is read in pieces
+//! whose position and length are checked and limited. It is not mapped, because a mapped file that
+//! shrinks would end its reader by a signal.
 
 mod starts;
 mod tables;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use tables::{Segment, Symbol, Table, Tables};
 use thiserror::Error;
 
-/// Why a library could not be read.
+/// The reason why a library could not be read.
 #[derive(Debug, Error)]
 pub enum ElfReadError {
     /// The file could not be opened or read.
@@ -28,38 +28,39 @@ pub enum ElfReadError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The file is not ELF, damaged, or larger in some part than any library is.
+    /// The file is not an ELF file, is damaged, or has a part that is larger than in any real
+    /// library.
     #[error("{path} is not a library that can be probed: {reason}")]
     Format {
-        /// The file that could not be read.
+        /// The file that is not a valid library.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: Malformed,
     },
 }
 
-/// What is wrong with an ELF file.
+/// A defect of an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It does not begin as a 64-bit, little-endian ELF file.
-    #[error("no 64-bit ELF file")]
+    /// The file does not begin like a 64-bit, little-endian ELF file.
+    #[error("not a 64-bit ELF file")]
     NoElf,
-    /// Its code is for a processor without probes.
+    /// The file contains code for a processor that onbeat cannot probe.
     #[error("contains code for machine {0}; onbeat probes x86-64 and 64-bit Arm code")]
     Machine(u16),
     /// A part lies outside of the file, or the file became shorter while it was read.
     #[error("its {0} lie outside of the file")]
     Outside(&'static str),
-    /// A part is larger than this reader takes.
+    /// A part is larger than onbeat reads.
     #[error("its {0} are larger than onbeat reads")]
     TooLarge(&'static str),
 }
 
-/// Bytes that are read piece by piece.
+/// A sequence of bytes that is read in pieces.
 pub trait Source {
-    /// How many there are, or were a moment ago.
+    /// Returns the current number of bytes. It may change at any time.
     fn size(&self) -> u64;
-    /// Fills `buffer` from `offset`; false if that is not possible any more.
+    /// Fills `buffer` with the bytes at `offset`. Returns false if they cannot be read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> bool;
 }
 
@@ -87,33 +88,34 @@ impl Source for [u8] {
     }
 }
 
-/// A function in a file.
+/// A function or variable in a file.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// Offset of its first byte in the file, as uprobes want it.
+    /// The offset of the first byte in the file, as uprobes need it.
     pub file_offset: u64,
-    /// Its address as linked.
+    /// The virtual address in the file's symbol table, before relocation.
     pub address: u64,
-    /// Its first bytes (all of it, up to 4 KiB).
+    /// The first bytes of the function: all of it, up to 4 KiB.
     pub code: Vec<u8>,
 }
 
-/// The functions and variables that were wanted of one library.
+/// The requested functions and variables of one library.
 #[derive(Debug)]
 pub struct Symbols {
-    /// The processor whose code it is.
+    /// The processor that the code is for.
     pub machine: Machine,
     functions: HashMap<String, Function>,
 }
 
-/// Longest piece of a function that placement looks at.
+/// Placement looks at this many bytes of a function.
 const CODE_MAX: u64 = 4096;
-/// Wanted symbols of one file. A program with many synchronisers has some hundred.
+/// The largest number of requested symbols in one file. A program with many synchronisers has some
+/// hundred.
 const WANTED_MAX: usize = 4096;
 
 impl Symbols {
-    /// Reads the symbols of the file at `path` that `wanted` accepts: dynamic ones, and with `local`
-    /// those of the full symbol table too.
+    /// Reads the symbols that `wanted` accepts from the file at `path`. These are dynamic symbols
+    /// and, with `local`, also those of the full symbol table.
     pub fn read(
         path: &Path,
         local: bool,
@@ -130,7 +132,7 @@ impl Symbols {
         })
     }
 
-    /// The same, of bytes.
+    /// Reads symbols like [`Symbols::read`], but from bytes instead of a path.
     pub fn of(
         source: &(impl Source + ?Sized),
         local: bool,
@@ -159,12 +161,12 @@ impl Symbols {
         })
     }
 
-    /// The function of that name.
+    /// Returns the function or variable named `name`.
     pub fn get(&self, name: &str) -> Option<&Function> {
         self.functions.get(name)
     }
 
-    /// All that were found, in no certain order.
+    /// Iterates over all symbols that were found, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Function)> {
         self.functions
             .iter()
@@ -172,7 +174,7 @@ impl Symbols {
     }
 }
 
-/// Where a symbol lies in the file, from the segment that contains its address.
+/// Finds a symbol's place in the file from the segment that contains its address.
 fn function_of(
     source: &(impl Source + ?Sized),
     segments: &[Segment],
@@ -180,7 +182,8 @@ fn function_of(
 ) -> Option<Function> {
     segments.iter().find_map(|segment| {
         let offset = symbol.address.checked_sub(segment.address)?;
-        // Code lies in the file; of a variable only the place matters.
+        // Code must lie in the file. A variable may also lie in memory only, because only its
+        // address matters.
         let is_missing = offset >= segment.in_file && symbol.is_code;
         if offset >= segment.size || is_missing {
             return None;
@@ -199,8 +202,8 @@ fn function_of(
     })
 }
 
-/// Whether a file has a section of that name. Reads little of it, so that many files can be
-/// searched. A file that is not ELF has none.
+/// Returns whether a file has a section named `name`, or false if it is not an ELF file. Reads only
+/// a little of the file, so that many files can be searched.
 pub fn has_section(source: &(impl Source + ?Sized), name: &str) -> bool {
     Tables::read(source).is_ok_and(|tables| tables.has_section(source, name))
 }

@@ -1,29 +1,30 @@
-//! Whether a place in a file is the first instruction of a function that is called, by the table that unwinding uses:
-//! stripped programs have it too.
+//! Decides whether a place in a file is the first instruction of a called function.
+//!
+//! The answer comes from the unwind table (`.eh_frame_hdr`), which stripped programs also have.
 
 use super::tables::{Segment, Tables};
 use super::Source;
 use crate::placement::Machine;
 
-/// Entries of the table that are looked at: a search by halves needs fewer.
+/// The largest number of table entries looked at. A binary search needs fewer.
 const STEPS_MAX: u32 = 64;
-/// Bytes of code that a function may begin with before its first own instruction.
+/// The number of bytes read at a function's start.
 const CODE_BYTES: u64 = 64;
-/// Bytes of an entry's description that are read.
+/// The number of bytes read of an entry's description.
 const ENTRY_BYTES: usize = 64;
-/// How the table is written by all linkers: 4 bytes, relative to its beginning; its count in 4 bytes.
+/// The encodings that all linkers use: a table of 4-byte values relative to its beginning, and a
+/// 4-byte count.
 const TABLE_FORM: u8 = 0x3b;
 const COUNT_FORM: u8 = 0x03;
-/// Forms of a place, as 4 bytes.
+/// The encodings of an address that takes 4 bytes.
 const PLACE_FORMS: [u8; 2] = [0x1b, 0x3b];
 
-/// Reads `N` bytes.
 fn bytes<const N: usize>(source: &(impl Source + ?Sized), at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     source.read_at(&mut bytes, at).then_some(bytes)
 }
 
-/// Where an address of the loaded file lies in it.
+/// Returns the file offset of an address.
 fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
     segments.iter().find_map(|s| {
         let within = address.checked_sub(s.address)?;
@@ -32,14 +33,17 @@ fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
     })
 }
 
-/// Whether a function begins at this place of the file, at which its caller's address lies on top of the stack. False
-/// where the file does not say so: in the midst of a function, at a part of one that lies elsewhere, at the entry
-/// of the program, and in a file without the table.
+/// Returns whether a function begins at this file offset, with its return address on top of the
+/// stack.
+///
+/// Returns false if the file does not say so. Examples are the middle of a function, a cold part
+/// that lies elsewhere, the program's entry point, and a file without an unwind table.
 pub fn begins_function(source: &(impl Source + ?Sized), file_offset: u64) -> bool {
     entry_of(source, file_offset).unwrap_or(false)
 }
 
-/// The processor of a file, and its first bytes of code at this place. None where it is no ELF file.
+/// Returns the file's processor and its first bytes of code at this offset, or `None` if the file
+/// is not an ELF file.
 pub fn code_at(source: &(impl Source + ?Sized), file_offset: u64) -> Option<(Machine, Vec<u8>)> {
     let machine = Tables::read(source).ok()?.machine();
     let left = source.size().saturating_sub(file_offset);
@@ -86,11 +90,12 @@ fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {
     None
 }
 
-/// Whether a description says nothing of its first instruction but what holds for all functions. One that does is of a
-/// function's cold part, of the program's entry, or of code that returns in a way of its own.
+/// Returns whether a description's first instruction has only the unwind rules of every function.
+/// Other rules belong to a function's cold part, to the program's entry point, or to code that
+/// returns in an unusual way.
 fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let mut entry = [0; ENTRY_BYTES];
-    // The last one of a file may be shorter.
+    // The last description of a file may be shorter.
     if !source.read_at(&mut entry, at) {
         let short: [u8; 24] = bytes(source, at)?;
         entry[..short.len()].copy_from_slice(&short);
@@ -98,7 +103,8 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let word =
         |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
     let (length, common) = (word(0), word(4));
-    // 0 is the end of the table, or the description that others share.
+    // Length 0 is the end of the table. A zero instead of the offset marks a shared description
+    // (CIE).
     if length == 0 || length == u32::MAX || common == 0 {
         return None;
     }
@@ -106,20 +112,23 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     if !has_plain_places(source, common)? {
         return None;
     }
-    // Length, the shared one, place and length of the code, then so many bytes of its own.
+    // The description has its length, the offset of the shared description, the code's address and
+    // length, then augmentation data.
     let own = usize::from(entry[16]);
     let first = 17 + own;
     let is_within = first < 4 + length as usize;
     let first = *entry.get(first).filter(|_| own < 0x80)?;
-    // Nothing more; or it goes on at a later instruction.
+    // The description has no rules, or its rules start at a later instruction.
     Some(!is_within || matches!(first, 0 | 0x02..=0x04 | 0x40..=0x7f))
 }
 
-/// What holds at the start of usual functions: the caller's address lies on top of the stack, or on 64-bit Arm in its
-/// register. The program's entry has none, and says so.
+/// The rules at the start of usual functions: the return address lies on top of the stack, or on
+/// 64-bit Arm in its register. The program's entry point has no return address, and its rules say
+/// so.
 const USUAL: [&[u8]; 2] = [&[0x0c, 7, 8, 0x90, 1], &[0x0c, 31, 0]];
 
-/// Whether what others share says that places are 4 bytes, and that they are of usual functions.
+/// Returns whether a shared description (CIE) has 4-byte addresses and the rules of usual
+/// functions.
 fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let length = u32::from_le_bytes(bytes(source, at)?) as usize;
     let mut shared = [0; ENTRY_BYTES];
@@ -127,13 +136,14 @@ fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     if !source.read_at(shared, at.checked_add(4)?) {
         return None;
     }
-    // 0, version, then letters that say what follows.
+    // The description has a 0, a version, then the letters that name the following data.
     let letters = &shared[5..];
     let letters = &letters[..letters.iter().position(|&b| b == 0)?];
     if letters.first() != Some(&b'z') || letters.contains(&b'S') {
         return Some(false);
     }
-    // Factors of code and data, the register of the caller's address, how many bytes follow: one byte each.
+    // Four bytes follow: the factors of code and data, the return address register, and the number
+    // of augmentation bytes.
     let rest = shared.get(5 + letters.len() + 1 + 3..)?;
     let (own, rest) = rest.split_first()?;
     let (mut own, rules) = rest.split_at_checked(usize::from(*own))?;
@@ -145,7 +155,7 @@ fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
                 own = &own[1..];
             }
             b'L' => own = own.get(1..)?,
-            // A place of the language's own handler: its form, and 4 bytes.
+            // The address of the language's exception handler: its encoding, and 4 bytes.
             b'P' => own = own.get(5..)?,
             _ => return Some(false),
         }
@@ -154,7 +164,7 @@ fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
         .iter()
         .rposition(|&b| b != 0)
         .map_or(0, |last| last + 1);
-    // The last rule may end with a zero itself.
+    // The last rule may itself end with a zero.
     let is_usual = |usual: &&[u8]| rules.starts_with(usual) && end <= usual.len();
     Some(is_plain && USUAL.iter().any(is_usual))
 }

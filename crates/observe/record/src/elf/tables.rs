@@ -1,4 +1,5 @@
-//! The tables of an ELF file: segments, sections, symbols. Every place and length in them is a claim.
+//! Reads the tables of an ELF file: segments, sections and symbols. Every position and length in
+//! them is checked.
 
 use super::{Malformed, Source};
 use crate::placement::Machine;
@@ -6,21 +7,22 @@ use object::elf;
 use object::pod::{self, Pod};
 use object::LittleEndian as LE;
 
-/// Segments that are read: a library has about ten.
+/// The largest number of segments. A library has about ten.
 const SEGMENTS_MAX: u64 = 4096;
-/// Sections that are read: a library has about forty.
+/// The largest number of sections. A library has about forty.
 const SECTIONS_MAX: u64 = 1 << 16;
-/// Bytes of a table of strings. The largest programs of ROS 2 have some ten MiB, with debug
+/// The largest string table in bytes. The largest programs of ROS 2 have some ten MiB, with debug
 /// information.
 const STRINGS_MAX: u64 = 128 << 20;
-/// Symbols that are looked at.
+/// The largest number of symbols in a table.
 const SYMBOLS_MAX: u64 = 8 << 20;
-/// Symbols that are read at a time.
+/// The number of symbols read at a time.
 const SYMBOLS_AT_ONCE: u64 = 4096;
-/// Longest name of a symbol: synchronisers of many types have names of some thousand bytes.
+/// The longest name of a symbol in bytes. Synchronisers of many types have names of some thousand
+/// bytes.
 const NAME_MAX: usize = 16 << 10;
-/// Bytes of names that are looked at in all: names may overlap, so that a table of one MiB can have a
-/// million of them that are one MiB long.
+/// The largest number of name bytes looked at in total. Names may overlap, so a table of one MiB
+/// can have a million names of one MiB each.
 const NAMES_MAX: usize = 256 << 20;
 
 type Header = elf::FileHeader64<LE>;
@@ -28,51 +30,47 @@ type ProgramHeader = elf::ProgramHeader64<LE>;
 type Section = elf::SectionHeader64<LE>;
 type Sym = elf::Sym64<LE>;
 
-/// Which table of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// What the dynamic linker sees.
+    /// The symbols that the dynamic linker sees.
     Dynamic,
-    /// All, unless the file was stripped.
+    /// All symbols, unless the file was stripped.
     Full,
 }
 
 /// A part of the file that is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
-    /// Where it is loaded, as linked.
+    /// The virtual address, before relocation.
     pub address: u64,
-    /// Bytes in memory.
+    /// The size in memory.
     pub size: u64,
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Bytes of it in the file.
+    /// The size in the file.
     pub in_file: u64,
 }
 
 /// A function or variable of the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Symbol {
-    /// As linked.
+    /// The virtual address, before relocation.
     pub address: u64,
-    /// Bytes; 0: not known.
+    /// The size in bytes. 0 means unknown.
     pub size: u64,
-    /// Whether it is a function.
     pub is_code: bool,
 }
 
-/// Headers of an ELF file.
 pub struct Tables {
     machine: Machine,
     segments: Vec<Segment>,
     sections: Vec<Section>,
-    /// Index of the section with the sections' names.
+    /// The index of the section with the sections' names.
     names: u32,
     unwind: Option<Segment>,
 }
 
 impl Tables {
-    /// Reads the headers.
     pub fn read(source: &(impl Source + ?Sized)) -> Result<Tables, Malformed> {
         let header: Header = one(source, 0).ok_or(Malformed::NoElf)?;
         let ident = header.e_ident;
@@ -95,7 +93,7 @@ impl Tables {
             "segments",
         )?;
         let at = header.e_shoff.get(LE);
-        // Counts that do not fit stand in the first section.
+        // Counts that do not fit into the header are in the first section.
         let first: Option<Section> = (at != 0).then(|| one(source, at)).flatten();
         let count = match (header.e_shnum.get(LE), &first) {
             (0, Some(first)) => first.sh_size.get(LE),
@@ -117,27 +115,25 @@ impl Tables {
         })
     }
 
-    /// The processor whose code it is.
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// What is loaded of it.
+    /// Returns the parts that are loaded.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// The table that leads from places to how they are unwound.
+    /// Returns the table that leads from an address to its unwind rules.
     pub fn unwind_table(&self) -> Option<Segment> {
         self.unwind
     }
 
-    /// Whether it has a section of that name.
     pub fn has_section(&self, source: &(impl Source + ?Sized), name: &str) -> bool {
         let Some(Ok(names)) = self.section(self.names).map(|s| strings(source, s)) else {
             return false;
         };
-        // Names may overlap here too: the wanted one is looked for, and no other is read.
+        // Names may overlap here too. So this only looks for the wanted name at each place.
         let wanted = [name.as_bytes(), &[0]].concat();
         self.sections.iter().any(|section| {
             let at = section.sh_name.get(LE) as usize;
@@ -151,8 +147,8 @@ impl Tables {
         self.sections.get(index as usize)
     }
 
-    /// Calls `take` for every function and variable of the file in one of its tables; none if it
-    /// has no such table. Names that are not UTF-8 or have no end are left out.
+    /// Calls `take` for every function and variable in one of the file's symbol tables. A file
+    /// without this table is fine. Names that are not UTF-8 or have no end are skipped.
     pub fn symbols(
         &self,
         source: &(impl Source + ?Sized),
@@ -206,7 +202,7 @@ impl Tables {
 
 const SYM_BYTES: u64 = std::mem::size_of::<Sym>() as u64;
 
-/// Whether a symbol is a function or variable of this file.
+/// Returns whether a symbol is a function or variable of this file.
 fn is_defined(symbol: &Sym) -> bool {
     let is_elsewhere = symbol.st_shndx.get(LE) == elf::SHN_UNDEF;
     let kinds = [elf::STT_SECTION, elf::STT_FILE, elf::STT_TLS];
@@ -232,7 +228,7 @@ fn of_type(headers: &[ProgramHeader], kind: u32) -> impl Iterator<Item = Segment
     })
 }
 
-/// The bytes of a table of strings.
+/// Reads the bytes of a string table.
 fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>, Malformed> {
     const WHAT: &str = "names";
     let (at, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
@@ -242,7 +238,8 @@ fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>
     piece(source, at, size, STRINGS_MAX, WHAT)
 }
 
-/// The entries of a table: `(bytes of an entry, how many are read at most)`.
+/// Reads the entries of a table. `size` is the size of an entry in the file, `most` the largest
+/// count.
 fn table<T: Pod + Copy>(
     source: &(impl Source + ?Sized),
     at: u64,
@@ -261,7 +258,8 @@ fn table<T: Pod + Copy>(
         return Err(Malformed::TooLarge(what));
     }
     let bytes = piece(source, at, count * expected, most * expected, what)?;
-    // Misaligned only where the allocator gives less than eight bytes' alignment: none does.
+    // The bytes are misaligned only if the allocator aligns to less than eight bytes, which none
+    // does.
     let entries = pod::slice_from_bytes::<T>(&bytes, count as usize);
     entries
         .map(|(entries, _)| entries.to_vec())
@@ -276,7 +274,7 @@ fn one<T: Pod + Copy>(source: &(impl Source + ?Sized), at: u64) -> Option<T> {
         .copied()
 }
 
-/// A piece of the file. Nothing is reserved for what the file cannot have.
+/// Reads a piece of the file. Allocates no memory for bytes that the file cannot have.
 fn piece(
     source: &(impl Source + ?Sized),
     at: u64,

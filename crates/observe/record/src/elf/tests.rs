@@ -1,14 +1,14 @@
-//! Good files, damaged ones, and ones that were made to harm their reader.
+//! Reads valid files, damaged ones, and ones that were made to harm their reader.
 use super::*;
 use std::cell::Cell;
 use std::time::Instant;
 
-/// A small library: one segment, and a dynamic table of symbols.
+/// A small library with one segment and a dynamic symbol table.
 struct Image {
     bytes: Vec<u8>,
 }
 
-/// Where the parts of an [`Image`] begin.
+/// The offsets of the parts of an [`Image`].
 const SEGMENTS: usize = 64;
 const SECTIONS: usize = 128;
 const SYMBOLS: usize = 512;
@@ -16,7 +16,7 @@ const NAMES: usize = 1024;
 const CODE: usize = 2048;
 
 impl Image {
-    /// With one function, `ros_trace_callback_start`.
+    /// Makes a library with one function, `ros_trace_callback_start`.
     fn new() -> Image {
         let mut image = Image {
             bytes: vec![0x90; 4096],
@@ -75,7 +75,7 @@ impl Image {
 const NAME: &str = "ros_trace_callback_start";
 
 #[test]
-fn files_that_are_no_libraries_are_refused_by_name() {
+fn files_that_are_not_libraries_are_refused_with_their_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("librcl.so");
     let mut of_another_processor = Image::new();
@@ -123,19 +123,19 @@ fn a_small_library_is_read() {
 }
 
 #[test]
-fn a_fifo_is_not_waited_for() {
+fn a_fifo_is_refused_without_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("librcl.so");
     let text = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a text that ends with a zero.
+    // SAFETY: the text ends with a zero.
     assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
     let error = Symbols::read(&path, true, |_| true).unwrap_err();
     assert!(error.to_string().contains("regular file"), "{error}");
 }
 
-/// It has a TiB, of which two pages are on the disk.
+/// The file has a size of one TiB, but only two pages are on the disk.
 #[test]
-fn a_sparse_file_takes_the_memory_of_its_symbols_alone() {
+fn a_sparse_file_needs_memory_only_for_its_symbols() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("librcl.so");
     for (kind, size) in [(3, 64), (3, 1 << 39), (11, 1 << 39)] {
@@ -159,7 +159,7 @@ fn a_sparse_file_takes_the_memory_of_its_symbols_alone() {
 }
 
 #[test]
-fn parts_that_claim_too_much_are_refused() {
+fn parts_with_impossible_positions_or_sizes_are_refused() {
     let refused = |change: &dyn Fn(&mut Image)| {
         let mut image = Image::new();
         change(&mut image);
@@ -190,16 +190,16 @@ fn parts_that_claim_too_much_are_refused() {
         );
         assert!(refused(&|i| i.section(1, 11, SYMBOLS as u64, value, 2)).is_err());
         assert!(refused(&|i| i.section(2, 3, NAMES as u64, value, 0)).is_err());
-        // A number of sections that stands in the first of them.
+        // The number of sections is in the first section.
         let in_first = |i: &mut Image| {
             i.half(60, 0).word(SECTIONS + 32, value);
         };
         assert!(refused(&in_first).is_err(), "{value} sections");
-        // A symbol whose address lies nowhere is none.
+        // A symbol whose address lies in no segment is skipped.
         assert_eq!(refused(&|i| i.symbol(1, 1, value.max(0x2000), 16)), Ok(0));
-        // A function that is longer than its file.
+        // A function is longer than its file.
         assert_eq!(refused(&|i| i.symbol(1, 1, 0x1fff, value)), Ok(1));
-        // A segment that begins outside.
+        // A segment begins outside of the file.
         assert!(refused(&|i| {
             i.word(SEGMENTS + 8, value);
         })
@@ -221,14 +221,14 @@ fn parts_that_claim_too_much_are_refused() {
             "{value} at {at}"
         );
     }
-    // Names from a section that is not there.
+    // The names come from a section that does not exist.
     assert!(refused(&|i| i.section(1, 11, SYMBOLS as u64, 48, 9)).is_err());
     assert_eq!(refused(&|i| i.symbol(1, u16::MAX, 0x1000, 16)), Ok(0));
 }
 
-/// Two million names that are all the same 16 KiB: 32 GiB to look at.
+/// Two million names all share the same 16 KiB, which would be 32 GiB to look at.
 #[test]
-fn names_that_overlap_do_not_take_forever() {
+fn reading_of_overlapping_names_is_limited() {
     let (names, symbols) = (1u64 << 14, 2_000_000u64);
     let mut image = Image::new();
     image.section(2, 3, 4096, names, 0);
@@ -263,7 +263,7 @@ fn more_symbols_than_any_program_has_are_refused() {
     assert_eq!(image.read().unwrap_err(), Malformed::TooLarge("symbols"));
 }
 
-/// A file of which only so many more reads succeed.
+/// A file that can only be read so many more times.
 struct Shrinking<'a>(&'a [u8], Cell<usize>);
 
 impl Source for Shrinking<'_> {
@@ -291,7 +291,7 @@ fn a_file_that_shrinks_while_it_is_read_is_refused_or_lacks_its_code() {
         }
     }
     assert!((4..10).contains(&refused), "{refused}");
-    // On a disk, while another thread does it.
+    // The same happens on a disk, while another thread shrinks the file.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("librcl.so");
     std::fs::write(&path, &image.bytes).unwrap();
@@ -310,9 +310,9 @@ fn a_file_that_shrinks_while_it_is_read_is_refused_or_lacks_its_code() {
     shrink.join().unwrap();
 }
 
-/// This program, against its own symbols.
+/// Compares the unwind table of this program with its symbols.
 #[test]
-fn functions_begin_where_symbols_say_and_nowhere_else() {
+fn functions_begin_only_where_symbols_say_so() {
     let opened = Reach::Here("/proc/self/exe".into()).open().unwrap();
     let symbols = Symbols::of(&opened, true, |name| name.contains("onbeat")).unwrap();
     let functions: Vec<&Function> = symbols
@@ -323,7 +323,7 @@ fn functions_begin_where_symbols_say_and_nowhere_else() {
     assert!(functions.len() > 100, "{}", functions.len());
     let begins = |f: &&&Function| begins_function(&opened, f.file_offset);
     let known = functions.iter().filter(begins).count();
-    // Variables are among the symbols; generated code without unwinding is not.
+    // Some symbols are variables, and some generated code has no unwind entry.
     assert!(
         known > functions.len() / 2,
         "{known} of {}",
@@ -337,10 +337,10 @@ fn functions_begin_where_symbols_say_and_nowhere_else() {
     }
 }
 
-/// A program with a function `hot` that has a cold part.
+/// Compiles a program with a function `hot` that has a cold part.
 fn compiled(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("a.cc"), dir.join("a"));
-    // Its cold part, where it throws, begins with much on the stack.
+    // The cold part throws an exception. At its start, much lies on the stack.
     let code = r#"
 #include <string>
 extern "C" __attribute__((noinline)) int hot(int n, char **v) {
@@ -359,9 +359,8 @@ int main(int n, char **v) {
     program
 }
 
-/// Code that returns in no usual way, and the cold parts of functions, have descriptions too.
 #[test]
-fn the_entry_of_a_program_and_cold_parts_are_no_functions() {
+fn entry_points_and_cold_parts_are_not_functions() {
     let dir = tempfile::tempdir().unwrap();
     let program = compiled(dir.path());
     let opened = Reach::Here(program.clone()).open().unwrap();
@@ -373,7 +372,7 @@ fn the_entry_of_a_program_and_cold_parts_are_no_functions() {
     assert!(begins("main") && begins("hot"));
     assert!(!begins("_start"));
     assert!(!begins("hot.cold") && !begins("main.cold"));
-    // The same in a file without its symbols, and none where there is no such table.
+    // A stripped file gives the same answer. A file without the table gives none.
     let at = symbols.get("hot").unwrap().file_offset;
     let mut strip = std::process::Command::new("strip");
     assert!(strip.arg(&program).status().unwrap().success());
@@ -382,9 +381,8 @@ fn the_entry_of_a_program_and_cold_parts_are_no_functions() {
     assert!(!begins_function(&Image::new().bytes[..], CODE as u64));
 }
 
-/// A table of any bytes leads nowhere, and is read in few steps.
 #[test]
-fn a_damaged_table_of_functions_is_no_table() {
+fn reading_a_damaged_unwind_table_is_harmless() {
     let dir = tempfile::tempdir().unwrap();
     let good = std::fs::read(compiled(dir.path())).unwrap();
     let symbols = Symbols::of(&good[..], true, |name| name == "hot").unwrap();
@@ -397,7 +395,7 @@ fn a_damaged_table_of_functions_is_no_table() {
     for change in 0..64 {
         let mut bytes = good.clone();
         bytes[table + change] ^= 0xff;
-        // Whatever it says, it returns.
+        // The result may be anything, but the call must return.
         begins_function(&bytes[..], at);
         bytes.truncate(table + change);
         assert!(!begins_function(&bytes[..], at));

@@ -1,4 +1,4 @@
-//! The buffer that the kernel writes an event's records to, and its reader.
+//! Reads the buffer into which the kernel writes an event's records.
 
 use std::fs::File;
 use std::io;
@@ -6,28 +6,29 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of `struct perf_event_mmap_page`: where the kernel writes next, and what was read.
+/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of our read
+/// position.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// The longest record is a name of 16 bytes with its ids.
+/// The longest record contains a name of 16 bytes and some ids.
 const RECORD_MAX: usize = 1 << 10;
 
-/// A mapped buffer: a page of words, and a power of two of pages with records.
+/// A mapped buffer: a page with positions, and a power of two of pages with records.
 pub struct Buffer {
     page: NonNull<u8>,
     page_bytes: usize,
     bytes: usize,
-    /// The record that is read, in one piece.
+    /// The current record, copied into one piece.
     record: Vec<u8>,
 }
 
 impl Buffer {
-    /// Maps the buffer of an event; `bytes` is a power of two of pages.
+    /// Maps the buffer of an event. `bytes` must be a power of two of pages.
     pub fn map(event: &File, bytes: usize) -> io::Result<Buffer> {
-        // SAFETY: reads a number.
+        // SAFETY: sysconf only reads a number.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let bytes = bytes.max(page_bytes);
-        // SAFETY: a new mapping; its address is checked.
+        // SAFETY: this is a new mapping, and its address is checked.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -51,17 +52,19 @@ impl Buffer {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the words lie aligned within the first page, which is mapped as long as this lives.
+        // SAFETY: the words lie aligned within the first page, which is mapped as long as this
+        // lives.
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Copies bytes of the records, which go on at the beginning when they reach the end.
+    /// Copies `length` bytes of records. Records that reach the end of the buffer continue at its
+    /// beginning.
     fn copy(&mut self, from: u64, length: usize) {
         self.record.resize(length, 0);
         let at = (from % self.bytes as u64) as usize;
         let first = length.min(self.bytes - at);
-        // SAFETY: both pieces lie within the mapping, and the kernel does not write what was not yet
-        // read.
+        // SAFETY: both pieces lie within the mapping, and the kernel does not overwrite unread
+        // records.
         unsafe {
             let records = self.page.as_ptr().add(self.page_bytes);
             let to = self.record.as_mut_ptr();
@@ -70,7 +73,7 @@ impl Buffer {
         }
     }
 
-    /// Takes every record that is there.
+    /// Passes every record in the buffer to `tell`.
     pub fn take(&mut self, mut tell: impl FnMut(&[u8])) {
         let head = self.word(HEAD).load(Ordering::Acquire);
         let mut tail = self.word(TAIL).load(Ordering::Relaxed);
@@ -78,7 +81,7 @@ impl Buffer {
             self.copy(tail, 8);
             let length = usize::from(u16::from_le_bytes([self.record[6], self.record[7]]));
             if !(8..=RECORD_MAX).contains(&length) || length as u64 > head.wrapping_sub(tail) {
-                // No record of ours: what follows cannot be told apart.
+                // The length is invalid, so the start of the next record is unknown.
                 tail = head;
                 break;
             }
@@ -92,7 +95,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference into it any more.
+        // SAFETY: the mapping is ours, and no reference into it is left.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.bytes) };
     }
 }

@@ -1,10 +1,11 @@
-//! The one event that is opened: a software event that counts nothing, for the records beside it.
+//! Opens the software event for which the kernel writes scheduler records. The event itself counts
+//! nothing.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// `struct perf_event_attr` up to PERF_ATTR_SIZE_VER3, which has all that is used.
+/// `struct perf_event_attr` up to PERF_ATTR_SIZE_VER3, which has all fields used here.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -27,33 +28,34 @@ struct Attributes {
 
 const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
-/// What every record ends with: process and thread, time, CPU.
+/// Makes every record end with process and thread, time, and CPU.
 const SAMPLE_TID_TIME_CPU: u64 = 1 << 1 | 1 << 2 | 1 << 7;
-/// `inherit`; what runs in the kernel is not asked for, which would take a right; records of `comm` (with
-/// `comm_exec`), `task` and `context_switch`, each with `sample_id_all`; `watermark`; `use_clockid`.
+/// Flags: `inherit`; no events inside the kernel, which would need a privilege; records of `comm`
+/// (with `comm_exec`), `task` and `context_switch`, each with `sample_id_all`; `watermark`;
+/// `use_clockid`.
 const FLAGS: u64 =
     1 << 1 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 24 | 1 << 25 | 1 << 26;
-/// `disabled`, until `enable_on_exec`.
+/// Flags: `disabled`, until `enable_on_exec`.
 const FROM_EXEC_ON: u64 = 1 | 1 << 12;
-/// Writes an event's records to the buffer of another one.
+/// An ioctl that writes an event's records to the buffer of another event.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// Who is observed.
+/// The observed threads.
 #[derive(Clone, Copy)]
-pub enum Whose {
-    /// What the calling thread starts, from its `exec` on.
+pub enum Observed {
+    /// All processes that the calling thread starts, from their `exec` on.
     OurChildren,
-    /// This thread, and what it starts.
-    Of(u32),
+    /// A thread, and everything that it starts.
+    Thread(u32),
 }
 
-/// Opens the event for the time that its threads are on `cpu`. Its reader is woken when so many bytes
-/// wait.
-pub fn open(whose: Whose, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
-    let (pid, flags) = match whose {
-        Whose::OurChildren => (0, FLAGS | FROM_EXEC_ON),
-        Whose::Of(tid) => (tid as libc::pid_t, FLAGS),
+/// Opens the event for the time that its threads run on `cpu`. The kernel wakes the reader when
+/// `wakeup_bytes` wait.
+pub fn open(observed: Observed, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
+    let (pid, flags) = match observed {
+        Observed::OurChildren => (0, FLAGS | FROM_EXEC_ON),
+        Observed::Thread(tid) => (tid as libc::pid_t, FLAGS),
     };
     let attributes = Attributes {
         kind: SOFTWARE,
@@ -65,7 +67,7 @@ pub fn open(whose: Whose, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
         clock: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
-    // SAFETY: the attributes are as long as they say.
+    // SAFETY: the attributes have the size that they state.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -78,12 +80,12 @@ pub fn open(whose: Whose, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
     };
     match fd {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor that nothing else owns.
         fd => Ok(unsafe { File::from_raw_fd(fd as libc::c_int) }),
     }
 }
 
-/// Lets an event write to the buffer of another one of the same CPU.
+/// Redirects an event's records to the buffer of another event on the same CPU.
 pub fn write_to(event: &File, other: &File) -> io::Result<()> {
     // SAFETY: plain system call on two descriptors.
     match unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, other.as_raw_fd()) } {

@@ -1,24 +1,26 @@
-//! Scheduler events without any capability: what `perf_event_open` tells of one's own processes.
+//! Gets scheduler events of one's own processes from `perf_event_open`, without any capability.
 //!
-//! One software event per CPU, without a counter, is opened on the recorder's own thread before it
-//! starts the command. The command inherits it, as does all that the command starts, and `exec` switches
-//! it on there: nothing is missed, and nobody has to be stopped. Inherited events write to the buffers
-//! of the recorder's; an inherited event needs one of them for each CPU. A command that gains rights by its
-//! `exec` loses the events there: one of root's, whose recorder has given up some. It is followed anew, with what it
-//! has started by then.
+//! Before the recorder starts the command, it opens one software event per CPU on its own thread.
+//! The command and all its descendants inherit the events, and `exec` switches them on. So nothing
+//! is missed, and no process has to be stopped. Inherited events write to the buffers of the
+//! recorder's events, which needs one event per CPU.
 //!
-//! Seen are context switches, and begin and end of threads and processes. Not seen are wake-ups, and
-//! other users' threads: how long a thread was ready after a sleep, and who had its CPU then, is not
-//! known.
+//! A command that gains rights by its `exec` loses the events. This happens if the recorder runs as
+//! root but has given up some rights. The recorder then opens new events for the command and for
+//! its descendants so far.
+//!
+//! The events show context switches, and the begin and end of threads and processes. They do not
+//! show wake-ups or other users' threads. So it is unknown how long a thread was ready after a
+//! sleep, and who had its CPU then.
 
 mod buffer;
 mod event;
 mod records;
 
-pub use records::{Seen, What};
+pub use records::{Action, Seen};
 
 use buffer::Buffer;
-use event::Whose;
+use event::Observed;
 use onbeat_proc::{threads, tree};
 use onbeat_rights::Capability;
 use std::collections::BTreeSet;
@@ -27,51 +29,52 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Bytes of a CPU's buffer: what the kernel gives an ordinary user by default
-/// (`kernel.perf_event_mlock_kb`). 16 thousand switches.
+/// The size of a CPU's buffer, which holds 16,000 switches. By default the kernel gives an ordinary
+/// user this much (`kernel.perf_event_mlock_kb`).
 const BUFFER_BYTES: usize = 512 << 10;
-/// Less than this is of no use: 250 switches.
+/// The least useful size of a buffer: it holds 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// How often a command is looked at for threads that are not followed yet. Two are enough, unless it starts
-/// some all the time.
+/// The number of times to look for a command's threads that are not followed yet. Two are enough,
+/// unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
-/// The context switches of what this thread starts while it lives.
+/// The context switches of all processes that this thread starts while this lives.
 pub struct Switches {
     cpus: Vec<Cpu>,
-    /// Events of a command that lost the inherited ones.
+    /// The events of a command that lost the inherited ones.
     followed: Vec<File>,
-    /// What was seen while these were opened, and not taken yet.
+    /// Records that arrived while `followed` was opened, and that are not taken yet.
     early: Vec<Seen>,
     lost: u64,
 }
 
-/// A set of capabilities of a process.
+/// Reads a set of capabilities of a process.
 fn rights(pid: u32, set: &str) -> Option<u64> {
     let status = onbeat_proc::Status::of(pid).ok()?;
     u64::from_str_radix(status.field(set)?, 16).ok()
 }
 
-/// Which of these threads are neither known nor have inherited events: the fork of one that has was seen.
-/// All are known then.
+/// Returns the threads that are neither in `known` nor have inherited events, and adds all to
+/// `known`. A thread has inherited events if `seen` contains its fork.
 fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -> Vec<u32> {
-    let forks = seen.iter().filter(|s| matches!(s.what, What::Fork { .. }));
+    let forks = seen
+        .iter()
+        .filter(|s| matches!(s.action, Action::Fork { .. }));
     known.extend(forks.map(|s| s.tid));
     let mut threads = threads;
     threads.retain(|tid| known.insert(*tid));
     threads
 }
 
-/// Whether a thread has ended, or its process has gained more rights: then it would not have kept inherited
-/// events either.
-fn is_beyond(error: &io::Error) -> bool {
+/// Returns whether a thread has ended, or its process has gained more rights. Such a process would
+/// not have kept inherited events either.
+fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ESRCH | libc::EACCES | libc::EPERM)
     )
 }
 
-/// A CPU's event and its buffer.
 struct Cpu {
     number: i32,
     event: File,
@@ -79,8 +82,10 @@ struct Cpu {
 }
 
 impl Switches {
-    /// Whether a command that is started now keeps its events, or gets them again: root's has all rights that
-    /// nobody has taken from it, and who has fewer may only follow it with CAP_SYS_PTRACE or CAP_PERFMON.
+    /// Returns whether a command that is started now keeps its events or can get them again.
+    ///
+    /// A command of root's gets all rights that are in the bounding set. A recorder with fewer
+    /// rights may follow it only with CAP_SYS_PTRACE or CAP_PERFMON.
     pub fn may_follow() -> bool {
         let own = std::process::id();
         let gains = || Some(rights(own, "CapBnd")? & !rights(own, "CapPrm")? != 0);
@@ -90,17 +95,18 @@ impl Switches {
             || !gains().unwrap_or(true)
     }
 
-    /// Opens the events on the calling thread: what it starts and executes from now on is observed.
+    /// Opens the events on the calling thread. Everything that the thread starts and executes from
+    /// now on is observed.
     ///
     /// # Errors
     ///
-    /// The kernel's, where it refuses: `kernel.perf_event_paranoid` above 2, or a filter of system
-    /// calls, as containers have by default.
+    /// Returns the kernel's error if it refuses: `kernel.perf_event_paranoid` is above 2, or a
+    /// seccomp filter forbids the call, as in containers by default.
     pub fn open() -> io::Result<Switches> {
         let mut bytes = BUFFER_BYTES;
         loop {
             match Switches::with_buffers(bytes) {
-                // Buffers of a user are limited together: another recorder may have some.
+                // All buffers of a user share one limit, and another recorder may have some.
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) && bytes > BUFFER_BYTES_MIN => {
                     bytes /= 2;
                 }
@@ -110,12 +116,12 @@ impl Switches {
     }
 
     fn with_buffers(bytes: usize) -> io::Result<Switches> {
-        // SAFETY: reads a number.
+        // SAFETY: sysconf only reads a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let mut opened = Vec::new();
         for cpu in 0..cpus.clamp(1, 4096) as i32 {
-            let event = match event::open(Whose::OurChildren, cpu, bytes as u32 / 2) {
-                // It is offline.
+            let event = match event::open(Observed::OurChildren, cpu, bytes as u32 / 2) {
+                // The CPU is offline.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
                 result => result?,
             };
@@ -137,25 +143,27 @@ impl Switches {
         }
     }
 
-    /// A command has been started. Events that it lost on its way are opened again, where this user may.
+    /// Notes that a command has been started. Opens events again that the command lost, if this
+    /// user may.
     ///
     /// # Errors
     ///
-    /// The kernel's: it is not observed.
+    /// Returns the kernel's error if the command cannot be observed.
     pub fn started(&mut self, pid: u32) -> io::Result<()> {
         let own = std::process::id();
         let (Some(ours), Some(its)) = (rights(own, "CapPrm"), rights(pid, "CapPrm")) else {
             return Ok(());
         };
-        // As the kernel decides it.
+        // The kernel uses the same condition.
         if its & !ours == 0 {
             return Ok(());
         }
         self.follow(pid)
     }
 
-    /// Follows a process without inherited events, and all threads and processes that it has started. What
-    /// these start from then on inherits the events, which shows by the record of its fork.
+    /// Opens events for a process without inherited ones, and for all its descendants so far.
+    ///
+    /// Their later children inherit these events, which the record of the child's fork shows.
     fn follow(&mut self, pid: u32) -> io::Result<()> {
         let mut known = BTreeSet::new();
         for _ in 0..LOOKS {
@@ -170,7 +178,7 @@ impl Switches {
             }
             for tid in new {
                 match self.follow_thread(tid) {
-                    Err(error) if tid != pid && is_beyond(&error) => {}
+                    Err(error) if tid != pid && cannot_inherit(&error) => {}
                     result => result?,
                 }
             }
@@ -180,14 +188,14 @@ impl Switches {
 
     fn follow_thread(&mut self, tid: u32) -> io::Result<()> {
         for cpu in &self.cpus {
-            let event = event::open(Whose::Of(tid), cpu.number, 0)?;
+            let event = event::open(Observed::Thread(tid), cpu.number, 0)?;
             event::write_to(&event, &cpu.event)?;
             self.followed.push(event);
         }
         Ok(())
     }
 
-    /// Waits until a buffer is half full, a signal comes, or the time is over.
+    /// Waits until a buffer is half full, a signal comes, or the timeout is over.
     pub fn wait(&self, timeout: Duration) {
         let of = |cpu: &Cpu| libc::pollfd {
             fd: cpu.event.as_raw_fd(),
@@ -196,7 +204,7 @@ impl Switches {
         };
         let mut polled: Vec<_> = self.cpus.iter().map(of).collect();
         let milliseconds = timeout.as_millis().min(60_000) as libc::c_int;
-        // SAFETY: as many entries as it is told.
+        // SAFETY: the array has as many entries as the call states.
         unsafe {
             libc::poll(
                 polled.as_mut_ptr(),
@@ -206,7 +214,7 @@ impl Switches {
         };
     }
 
-    /// Takes what was seen so far, of one CPU after the other.
+    /// Takes the records so far, one CPU after the other.
     pub fn take(&mut self, seen: &mut Vec<Seen>) {
         seen.append(&mut self.early);
         for cpu in &mut self.cpus {
@@ -218,7 +226,7 @@ impl Switches {
         }
     }
 
-    /// Records that found a buffer full, so far.
+    /// Returns the number of records lost so far because a buffer was full.
     pub fn lost(&self) -> u64 {
         self.lost
     }

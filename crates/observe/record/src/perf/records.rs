@@ -1,4 +1,4 @@
-//! Reads the kernel's records. What is too short is left out.
+//! Decodes the kernel's perf records. Records that are too short are skipped.
 
 use onbeat_trace::Name;
 
@@ -7,61 +7,44 @@ const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SWITCH: u32 = 14;
-/// In the record's flags: the name is that of a new program; the switch is one out of the CPU.
+/// Flags of a record: a name belongs to a new program; a switch leaves the CPU.
 const BY_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
 /// The thread stays runnable: it was preempted.
 const PREEMPTED: u16 = 1 << 14;
-/// What follows every record: process, thread, time, CPU.
+/// The length of each record's end: process, thread, time, CPU.
 const END_BYTES: usize = 24;
 
-/// Something that a thread did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// CLOCK_MONOTONIC.
+    /// The time of the action (CLOCK_MONOTONIC).
     pub time_ns: u64,
-    /// On this CPU.
     pub cpu: u16,
-    /// Process, in the recorder's pid namespace.
+    /// The process id in the recorder's PID namespace.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
-    /// What it was.
-    pub what: What,
+    pub action: Action,
 }
 
-/// What a thread did.
+/// An action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// It got the CPU.
+pub enum Action {
+    /// The thread got the CPU.
     In,
-    /// It left the CPU.
-    Out {
-        /// It could have run on.
-        preempted: bool,
-    },
-    /// It began.
-    Fork {
-        /// The process that made it.
-        parent_pid: u32,
-        /// The thread that made it.
-        parent_tid: u32,
-    },
-    /// It executes another program.
-    Exec {
-        /// Its name from now on.
-        comm: Name,
-    },
-    /// It ended.
+    /// The thread left the CPU.
+    Out { preempted: bool },
+    /// The thread began.
+    Fork { parent_pid: u32, parent_tid: u32 },
+    /// The process executes another program.
+    Exec { comm: Name },
+    /// The thread ended.
     Exit,
 }
 
-/// What a record says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Something that a thread did.
     Seen(Seen),
-    /// So many records found the buffer full.
+    /// The number of records that were lost because the buffer was full.
     Lost(u64),
 }
 
@@ -80,7 +63,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Reads a record with its head. `None` for kinds that say nothing here.
+/// Decodes a record with its header. Returns `None` for kinds that are not used.
 pub fn read(record: &[u8]) -> Option<Record> {
     let (kind, flags) = (u32_at(record, 0)?, u16_at(record, 4)?);
     let content = record.get(8..record.len().checked_sub(END_BYTES)?)?;
@@ -90,23 +73,23 @@ pub fn read(record: &[u8]) -> Option<Record> {
         tid: u32_at(end, 4)?,
         time_ns: u64_at(end, 8)?,
         cpu: u16::try_from(u32_at(end, 16)?).unwrap_or(u16::MAX),
-        what: What::In,
+        action: Action::In,
     };
-    seen.what = match kind {
+    seen.action = match kind {
         LOST => return Some(Record::Lost(u64_at(content, 8)?)),
-        SWITCH if flags & SWITCH_OUT == 0 => What::In,
-        SWITCH => What::Out {
+        SWITCH if flags & SWITCH_OUT == 0 => Action::In,
+        SWITCH => Action::Out {
             preempted: flags & PREEMPTED != 0,
         },
-        COMM if flags & BY_EXEC != 0 => What::Exec {
+        COMM if flags & BY_EXEC != 0 => Action::Exec {
             comm: text(content.get(8..)?),
         },
-        // Written by the parent: whom they are about stands in their content.
+        // The parent writes these records. The thread's own ids are in their content.
         FORK | EXIT => {
             (seen.pid, seen.tid) = (u32_at(content, 0)?, u32_at(content, 8)?);
             match kind {
-                EXIT => What::Exit,
-                _ => What::Fork {
+                EXIT => Action::Exit,
+                _ => Action::Fork {
                     parent_pid: u32_at(content, 4)?,
                     parent_tid: u32_at(content, 12)?,
                 },
@@ -145,26 +128,26 @@ mod tests {
     }
 
     #[test]
-    fn switches_lives_and_losses_are_told_apart() {
-        let out = |flags| seen(&record(SWITCH, SWITCH_OUT | flags, &[])).what;
-        assert_eq!(out(0), What::Out { preempted: false });
-        assert_eq!(out(PREEMPTED), What::Out { preempted: true });
+    fn switches_forks_exits_and_losses_are_decoded() {
+        let out = |flags| seen(&record(SWITCH, SWITCH_OUT | flags, &[])).action;
+        assert_eq!(out(0), Action::Out { preempted: false });
+        assert_eq!(out(PREEMPTED), Action::Out { preempted: true });
         let got = seen(&record(SWITCH, 0, &[]));
         assert_eq!((got.pid, got.tid, got.time_ns, got.cpu), (7, 8, 5_000, 1));
-        assert_eq!(got.what, What::In);
+        assert_eq!(got.action, Action::In);
         let ids = [70u32, 71, 80, 81, 0, 0].map(u32::to_le_bytes).concat();
         let fork = seen(&record(FORK, 0, &ids));
-        let expected = What::Fork {
+        let expected = Action::Fork {
             parent_pid: 71,
             parent_tid: 81,
         };
-        assert_eq!((fork.pid, fork.tid, fork.what), (70, 80, expected));
-        assert_eq!(seen(&record(EXIT, 0, &ids)).what, What::Exit);
+        assert_eq!((fork.pid, fork.tid, fork.action), (70, 80, expected));
+        assert_eq!(seen(&record(EXIT, 0, &ids)).action, Action::Exit);
         let name = [&[0; 8][..], b"talker\0\0"].concat();
         let comm = "talker".into();
         assert_eq!(
-            seen(&record(COMM, BY_EXEC, &name)).what,
-            What::Exec { comm }
+            seen(&record(COMM, BY_EXEC, &name)).action,
+            Action::Exec { comm }
         );
         assert_eq!(read(&record(COMM, 0, &name)), None);
         let lost = [3u64, 9].map(u64::to_le_bytes).concat();
@@ -172,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_records_do_no_harm() {
+    fn truncated_records_are_harmless() {
         let ids = [70u32, 71, 80, 81, 0, 0].map(u32::to_le_bytes).concat();
         for kind in 0..24 {
             let full = record(kind, BY_EXEC, &ids);

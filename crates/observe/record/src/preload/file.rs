@@ -1,7 +1,9 @@
-//! Reads one process's file of rings (`format.h`). Any byte of it may be anything, at any time.
+//! Reads the file in which one process has its rings (`format.h`). Any byte of it may have any
+//! value at any time.
 //!
-//! It is read with system calls: a mapping of a file that its owner cuts short would end the reader.
-//! A number that is being written may be read in halves; one that reads the same twice is whole.
+//! System calls read the file: a mapping would end the reader if the owner shortens the file. A
+//! number that is being written may be read half old and half new. A number that reads the same
+//! twice is whole.
 
 use crate::records::{self, KIND_COUNT};
 use std::fs::File;
@@ -14,44 +16,44 @@ const HEAD_BYTES: usize = 4096;
 const RING_HEAD_BYTES: usize = 64;
 const RINGS_MAX: usize = 1024;
 const RINGS_AT: u64 = (HEAD_BYTES + RINGS_MAX * RING_HEAD_BYTES) as u64;
-/// Offsets in the head.
+/// Offsets in the file's head.
 const AT_PID: usize = 8;
 const AT_NAMESPACE: usize = 16;
 const AT_RING_BYTES: usize = 24;
 const AT_RINGS: usize = 32;
 const AT_LOST: usize = 40;
-/// More than the longest record.
+/// Is more than the longest record.
 const RECORD_MAX: usize = 8192;
 
-/// What the head of a file says.
+/// The contents of a file's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The process, in its pid namespace.
+    /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// Inode of that; 0: not known.
+    /// The inode of that namespace. 0 means unknown.
     pub namespace: u64,
-    /// Bytes of each ring.
+    /// The size of each ring.
     pub ring_bytes: u64,
-    /// Rings in use.
+    /// The number of rings that have been used.
     pub rings: usize,
-    /// Records that were not written, by kind.
+    /// The number of records that were not written, by kind.
     pub lost: Vec<u64>,
 }
 
-/// What is wrong with a file.
+/// A defect of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It ends too early.
+    /// The file ends too early.
     Short,
-    /// A length or a position that cannot be.
+    /// A length or a position is impossible.
     Wrong,
 }
 
-/// How far a ring was read.
+/// The reader's position in a ring.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ring {
     read: u64,
-    /// Something in it was wrong: it is not looked at any more.
+    /// Is true after a defect was found. The ring is then not read any more.
     is_broken: bool,
 }
 
@@ -60,16 +62,13 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// All these bytes, or a fault.
 fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Fault> {
     file.read_exact_at(bytes, at).map_err(|_| Fault::Short)
 }
 
 impl Head {
-    /// Reads the head; `None` while the process still makes the file.
-    ///
-    /// # Errors
-    /// See [`Fault`].
+    /// Reads the head. Returns `None` while the process still makes the file. Fails with a
+    /// [`Fault`].
     pub fn read(file: &File) -> Result<Option<Head>, Fault> {
         let mut bytes = [0; HEAD_BYTES];
         match file.read_at(&mut bytes, 0) {
@@ -94,17 +93,17 @@ impl Head {
     }
 }
 
-/// How far each of the first `rings` rings is written, at least: a position that reads differently
-/// twice is the first reading if both agree with one that grows, and else what is in `known`.
+/// Returns a position up to which each of the first `rings` rings is certainly written. Fails with
+/// a [`Fault`].
 ///
-/// # Errors
-/// See [`Fault`].
+/// A position is read twice. If the readings differ, the first one counts if both show a growing
+/// position. Otherwise the position in `known` counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();
     read_at(file, HEAD_BYTES as u64, &mut first)?;
     read_at(file, HEAD_BYTES as u64, &mut second)?;
-    // What was written before the position is read after it.
+    // The records before a position are read after the position.
     fence(Ordering::Acquire);
     let position = |ring: usize| {
         let at = ring * RING_HEAD_BYTES;
@@ -120,11 +119,11 @@ pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fa
 }
 
 impl Ring {
-    /// Passes the records up to `written` to `each`, at most `left` of them, and tells the writer.
-    /// `buffer` keeps its memory between calls. Returns whether all were passed.
+    /// Passes the records up to `written` to `each`, at most `left` of them, and tells the writer
+    /// the new position.
     ///
-    /// # Errors
-    /// See [`Fault`]; the ring is not read any more then.
+    /// `buffer` keeps its memory between calls. Returns whether all records were passed. Fails with
+    /// a [`Fault`]; then the ring is not read any more.
     pub fn read(
         &mut self,
         place: (&File, usize, u64),
@@ -144,7 +143,7 @@ impl Ring {
             let (bytes, is_right) = pass(buffer, left, each);
             self.read += bytes as u64;
             fence(Ordering::Release);
-            // A process that took the right to write away finds its ring full.
+            // If a process takes away our right to write, it finds its ring full.
             let _ = tell(file, index, self.read);
             if is_right {
                 Ok(self.read == written)
@@ -156,7 +155,7 @@ impl Ring {
         read
     }
 
-    /// Copies what is not read yet.
+    /// Copies the bytes that are not read yet.
     fn fetch(
         &self,
         (file, index, ring_bytes): (&File, usize, u64),
@@ -174,7 +173,8 @@ impl Ring {
     }
 }
 
-/// Passes the records in these bytes on. Returns the bytes passed, and whether they were right.
+/// Passes the records in these bytes to `each`. Returns the number of bytes passed, and whether
+/// they were valid.
 fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, bool) {
     let mut at = 0;
     while at < bytes.len() && *left > 0 {
@@ -191,7 +191,8 @@ fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, 
     (at, true)
 }
 
-/// Tells the writer how far its ring was read: twice, so that it can tell halves.
+/// Tells the writer how far its ring was read. The position is written twice, so that the writer
+/// recognises a half-written one.
 fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&read.to_le_bytes());
@@ -199,7 +200,7 @@ fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     file.write_all_at(&both, (HEAD_BYTES + index * RING_HEAD_BYTES + 8) as u64)
 }
 
-/// The losses by name, where there are any.
+/// Returns the losses that are not zero, by record name.
 pub fn named(lost: &[u64]) -> Vec<(&'static str, u64)> {
     let counts = lost.iter().enumerate().filter(|(_, &count)| count > 0);
     counts

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The functions that the library stands in for: the rows of probes/table.rs, in any order. The number
-// of a line, from 1 on, is the `probe` in its records' heads. A test compares both tables.
+// The functions that the library replaces: the rows of probes/table.rs, in any order. The number of
+// a line, from 1 on, is the `probe` in the heads of its records. A test compares both tables.
 //
 //	ENTRY(symbol, program, since, until)
-//		the program runs, then the caller is passed on with all its arguments
+//		the program runs, then the original function gets the call with all its arguments
 //	INNER(symbol, program, inner)
-//		the same for a function that calls another one of this table to do its work: which of
-//		the two makes the record depends on whether the inner one is reached through its name
+//		the same for a function that calls `inner`, which is in this table too: the call of
+//		`inner` with the same argument makes no second record
 //	ASKED(event, program)
-//		ros_trace_do_X, which callers call only if ros_trace_enabled_X says so
+//		ros_trace_do_X, which callers call only if ros_trace_enabled_X returns true
 //	AROUND(symbol, program, return program, since, until)
 //		a second program runs when the function returns
 //

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The library that recorded programs preload. It stands in for functions of ROS 2, records a call
-// (programs.h, ../bpf/ros.h) in this thread's ring (rings.h), and passes the call on to the original.
+// The library that recorded programs preload. It replaces functions of ROS 2. It records each call
+// (programs.h, ../bpf/ros.h) in the thread's ring (rings.h), and passes the call on to the original
+// function.
 //
-// What it does to a program: reads a clock and writes some 50 bytes per call. It starts no thread,
-// takes no lock, handles no signal, and changes no argument and no result. While it makes a thread's
-// ring, signals are held back.
+// Per call it reads a clock and writes some 50 bytes. It starts no thread, takes no lock, handles
+// no signal, and changes no argument and no result. It blocks signals only while it makes a
+// thread's ring.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +43,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-// Distributions of ROS 2, as probes/mod.rs tells them apart.
+// The distributions of ROS 2 that probes/mod.rs distinguishes.
 enum distribution { UNKNOWN, HUMBLE, IRON, JAZZY, KILTED, NEVER };
 
 typedef __u64 original_function(__u64, __u64, __u64, __u64, __u64, __u64);
@@ -52,23 +53,24 @@ struct function {
 	int (*program)(struct pt_regs *);
 	int (*returned)(struct pt_regs *);
 	enum distribution since, until;
-	const struct function *inner; // that this function calls
-	const char *enabled;	      // passed on only if this function says true
+	const struct function *inner; // a function of this table that this function calls
+	const char *enabled;	      // passed on only if this function returns true
 	__u32 number;
-	bool is_wanted;		     // in this distribution
+	bool is_wanted;		     // recorded in this distribution
 	original_function *original; // 0: not looked up yet
 };
 
 // ---- originals
-// In place of one that is nowhere: no caller is linked to it. An error, where it has a result.
+// Takes the place of an original function that does not exist, which no caller is linked to.
+// Returns an error if the function has a result.
 static __u64 nothing(__u64 a, __u64 b, __u64 c, __u64 d, __u64 e, __u64 f)
 {
 	(void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
 	return 1;
 }
 
-// In the libraries that the caller's own library is linked to: Python loads those of ROS 2 so that
-// no other library sees them.
+// Searches the libraries to which the caller's own library is linked. Python loads the libraries of
+// ROS 2 so that no other library sees them.
 static void *find_for(const void *caller, const char *name)
 {
 	void *library, *found;
@@ -84,7 +86,7 @@ static void *find_for(const void *caller, const char *name)
 	return found;
 }
 
-// The function behind ours; 0: there is none.
+// Returns the original function, or 0 if it does not exist.
 static void *find(const void *caller, const char *name)
 {
 	void *found = dlsym(RTLD_NEXT, name);
@@ -95,7 +97,7 @@ static void *find(const void *caller, const char *name)
 	if (!found || !dladdr(found, &info) || !dladdr((void *)find, &own) ||
 	    info.dli_fbase == own.dli_fbase)
 		return 0;
-	// It stays where it is: we keep its address.
+	// The library must stay loaded, because we keep the function's address.
 	if (info.dli_fname)
 		dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 	return found;
@@ -113,7 +115,7 @@ static enum distribution distribution_of(const void *caller)
 		: find(caller, "ros_trace_enabled_callback_start") ? IRON
 		: find(caller, "ros_trace_callback_start")	   ? HUMBLE
 								   : UNKNOWN;
-	// Without any of them it may be another library's turn to ask.
+	// If none was found, another library may ask later.
 	__atomic_store_n(&known, found, __ATOMIC_RELAXED);
 	return found ? found : HUMBLE;
 }
@@ -132,8 +134,8 @@ static void look_up(struct function *function, const void *caller)
 
 static struct function *const functions[];
 
-// Looks up all functions that the caller's libraries have, at the first call of any: the linker's lock
-// is taken here, and not again in the midst of the program's work.
+// Looks up the originals of all functions at the first call of any. So the dynamic linker's lock is
+// taken only here, and not later during the program's work.
 static original_function *look_up_all(struct function *called, const void *caller)
 {
 	original_function *original;
@@ -166,7 +168,7 @@ static void run(int (*program)(struct pt_regs *), struct pt_regs *registers)
 	go(outer);
 }
 
-// Records the call of a function, and returns where it goes on.
+// Records the call of a function, and returns the function to which the caller is passed on.
 __attribute__((visibility("hidden"))) original_function *
 onbeat_enter(struct pt_regs *registers, struct function *function, const void *caller)
 {
@@ -197,9 +199,9 @@ static __u64 around(struct pt_regs *registers, struct function *function, const 
 	return result;
 }
 
-// ---- the functions by which callers come in
-// All registers that may hold an argument are as before when the original begins, so that it does not
-// matter how many it takes.
+// ---- the functions that callers reach
+// All registers that may hold an argument are restored before the original begins. So its number of
+// arguments does not matter.
 #if defined(__x86_64__)
 __asm__(".pushsection .text\n"
 	".type onbeat_stand_in, @function\n"
@@ -286,7 +288,7 @@ __asm__(".pushsection .text\n"
 		".size " #symbol ", . - " #symbol "\n"                                             \
 		".popsection\n")
 
-// Each line of the table has its number, and a description that its stand-in refers to.
+// Each line of functions.h gets a number, and a description to which its replacement refers.
 enum {
 	NUMBER_NONE,
 #define ENTRY(symbol, ...) NUMBER_##symbol,
@@ -346,7 +348,8 @@ static struct function *const functions[] = {
 	0
 };
 
-// Before the program's own code where ROS 2 is linked to it; Python loads it later.
+// This runs before the program's own code if ROS 2 is linked to the program. Python loads ROS 2
+// later.
 __attribute__((constructor)) static void load(void)
 {
 	configure();

@@ -1,19 +1,20 @@
-//! Recording without any right: a library that the recorded programs load themselves.
+//! Records without privileges, by a library that the recorded programs load themselves.
 //!
-//! [`Place`] is where the library and its rings lie, and what a program needs to find them.
-//! [`Rings`] reads what the programs wrote: records of `records.table`, the same bytes as those of
-//! the BPF programs, so that one decoder serves both. The library itself is `library.c`; which
-//! functions it stands in for is `functions.h`, what it records of each is the BPF programs' own
-//! source (`bpf/ros.h`).
+//! [`Place`] makes the directories of the library and its rings, and the environment that a program
+//! needs to find them. [`Rings`] reads the records that the programs wrote. They have the layout of
+//! `records.table`, like those of the BPF programs, so one decoder serves both. The library itself
+//! is `library.c`. `functions.h` lists the functions that it replaces. The BPF programs' own source
+//! (`bpf/ros.h`) decides what is recorded of each call.
 mod file;
+mod mailbox;
 mod place;
 mod rings;
-mod told;
 
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};
 
-/// The event of a record, where it has one: for whoever reads rings without a recorder.
+/// Decodes a record into its event, for a caller that reads rings without a recorder. Returns
+/// `None` for records without an event.
 pub fn event(record: &[u8]) -> Option<onbeat_trace::Event> {
     match crate::decode::decode(record)? {
         crate::decode::Decoded::Event(event) => Some(event),
@@ -21,7 +22,7 @@ pub fn event(record: &[u8]) -> Option<onbeat_trace::Event> {
     }
 }
 
-/// The functions that the library stands in for.
+/// The list of functions that the library replaces.
 const FUNCTIONS: &str = include_str!("functions.h");
 
 #[cfg(test)]

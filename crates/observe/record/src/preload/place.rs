@@ -1,6 +1,7 @@
-//! The directories of a recording without rights: the library, and the rings.
+//! Makes the two directories of a recording without privileges: one for the library, one for the
+//! rings.
 
-use super::told::Ear;
+use super::mailbox::Mailbox;
 use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,25 +10,26 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The library that programs preload: compiled from `library.c` for this processor.
+/// The library that programs preload, compiled from `library.c` for this processor.
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
-/// Variables that more than onbeat uses.
+/// Variables that other software also uses.
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
-/// Names that are tried until one is free.
+/// The number of names tried until one is free.
 const TRIES: u32 = 1000;
-/// How their names begin.
+/// The beginning of the directories' names.
 const PREFIX: &str = "onbeat-preload-";
-/// A directory that is younger may not be locked yet.
+/// A directory that is younger than this may not be locked yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// How the rings are made.
+/// The options for the rings.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
-    /// Bytes of each thread's ring: a power of two, from a page to 2^26. A thread that makes 10,000
-    /// records in a second fills 256 KiB in half a second.
+    /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that
+    /// makes 10,000 records per second fills 256 KiB in half a second.
     pub ring_bytes: u64,
-    /// Who the recorded programs run as, where that is not this process's user: (uid, gid).
+    /// The user and group (uid, gid) that the recorded programs run as, if they differ from this
+    /// process's.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -40,33 +42,37 @@ impl Default for PlaceOptions {
     }
 }
 
-/// The library on disk and the directory of the rings. Both are removed when this is dropped; a
-/// program that still writes then keeps its mapping, and harms nobody.
+/// The library on disk and the directory of the rings.
+///
+/// Dropping this removes both. A program that still writes then keeps its mapping, and does no
+/// harm.
 #[derive(Debug)]
 pub struct Place {
     library: PathBuf,
     rings: PathBuf,
     ring_bytes: u64,
-    /// Where a process says that it cannot write there; `None`: this user may have no such socket.
-    ear: Option<Ear>,
-    /// Both directories, locked: the next recording removes what a killed one has left behind.
+    /// The socket on which processes report that they cannot write rings. Is `None` if this user
+    /// may not open such a socket.
+    mailbox: Option<Mailbox>,
+    /// Locks both directories, so that the next recording only removes those of killed recordings.
     _locks: [File; 2],
 }
 
 impl Place {
-    /// Writes the library to where programs may be loaded from, and makes a directory for rings in
-    /// memory, both for this user alone (0700).
+    /// Writes the library to a directory from which programs can be loaded, and makes a directory
+    /// for rings in memory. Only this user can reach them (mode 0700).
     ///
     /// # Errors
-    /// The rings' size is none of those allowed; no directory can be written to, or programs may be
-    /// loaded from none of them.
+    ///
+    /// Fails if the rings' size is not allowed, if no directory can be written to, or if programs
+    /// can be loaded from none of them.
     pub fn create(options: &PlaceOptions) -> io::Result<Place> {
         let bytes = options.ring_bytes;
         if !bytes.is_power_of_two() || !(4096..=1 << 26).contains(&bytes) {
-            let reason = format!("a ring of {bytes} bytes: a power of two from 4096 to 2^26");
+            let reason = format!("a ring cannot have {bytes} bytes: the size must be a power of two from 4096 to 2^26");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        // The directory of a session is closed to other users.
+        // A session's directory is closed to other users.
         let session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| options.owner.is_none());
         let session = session.map(PathBuf::from);
         let scratch = [std::env::temp_dir(), "/var/tmp".into()];
@@ -79,7 +85,7 @@ impl Place {
         let rings = make(rings, options.owner, |_| Ok(()));
         let (rings, rings_lock) = rings.inspect_err(|_| remove(&library))?;
         Ok(Place {
-            ear: Ear::open(&rings).ok(),
+            mailbox: Mailbox::open(&rings).ok(),
             rings,
             library,
             ring_bytes: bytes,
@@ -87,16 +93,16 @@ impl Place {
         })
     }
 
-    /// The variables to set for the recorded program, which its children inherit. `before`: the
-    /// value of a variable that it would have.
+    /// Returns the variables to set for the recorded program. Its children inherit them. `before`
+    /// returns the value that a variable would have otherwise.
     pub fn environment(
         &self,
         before: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
-        // Behind the others: a sanitizer's runtime has to come first.
+        // The library comes last, because a sanitizer's runtime has to come first.
         let libraries = joined(before(PRELOAD), self.library().into());
-        // GCC's would end the program where it is not the first library. Ours has none of its
-        // functions, so their order does not matter.
+        // GCC's sanitizer would end the program if its runtime is not the first library. Our
+        // library has none of its functions, so their order does not matter.
         let sanitizer = joined(before(SANITIZER), "verify_asan_link_order=0".into());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
@@ -105,36 +111,37 @@ impl Place {
             (SANITIZER, sanitizer),
             ("ONBEAT_PRELOAD", setting),
         ];
-        // Elsewhere nobody hears at the socket of this name, and the library has to know that.
+        // The library must know this network namespace, because the socket cannot be reached from
+        // another one.
         let network = fs::metadata("/proc/self/ns/net").map(|net| net.ino());
-        if let (Some(_), Ok(network)) = (&self.ear, network) {
+        if let (Some(_), Ok(network)) = (&self.mailbox, network) {
             variables.push(("ONBEAT_PRELOAD_NET", network.to_string().into()));
         }
         variables
     }
 
-    /// Where processes without rings say so.
-    pub(super) fn ear(&self) -> Option<Ear> {
-        self.ear.clone()
+    /// Returns the socket on which processes report that they have no rings.
+    pub(super) fn mailbox(&self) -> Option<Mailbox> {
+        self.mailbox.clone()
     }
 
-    /// Where the library lies.
+    /// Returns the path of the library.
     pub fn library(&self) -> PathBuf {
         self.library.join("libonbeat_preload.so")
     }
 
-    /// The directory of the rings.
+    /// Returns the directory of the rings.
     pub fn rings(&self) -> &Path {
         &self.rings
     }
 
-    /// Bytes of each thread's ring.
+    /// Returns the size of each thread's ring in bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
 }
 
-/// A list of a variable, with one more behind it.
+/// Appends an entry to a variable's list.
 fn joined(before: Option<OsString>, more: OsString) -> OsString {
     let mut list = before.unwrap_or_default();
     if !list.is_empty() {
@@ -151,19 +158,20 @@ impl Drop for Place {
     }
 }
 
-/// What is left behind is seen, and does no harm.
+/// Ignores errors: a directory that stays is visible, and does no harm.
 fn remove(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
 
-/// Makes and fills a directory with a new name below the first of these where that works.
+/// Makes and fills a directory with a new name in the first parent directory that allows it.
 fn make<'a>(
     below: impl Iterator<Item = &'a PathBuf>,
     owner: Option<(u32, u32)>,
     fill: impl Fn(&Path) -> io::Result<()>,
 ) -> io::Result<(PathBuf, File)> {
-    let none = "programs may be loaded from no directory for temporary files: set TMPDIR to one \
-                on a file system without noexec, and without blanks and colons in its name";
+    let none =
+        "no directory for temporary files allows loading programs. Set TMPDIR to one on a file \
+                system without noexec, and without blanks or colons in its path";
     let mut failed = io::Error::new(io::ErrorKind::NotFound, none);
     for parent in below {
         sweep(parent);
@@ -189,9 +197,9 @@ fn make<'a>(
     Err(failed)
 }
 
-/// Removes what recordings of this user have left that were killed: nobody holds its lock.
+/// Removes the directories that this user's killed recordings have left. Nobody holds their locks.
 fn sweep(parent: &Path) {
-    // SAFETY: reads a number of this process.
+    // SAFETY: geteuid only reads a number of this process.
     let own = unsafe { libc::geteuid() };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_named = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
@@ -207,7 +215,7 @@ fn sweep(parent: &Path) {
 }
 
 fn make_below(parent: &Path) -> io::Result<PathBuf> {
-    // A program of an earlier recording may still write: it must not find the name again.
+    // A program of an earlier recording may still write, so it must never find the same name again.
     let (own, now) = (std::process::id(), onbeat_time::clock::monotonic_ns());
     for number in 0..TRIES {
         let directory = parent.join(format!("{PREFIX}{own}-{now:x}-{number}"));
@@ -219,8 +227,8 @@ fn make_below(parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether the dynamic linker can load a library from there: `LD_PRELOAD` is split at blanks and
-/// colons, and containers mount some directories without execution.
+/// Returns whether the dynamic linker can load a library from a directory. It splits `LD_PRELOAD`
+/// at blanks and colons, and containers mount some directories as noexec.
 fn may_load_from(directory: &Path) -> bool {
     let bytes = directory.as_os_str().as_bytes();
     let Ok(path) = CString::new(bytes) else {
@@ -242,7 +250,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_place_is_for_its_user_alone_and_gone_when_it_is_dropped() {
+    fn a_place_is_private_and_removed_when_dropped() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let (library, rings) = (place.library(), place.rings().to_owned());
         assert!(fs::read(&library)
@@ -257,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_recording_has_left_is_removed_by_the_next_one() {
+    fn directories_of_killed_recordings_are_removed_by_the_next_one() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let old = std::time::SystemTime::now() - 2 * YOUNG;
         let make = |name: &str, modified| {
@@ -281,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preloaded_already_stays_before_ours() {
+    fn our_library_comes_after_other_preloaded_libraries() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
             let variables = place.environment(|_| others.map(OsString::from));
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_refused() {
+    fn an_impossible_ring_size_is_refused() {
         for ring_bytes in [0, 2048, 5000, 1 << 27] {
             let options = PlaceOptions {
                 ring_bytes,

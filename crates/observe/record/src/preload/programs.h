@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// What ../bpf/ros.h needs to be compiled for a process instead of the kernel: the same programs make
-// the same records, here in the process that they are about. What is there to find late processes,
-// stolen time and the lineage of items has no meaning here.
+// Compiles ../bpf/ros.h for a process instead of the kernel. The same programs make the same
+// records, within the process that they record. Late processes, stolen time and lineage do not
+// exist here, so their functions do nothing.
 #pragma once
 
 struct pt_regs {
@@ -55,7 +55,8 @@ static __always_inline __u64 bpf_ktime_get_ns(void)
 
 #define READ_GID(field, address) (void)bpf_probe_read_user(&(field), sizeof(field), (void *)(address))
 
-// A null pointer reads as zeros; others are the process's own, and the function's that was called.
+// A null pointer reads as zeros. Other pointers are valid, because the called function uses them
+// too.
 static __always_inline int bpf_probe_read_user(void *to, __u32 bytes, const void *from)
 {
 	if (!from) {
@@ -66,7 +67,8 @@ static __always_inline int bpf_probe_read_user(void *to, __u32 bytes, const void
 	return 0;
 }
 
-// Through a pipe, for filters that refuse process_vm_readv. Returns how many bytes, or -1 with errno.
+// Reads through a pipe, for seccomp filters that refuse process_vm_readv. Returns the number of
+// bytes, or -1 with errno.
 static ssize_t read_through_pipe(void *to, __u32 bytes, const void *from)
 {
 	ssize_t done;
@@ -82,8 +84,10 @@ static ssize_t read_through_pipe(void *to, __u32 bytes, const void *from)
 	return done;
 }
 
-// For what may be no address: fails where reading it would end the process. System calls; where they are
-// refused, what is to be read is counted as lost: only the QoS settings are read so.
+// Reads from an address that may be invalid. Fails if a plain read would end the process.
+//
+// This takes system calls. If they are refused, the record counts as lost. Only the QoS settings
+// are read this way.
 static int read_unsure(void *to, __u32 bytes, const void *from)
 {
 	struct iovec here = { to, bytes }, there = { (void *)from, bytes };
@@ -98,7 +102,7 @@ static int read_unsure(void *to, __u32 bytes, const void *from)
 	return done == (ssize_t)bytes ? 0 : -EFAULT;
 }
 
-// ---- what ros.h keeps from a function's entry to its return
+// ---- values that ros.h keeps from a function's entry to its return
 #define BPF_ANY 0
 static char calls;
 
@@ -135,7 +139,8 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 	return &thread.flags;
 }
 
-// Where the kernel shows nobody when this thread has a CPU: what it used so far. A system call.
+// Records the thread's CPU time if the kernel does not show when the thread has a CPU. This takes a
+// system call.
 static __always_inline void read_clock(void)
 {
 	struct record_cpu_clock *r;
@@ -175,7 +180,7 @@ static __always_inline void mark_publisher(__u64 pid_tgid, __u64 now)
 		watch_thread(now);
 }
 
-// The first record of a thread: it takes a ring, and reports a new process.
+// Prepares a thread's first record: takes a ring, and reports a new process.
 static __u8 join(void)
 {
 	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
@@ -212,7 +217,7 @@ static __u8 join(void)
 	return PROCESS_SEEN;
 }
 
-// PROCESS_SEEN where this process is recorded, else 0.
+// Returns PROCESS_SEEN if this process is recorded, else 0.
 static __always_inline __u8 observed(void)
 {
 	struct file_head *file;
@@ -239,8 +244,8 @@ static __always_inline __u8 observed(void)
 	ENTER()
 
 // ---- endpoints
-// The third word of every public rmw endpoint struct is the name. The middleware has endpoints of its
-// own, which never went through rcl: their names begin without a slash.
+// The third word of every public rmw endpoint struct is the name. The middleware has endpoints of
+// its own that rcl did not create. Their names do not begin with a slash.
 static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u64 now)
 {
 	const char *name;
@@ -266,7 +271,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 
 #define know_endpoint(pid_tgid, handle, endpoint) ((void)0)
 #define stolen_now() 0
-// Where the host's counter is read for the BPF programs, the thread's clock is for us.
+// The BPF programs read the host's counter of stolen time here. We read the thread's clock.
 #define report_stolen(pid_tgid, stolen, now) ((void)(stolen), read_clock())
 #define mark_ros(pid_tgid) ((void)0)
 #define lineage_end(pid_tgid) ((void)0)

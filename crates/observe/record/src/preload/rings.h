@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// The rings of this process: made at a thread's first record, written without system call, lock or
-// allocation, left to the next thread at the end of this one.
+// The rings of this process. A ring is made at a thread's first record. Writing a record takes no
+// system call, lock or allocation. When the thread ends, another thread may take its ring.
 //
-// A signal's handler may end a call by a jump (siglongjmp): the thread's next call finds that out. If it
-// cannot (its stack is deeper), it takes another ring after some records, which are counted as lost.
+// A signal handler may end a call by a jump (siglongjmp). The thread's next call detects the jump.
+// It cannot if its stack is deeper. Then the thread takes another ring after some records, which
+// count as lost.
 //
-// Nothing here waits. Where two threads make the process's file at once, one throws its work away.
-// What cannot be written is counted by kind; where there is nothing to count in, the recorder is told.
+// Nothing here waits. If two threads make the process's file at the same time, one discards its
+// file. Records that cannot be written are counted by kind. If the process has no file for the
+// counts, it sends the recorder a message.
 #pragma once
 
 #define PATH_BYTES 4096
 #define NAME_BYTES 64
 #define REFUSED ((struct file_head *)-1)
 #define NOWHERE ((char *)-1)
-#define DENIED_MAX 64 // records in handlers during one call: then it is taken for left
+#define DENIED_MAX 64 // after so many records in handlers, a jump must have left the call
 
-// What a child made by fork must not share: the kernel empties this memory for it, however it was
-// made, so that its next record finds that it has no file yet.
+// State that a child made by fork must not share. The kernel clears this memory in the child, so
+// the child's next record finds no file.
 struct process {
 	struct file_head *file; // 0: not made yet; REFUSED: cannot be made
 	bool reported;
-	int refused; // error for which there is no file
+	int refused; // error that prevented the file
 	__u8 *rings[RINGS_MAX]; // each mapped twice in a row, so that no record is cut in two
-	__u64 lost[KIND_COUNT]; // before there was a file to count in; calls, in the first, if none is
+	__u64 lost[KIND_COUNT]; // before the file existed; if refused, the first counts calls
 };
 
 static struct process *process;	   // 0: this process is not recorded
-static char directory[PATH_BYTES]; // of the rings
+static char directory[PATH_BYTES]; // contains the rings' files
 static __u64 ring_bytes;
-static __u64 network_namespace; // of the recorder; 0: it hears nobody
+static __u64 network_namespace; // the recorder's; 0: it has no socket
 static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
-static struct stat std_err; // as the program began
+static struct stat std_err; // standard error at the program's start
 static pthread_key_t at_exit;
 
 struct call {
@@ -40,20 +42,20 @@ struct call {
 struct function;
 
 static __thread struct thread {
-	struct file_head *file; // that its ring is in; if not the process's, it has none yet
-	struct ring_head *ring; // 0: there was none for it
+	struct file_head *file; // contains the ring; the ring is valid only if this is the process's file
+	struct ring_head *ring; // 0: no ring was free
 	__u8 *bytes;
-	__u64 written; // with the record that is being written
-	__u64 read;    // by the recorder, as last seen
+	__u64 written; // position after the record that is being written
+	__u64 read;    // the recorder's read position, as last seen
 	__u64 who;     // process << 32 | thread
-	__u32 busy;    // calls into this library: more than 1 in a signal's handler
-	__u32 denied;  // records since the outermost of them that found it under way
-	char *frame;   // of the outermost; NOWHERE: not known
-	__u32 kind;    // of the last record that was begun
+	__u32 busy;    // running calls into this library: more than 1 in a signal handler
+	__u32 denied;  // calls that began during the outermost call
+	char *frame;   // stack frame of the outermost call; NOWHERE: unknown
+	__u32 kind;    // kind of the last record begun
 	__u8 flags;    // THREAD_*
 	bool has_call;
-	struct call call;	      // kept from a function's entry to its return
-	const struct function *inner; // that the last function will call, with this argument
+	struct call call;	      // arguments kept from a function's entry to its return
+	const struct function *inner; // function that the last one will call, with this argument
 	__u64 inner_argument;
 } thread __attribute__((tls_model("initial-exec")));
 
@@ -83,7 +85,8 @@ static void pass_on_losses(struct file_head *file)
 }
 
 // ---- signals
-// While something is made that must not be left half made: a handler may jump away (siglongjmp).
+// Blocks all signals while something must not stay half made, because a handler may jump away
+// (siglongjmp).
 static void hold_signals(sigset_t *before)
 {
 	sigset_t all;
@@ -97,8 +100,8 @@ static void release_signals(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, 0);
 }
 
-// Whether the outermost call was left by a jump out of a handler: the stack is above its frame again.
-// Of a handler on a stack of its own nothing can be said.
+// Returns whether a handler's jump has left the outermost call: the stack is above that call's
+// frame again. A handler on an alternate stack gives no answer.
 static bool was_left(const char *frame)
 {
 	stack_t own;
@@ -106,7 +109,8 @@ static bool was_left(const char *frame)
 	return frame >= thread.frame && !sigaltstack(0, &own) && !(own.ss_flags & SS_ONSTACK);
 }
 
-// A call into this library begins while another one of this thread is under way, or was left.
+// Handles a call into this library that begins while another call of this thread runs, or after a
+// jump has left that call.
 static __attribute__((noinline)) void again(const char *frame)
 {
 	bool left = was_left(frame);
@@ -115,18 +119,19 @@ static __attribute__((noinline)) void again(const char *frame)
 		return;
 	count_lost(thread.kind);
 	if (left) {
-		// What it had begun is not complete: the next record takes its place.
+		// The record that was left is not complete. The next record takes its place.
 		if (thread.ring)
 			thread.written = thread.ring->written;
 	} else {
-		// Perhaps it was left. Its ring is kept for it, in case that it goes on.
+		// The call may have been left. Its ring stays reserved in case it continues.
 		thread.file = 0;
 	}
 	thread.busy = 0;
 }
 
-// Begins a call into this library; returns what ends it. The frame is not known while it is written:
-// a handler then finds a call under way, and no frame that it could take for a former one.
+// Begins a call into this library. Returns the value that go() needs to end it. While the frame is
+// being written it counts as unknown. So a handler finds a running call, and never compares with a
+// frame of an earlier call.
 static __always_inline __u32 enter(char *frame)
 {
 	__u32 outer;
@@ -164,8 +169,8 @@ static void file_name(char *to, const char *kind, __u32 number)
 }
 
 // ---- a process without a file
-// Says to the recorder that this process is not recorded, and why. Where the recorder's socket is not
-// heard, which is another network namespace, or one without the recorder any more, returns an error.
+// Sends the recorder a message that this process is not recorded, and why. Returns an error if
+// nobody receives it: the recorder is in another network namespace, or has ended.
 static int tell(int error)
 {
 	const char *name = strrchr(directory, '/') + 1;
@@ -188,8 +193,8 @@ static int tell(int error)
 	return failed;
 }
 
-// Says it by a name in the directory, or else in a line of this process's, if there is a recorder
-// that could not be told.
+// Leaves the message as a file name in the directory. If that fails, prints a line to standard
+// error, but only if a recorder exists that was not reached.
 static void tell_otherwise(int error, int failed)
 {
 	char path[PATH_BYTES + NAME_BYTES];
@@ -202,17 +207,19 @@ static void tell_otherwise(int error, int failed)
 		close(fd);
 		return;
 	}
-	// Descriptor 2 may be the robot's by now: a daemon closes it, and opens what it needs.
+	// Descriptor 2 may be the application's own by now: a daemon closes it, and opens other files.
 	if (fstat(2, &now) || now.st_dev != std_err.st_dev || now.st_ino != std_err.st_ino)
 		return;
 	if (!network_namespace || (failed == ECONNREFUSED && !stat("/proc/self/ns/net", &network) &&
 				   network.st_ino == network_namespace))
 		return;
-	dprintf(2, "onbeat: process %d is not recorded, and onbeat cannot be told: no rings in %s: %s\n",
+	dprintf(2,
+		"onbeat: process %d is not recorded, and the recorder was not reached: "
+		"cannot make rings in %s: %s\n",
 		getpid(), directory, strerror(error));
 }
 
-// This process is not recorded, for this reason.
+// Stops recording this process for the given reason.
 static struct file_head *refuse(int error)
 {
 	struct file_head *nothing = 0;
@@ -228,7 +235,7 @@ static struct file_head *refuse(int error)
 	return REFUSED;
 }
 
-// At the end of the process, where it comes to one: how many calls were not recorded.
+// Reports at the end of the process how many calls were not recorded.
 __attribute__((destructor)) static void tell_all(void)
 {
 	if (process && process->refused)
@@ -239,7 +246,7 @@ static int create_file(char *path, __u32 *number)
 {
 	int fd;
 
-	// Lower numbers are former programs of this process, and former processes with its id.
+	// Earlier programs of this process, and earlier processes with its id, have used lower numbers.
 	for (*number = 0;; *number += 1) {
 		file_name(path, "", *number);
 		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -248,8 +255,8 @@ static int create_file(char *path, __u32 *number)
 	}
 }
 
-// Memory for a part of the file, or an error: to ask for more than a limit of the user's would end
-// this process by a signal.
+// Allocates memory for a part of the file, or returns an error. A request beyond the user's file
+// size limit would end this process by a signal.
 static int allocate(int fd, __u64 at, __u64 bytes)
 {
 	struct rlimit limit;
@@ -260,7 +267,7 @@ static int allocate(int fd, __u64 at, __u64 bytes)
 }
 
 // Makes the file of this process, or takes the one that another thread has made meanwhile. Its
-// memory is had before it is mapped: nobody gets SIGBUS later for want of it.
+// memory is allocated before it is mapped, so that no access causes SIGBUS later.
 static struct file_head *make_file(void)
 {
 	struct file_head *head, *other = 0;
@@ -318,7 +325,7 @@ static __u8 *map_ring(struct file_head *file, __u32 index)
 	return bytes == MAP_FAILED ? 0 : bytes;
 }
 
-// A ring that no thread owns: one that a former thread has left, or a new one.
+// Returns a ring that no thread owns: one that an ended thread has left, or a new one.
 static struct ring_head *own_ring(struct file_head *file, __u32 *index)
 {
 	struct ring_head *rings = ring_heads(file);
@@ -362,8 +369,8 @@ static void take_ring(struct file_head *file)
 	pthread_setspecific(at_exit, &thread);
 }
 
-// At the end of a thread: its rings are others' from now on, those too that it kept for calls which may have
-// been left. Not those of the parent, if this is a child that has recorded nothing.
+// Frees the rings of a thread that ends, also those that it kept for calls which a jump may have
+// left. A child that has recorded nothing does not free its parent's rings.
 static void leave(void *unused)
 {
 	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
@@ -390,7 +397,7 @@ static __always_inline bool has_room(__u64 bytes)
 
 	if (thread.written + bytes - thread.read <= ring_bytes)
 		return true;
-	// The recorder may write these bytewise: two that are equal are no half of one.
+	// The recorder may write these numbers bytewise. If both are equal, neither is half written.
 	a = __atomic_load_n(&thread.ring->read[0], __ATOMIC_ACQUIRE);
 	b = __atomic_load_n(&thread.ring->read[1], __ATOMIC_ACQUIRE);
 	if (a == b && a > thread.read && a <= thread.written)
@@ -398,8 +405,8 @@ static __always_inline bool has_room(__u64 bytes)
 	return thread.written + bytes - thread.read <= ring_bytes;
 }
 
-// Room for a record of this size; 0, and counted, when there is none. Within a signal's handler there
-// is none either while the thread that it stopped is in this library.
+// Returns room for a record of this size. Returns 0 and counts a loss if there is no room, or if a
+// signal handler has interrupted this library.
 static __always_inline void *begin(__u32 kind, __u32 size)
 {
 	__u8 *at;
@@ -417,24 +424,24 @@ static __always_inline void *begin(__u32 kind, __u32 size)
 
 static __always_inline void submit(const void *record)
 {
-	// A handler that stopped this thread before may have taken another ring, and counted this record
-	// as lost, or forked: then the ring is the parent's.
+	// A handler that interrupted this thread may have taken another ring and counted this record as
+	// lost. It may also have forked: then the ring belongs to the parent.
 	if (thread.file != process->file || !thread.ring)
 		return;
 	if ((__u64)((const __u8 *)record - thread.bytes) < 2 * ring_bytes)
 		__atomic_store_n(&thread.ring->written, thread.written, __ATOMIC_RELEASE);
 	else
-		// What was kept of the former ring's position may stand in this one's place.
+		// The position of the former ring may have been stored in this ring's place.
 		thread.written = thread.ring->written;
 }
 
-// ---- begin
+// ---- start
 static void forget_file(void)
 {
 	memset(process, 0, sizeof(*process));
 }
 
-// ONBEAT_PRELOAD is the bytes of a ring, a colon, and the directory of the rings.
+// Reads ONBEAT_PRELOAD: the size of a ring in bytes, a colon, and the directory of the rings.
 static void configure(void)
 {
 	const char *setting = getenv("ONBEAT_PRELOAD");
@@ -452,12 +459,12 @@ static void configure(void)
 	setting = getenv("ONBEAT_PRELOAD_NET");
 	network_namespace = setting ? strtoull(setting, 0, 10) : 0;
 	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
-	// Where there is none, nothing is compared equal: no device has this number.
+	// Without a standard error no file may compare equal. No device has this number.
 	if (fstat(2, &std_err))
 		std_err.st_dev = ~0;
 	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
-	// An early key: glibc has room for it in each thread, and allocates nothing.
+	// The key is created early: glibc then has room for it in each thread, and does not allocate.
 	if (memory == MAP_FAILED || pthread_key_create(&at_exit, leave))
 		return;
 	process = memory;

@@ -1,7 +1,7 @@
-//! Reads the rings of all processes that loaded the library. Nothing in them is trusted.
+//! Reads the rings of all processes that loaded the preloaded library. It trusts nothing in them.
 
 use super::file::{self, Fault, Head, Ring};
-use super::told::{Ear, Told};
+use super::mailbox::{Mailbox, Report};
 use super::Place;
 use crate::records::KIND_COUNT;
 use onbeat_files::{Directory, Meta};
@@ -15,46 +15,46 @@ use std::ops::Bound;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a silent process is still there.
+/// The interval at which a silent process is checked for its end.
 const LOOK: Duration = Duration::from_millis(500);
-/// Messages of processes without rings that are heard at a time, and processes that are told.
-const HEARD_MAX: usize = 64;
-const TOLD_MAX: usize = 1 << 12;
+/// The largest number of messages read at a time, and of processes without rings that are kept.
+const MESSAGES_AT_ONCE: usize = 64;
+const REFUSED_MAX: usize = 1 << 12;
 
-/// Records that could not be written.
+/// The records that could not be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// By the name of the record, as the losses of the BPF programs are.
+    /// The number of lost records by record name, as for the BPF programs' losses.
     pub by_kind: Vec<(&'static str, u64)>,
-    /// Processes whose records are not had, or not all, and why.
+    /// The processes of which some or all records are missing, with the reasons.
     pub refused: Vec<Refused>,
 }
 
-/// A process whose records are not had, or not all.
+/// A process of which some or all records are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Process, in its own pid namespace.
+    /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// One line for the user.
+    /// The reason, in one line for the user.
     pub reason: String,
 }
 
-/// The reader of the rings of one [`Place`].
+/// A reader of the rings in one [`Place`].
 #[derive(Debug)]
 pub struct Rings {
     directory: Directory,
-    ear: Option<Ear>,
+    mailbox: Option<Mailbox>,
     owner: u32,
     ring_bytes: u64,
     namespace: u64,
     files: BTreeMap<OsString, Source>,
-    /// Where the last reading ended for want of room: the next one begins behind it.
+    /// The file at which the last reading stopped at its limit. The next reading begins after it.
     last: OsString,
-    /// Of processes whose files were removed.
+    /// The losses in files that were removed.
     lost: Vec<u64>,
     refused: BTreeMap<OsString, Refused>,
-    /// What was heard beyond the limit.
-    unheard: u64,
+    /// The number of messages beyond the limit.
+    uncounted: u64,
     buffer: Vec<u8>,
 }
 
@@ -64,39 +64,43 @@ struct Source {
     file: File,
     head: Option<Head>,
     rings: Vec<Ring>,
-    /// When the process was started; `None`: it is gone, or its id is another namespace's.
+    /// The start time of the process. Is `None` if the process has ended or its id belongs to
+    /// another namespace.
     start_ticks: Option<u64>,
     looked: Instant,
 }
 
 impl Rings {
-    /// A reader of the rings in this place. It keeps the directory open.
+    /// Opens a reader for the rings in `place`. The reader keeps the directory open.
     ///
     /// # Errors
-    /// The directory is not there.
+    ///
+    /// Fails if the directory does not exist.
     pub fn open(place: &Place) -> io::Result<Rings> {
         let directory = Directory::open(place.rings())?;
         Ok(Rings {
             owner: directory.meta()?.uid,
             directory,
-            ear: place.ear(),
+            mailbox: place.mailbox(),
             ring_bytes: place.ring_bytes(),
             namespace: Namespace::Pid.of(std::process::id()).map_or(0, |n| n.1),
             files: BTreeMap::new(),
             last: OsString::new(),
             lost: vec![0; KIND_COUNT],
             refused: BTreeMap::new(),
-            unheard: 0,
+            uncounted: 0,
             buffer: Vec::new(),
         })
     }
 
-    /// Passes every complete record that was not read yet to `each`: at most `limit` records, ring
-    /// by ring, in order within each thread but not between threads. Returns true where more may
-    /// wait. Never blocks; what the rings contain costs no more than their own records.
+    /// Passes at most `limit` new complete records to `each`.
+    ///
+    /// The order is ring by ring: in order within each thread, but not between threads. Returns
+    /// true if more may wait. Never blocks. A process cannot make this expensive except by its own
+    /// records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         self.find_new();
-        self.hear();
+        self.receive();
         let behind = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
         let names = self.files.range(behind).map(|(name, _)| name);
         let mut order: Vec<OsString> = names.cloned().collect();
@@ -112,15 +116,19 @@ impl Rings {
         false
     }
 
-    /// What was lost so far, by kind, and who could not write. Cheap; the sums only grow.
+    /// Returns the losses so far by kind, and the processes that could not write. The call is
+    /// cheap, and counts never decrease.
     pub fn losses(&self) -> Losses {
         let mut lost = self.lost.clone();
         for head in self.files.values().filter_map(|s| s.head.as_ref()) {
             add(&mut lost, &head.lost);
         }
-        let more = (self.unheard > 0).then(|| Refused {
+        let more = (self.uncounted > 0).then(|| Refused {
             pid: 0,
-            reason: format!("it has no rings; {} more said so", self.unheard),
+            reason: format!(
+                "its calls are not recorded; {} more processes reported this",
+                self.uncounted
+            ),
         });
         Losses {
             by_kind: file::named(&lost),
@@ -128,19 +136,19 @@ impl Rings {
         }
     }
 
-    /// The name of the function that the number in a record's head stands for (`Head::probe`).
+    /// Returns the name of the function with the number that a record's head has as its probe.
     pub fn function(number: u16) -> Option<&'static str> {
         let index = usize::from(number).checked_sub(1)?;
         FUNCTIONS.get(index).map(String::as_str)
     }
 
-    /// Opens the files that have come since.
+    /// Opens files that are new since the last call.
     fn find_new(&mut self) {
         for name in self.directory.names().unwrap_or_default() {
             if self.files.contains_key(&name) || self.refused.contains_key(&name) {
                 continue;
             }
-            if let Some((pid, reason)) = told(&name) {
+            if let Some((pid, reason)) = refusal_in_name(&name) {
                 self.refuse(&name, pid, reason);
                 continue;
             }
@@ -155,12 +163,13 @@ impl Rings {
                     };
                     self.files.insert(name, source);
                 }
-                // It comes again, unless it was removed: then it was another thread's.
+                // Other errors are ignored: the file is tried again, unless it was removed because
+                // another thread's file took its place.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     self.refuse(&name, pid_of(&name), e.to_string());
                 }
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    let reason = "its events were read late or not at all, since too many files are open: raise the limit (ulimit -Hn) of the recorder";
+                    let reason = "its events were read late or not at all, because too many files are open. Raise the recorder's limit (ulimit -Hn)";
                     self.refuse(OsStr::new("crowded"), 0, reason.into());
                 }
                 Err(_) => {}
@@ -168,29 +177,30 @@ impl Rings {
         }
     }
 
-    /// Takes what processes say that cannot write rings.
-    fn hear(&mut self) {
-        for _ in 0..HEARD_MAX {
-            let Some(told) = self.ear.as_ref().and_then(Ear::hear) else {
+    /// Takes the messages of processes that cannot write rings.
+    fn receive(&mut self) {
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some(report) = self.mailbox.as_ref().and_then(Mailbox::receive) else {
                 return;
             };
-            let name = OsString::from(format!("told.{}", told.pid));
-            if self.refused.len() < TOLD_MAX || self.refused.contains_key(&name) {
-                self.refuse(&name, told.pid, without_rings(told));
+            let name = OsString::from(format!("report.{}", report.pid));
+            if self.refused.len() < REFUSED_MAX || self.refused.contains_key(&name) {
+                self.refuse(&name, report.pid, without_rings(report));
             } else {
-                self.unheard += 1;
+                self.uncounted += 1;
             }
         }
     }
 
-    /// Only a file of the programs' own user: another one must not be written to.
+    /// Opens a file only if it belongs to the programs' own user, because others must not be
+    /// written to.
     fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let file = self.directory.open_in_place(name)?;
         let meta = Meta::of(&file)?;
         if meta.is_file && meta.uid == self.owner {
             return Ok(file);
         }
-        let reason = "it has put something else than its file in the directory of the rings";
+        let reason = "something in the ring directory is not a regular file of the recorded user";
         Err(io::Error::new(io::ErrorKind::InvalidData, reason))
     }
 
@@ -198,12 +208,12 @@ impl Rings {
         self.refused.insert(name.into(), Refused { pid, reason });
     }
 
-    /// Reads one file; true if all that it had was passed on.
+    /// Reads one file. Returns true if all its records were passed on.
     fn poll_file(&mut self, name: &OsStr, left: &mut usize, each: &mut dyn FnMut(&[u8])) -> bool {
         let Some(source) = self.files.get_mut(name) else {
             return true;
         };
-        // Before it is read: what it has written until its end is read below.
+        // This comes before the reading, so that the process's last records are still read below.
         let has_ended = source.has_ended(self.namespace);
         let read = source.read(self.ring_bytes, left, &mut self.buffer, each);
         let all = match read {
@@ -212,7 +222,7 @@ impl Rings {
                 let pid = source.head.as_ref().map_or(pid_of(name), |head| head.pid);
                 let reason = match fault {
                     Fault::Short => "its file was cut short: its later records are missing",
-                    Fault::Wrong => "it has written what cannot be: its later records are missing",
+                    Fault::Wrong => "it has written invalid data: its later records are missing",
                 };
                 self.refuse(name, pid, reason.into());
                 self.forget(name);
@@ -265,7 +275,7 @@ impl Source {
         fault.map_or(Ok(all), Err)
     }
 
-    /// Whether the process is known to be gone. It is looked at from time to time.
+    /// Returns whether the process is known to have ended. Looks only once per [`LOOK`].
     fn has_ended(&mut self, namespace: u64) -> bool {
         let Some(head) = self.head.as_ref().filter(|h| h.namespace == namespace) else {
             return false;
@@ -285,27 +295,31 @@ fn add(sum: &mut [u64], counts: &[u64]) {
     }
 }
 
-/// The process in a name, `PID.NUMBER`; 0 where there is none.
+/// Returns the process id in a name `PID.NUMBER`, or 0 if there is none.
 fn pid_of(name: &OsStr) -> u32 {
     let pid = name.to_str().and_then(|name| name.split('.').next());
     pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
 }
 
-/// Why a process has no rings, and how many hits in it are missing, where it has ended in order.
-fn without_rings(told: Told) -> String {
-    let error = io::Error::from_raw_os_error(told.error);
-    match told.calls {
-        0 => format!("it could make no rings, its calls are not recorded: {error}"),
-        calls => format!("it could make no rings, {calls} hits in it are not recorded: {error}"),
+/// Describes why a process has no rings. If the process has ended normally, this includes how many
+/// hits are missing.
+fn without_rings(report: Report) -> String {
+    let error = io::Error::from_raw_os_error(report.error);
+    match report.calls {
+        0 => format!("its calls are not recorded, because it could not make its rings: {error}"),
+        calls => format!(
+            "its {calls} hits are not recorded, because it could not make its rings: {error}"
+        ),
     }
 }
 
-/// What a process says that could make no file: `refused.PID.ERROR`.
-fn told(name: &OsStr) -> Option<(u32, String)> {
+/// Decodes the name `refused.PID.ERROR`, which a process makes that could not make its file.
+fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     let rest = name.to_str()?.strip_prefix("refused.")?;
     let (pid, error) = rest.split_once('.')?;
     let error = io::Error::from_raw_os_error(error.parse().ok()?);
-    let reason = format!("it could make no rings: {error}");
+    let reason =
+        format!("its calls are not recorded, because it could not make its rings: {error}");
     Some((pid.parse().ok()?, reason))
 }
 
@@ -329,7 +343,7 @@ mod tests {
     use super::*;
     use crate::probes::{Library, PROBES};
 
-    /// The program of each function in `functions.h`, with its return program.
+    /// Returns the program and the return program of each function in `functions.h`.
     fn programs() -> BTreeMap<String, (String, Option<String>, String)> {
         let mut found = BTreeMap::new();
         for line in crate::preload::FUNCTIONS.lines() {
@@ -356,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_stands_in_for_the_functions_of_the_probe_table() {
+    fn the_library_replaces_the_functions_of_the_probe_table() {
         let mut programs = programs();
         for probe in PROBES
             .iter()
@@ -372,7 +386,7 @@ mod tests {
                 let until = probe
                     .until
                     .map_or("NEVER".into(), |d| d.name().to_uppercase());
-                // Those that are asked for are there only where they are wanted.
+                // Functions with an enabled check exist only in distributions that have them.
                 if !symbol.starts_with("ros_trace_do_") {
                     assert_eq!(range, format!("{since} {until}"), "{symbol}");
                 }
@@ -390,11 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn who_could_make_no_file_says_why_in_a_name() {
-        let (pid, reason) = told(OsStr::new("refused.12.28")).expect("told");
+    fn a_process_without_a_file_reports_the_reason_in_a_name() {
+        let (pid, reason) = refusal_in_name(OsStr::new("refused.12.28")).expect("a refusal");
         assert_eq!(pid, 12);
         assert!(reason.contains("No space left"), "{reason}");
-        assert_eq!(told(OsStr::new("12.0")), None);
+        assert_eq!(refusal_in_name(OsStr::new("12.0")), None);
         assert_eq!(pid_of(OsStr::new("12.0")), 12);
         assert_eq!(pid_of(OsStr::new("x")), 0);
     }

@@ -1,16 +1,17 @@
-//! Who makes most of the records where there are too many: everybody may call the functions that are
-//! probed, and what one process makes too many of is lost to all.
+//! Finds the processes that make most of the records when too many come at once.
+//!
+//! Every process may call the probed functions. One that calls them too often fills the ring
+//! buffer, and records of all processes are lost.
 
 use crate::decode::Decoded;
 use std::collections::HashMap;
 
-/// Records that come at once before it is asked who made them: a quarter of a second's. A busy robot
-/// makes a tenth of them.
+/// At least so many records come at once before the recorder counts them by process. This is a
+/// quarter of a second's records. A busy robot makes a tenth of them.
 const MANY: usize = 1 << 16;
-/// Processes that are told apart.
 const PROCESSES_MAX: usize = 1024;
 
-/// Records of the moments in which many came, by process.
+/// Counts records by process, but only those that came when there were many.
 #[derive(Debug, Default)]
 pub struct Crowd {
     all: u64,
@@ -18,7 +19,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Counts the records that came at once, if they are many.
+    /// Counts `records`, which came at once, if there are at least [`MANY`].
     pub fn count(&mut self, records: &[Decoded]) {
         if records.len() < MANY {
             return;
@@ -34,7 +35,7 @@ impl Crowd {
         }
     }
 
-    /// The processes that made more than a quarter of them, a sentence each.
+    /// Returns a sentence for each process that made more than a quarter of the counted records.
     pub fn sentences(&self) -> Vec<String> {
         let mut most: Vec<(u32, u64)> = self
             .by_process
@@ -45,7 +46,7 @@ impl Crowd {
         most.sort_unstable();
         let sentence = |(pid, count)| {
             format!(
-                "process {pid} made {count} of the {} records that came in moments with more than {MANY}.",
+                "process {pid} made {count} of the {} records that came when at least {MANY} came at once.",
                 self.all
             )
         };
@@ -59,7 +60,7 @@ mod tests {
     use onbeat_trace::{Event, EventKind};
 
     #[test]
-    fn who_makes_most_of_many_records_is_named() {
+    fn a_process_that_makes_most_of_many_records_is_named() {
         let of = |pid| {
             Decoded::Event(Event {
                 time_ns: 0,

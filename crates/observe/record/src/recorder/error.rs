@@ -1,4 +1,4 @@
-//! Why a recording could not be made, or ended early.
+//! The reasons why a recording fails.
 
 use crate::command::CommandStartError;
 use crate::kernel::KernelLoadError;
@@ -7,33 +7,34 @@ use crate::privilege::MissingPrivilege;
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError};
 use thiserror::Error;
 
-/// Why a recording could not be made, or ended early.
+/// The reason why a recording could not start, or ended early.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// This user may not record.
+    /// The user does not have the rights that recording needs.
     #[error(transparent)]
     Privilege(#[from] MissingPrivilege),
-    /// The kernel refused the programs.
+    /// The kernel refused the BPF programs.
     #[error(transparent)]
     Kernel(#[from] KernelLoadError),
-    /// A tracepoint of the kernel without which there is no recording.
-    #[error("cannot attach to the kernel's {name}: {reason}: this kernel lacks the tracepoint, or its BTF does not describe it")]
+    /// The recorder could not attach to a kernel tracepoint that every recording needs.
+    #[error("cannot attach to the kernel's {name}: {reason}. This kernel lacks the tracepoint, or its BTF does not describe it.")]
     Tracepoint {
-        /// As the kernel names it.
+        /// The kernel's name for the tracepoint.
         name: &'static str,
         /// The kernel's error.
         reason: String,
     },
-    /// The trace directory could not be made.
+    /// The trace directory could not be created.
     #[error(transparent)]
     Create(#[from] TraceCreateError),
-    /// Writing failed (disk full, for one): what was written before can be read.
+    /// A write to the trace failed, for example because the disk is full. What was written before
+    /// can be read.
     #[error(transparent)]
     Write(#[from] TraceWriteError),
-    /// The library for the command's processes could not be put where they find it.
-    #[error("cannot make the library that --preload loads into the command: {0}: it needs a directory that you may write to and run programs from (TMPDIR), and /dev/shm")]
+    /// The recorder could not put the preloaded library where the command's processes find it.
+    #[error("cannot make the library that --preload loads into the command: {0}. Set TMPDIR to a directory that you can write to and run programs from, and make sure that /dev/shm exists.")]
     Preload(std::io::Error),
-    /// Nobody can be given the library.
+    /// The preloaded library was asked for, but no command was given.
     #[error(
         "--preload needs a command to load its library into: onbeat record --preload -- COMMAND"
     )]
@@ -41,22 +42,22 @@ pub enum RecordError {
     /// The command could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
-    /// Ids in the kernel are not ours.
-    #[error("process ids of this container are its own, and other processes of the machine have them too: run onbeat outside of it, or in one with the machine's ids (docker run --pid=host)")]
+    /// The recorder runs in a PID namespace of its own, and so cannot use the kernel's process ids.
+    #[error("this container has its own process ids, which belong to other processes of the machine. Run onbeat outside of the container, or share the machine's ids (docker run --pid=host).")]
     PidNamespace,
-    /// A process to be observed does not run.
-    #[error("no process {0}: give the id of a running process to --pid")]
+    /// A process that the caller named does not run.
+    #[error("no process has the id {0}. Give --pid the id of a running process.")]
     NoProcess(u32),
-    /// What the recording is to be limited to.
+    /// The limits are not valid.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// Signals could not be caught.
+    /// The signals that end a recording could not be caught.
     #[error("cannot catch signals: {0}")]
     Signals(std::io::Error),
 }
 
 impl RecordError {
-    /// True where the command line asks for what is not there.
+    /// Reports whether the command line is wrong: it names something that does not exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -64,7 +65,7 @@ impl RecordError {
         )
     }
 
-    /// True where this machine or user cannot record at all, whatever the options.
+    /// Reports whether this machine or user cannot record at all, whatever the options are.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,

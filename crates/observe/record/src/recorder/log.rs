@@ -1,4 +1,4 @@
-//! What is written of a recording, however its events come: the trace, and the manifest beside it.
+//! Writes the trace and its manifest, for both ways of recording.
 
 use super::manifest::RunManifest;
 use super::observer::{Control, Observer, Progress, Summary};
@@ -14,22 +14,19 @@ use onbeat_trace::manifest::{program, Means, ProbeInfo, ProcessInfo, ThreadInfo}
 use onbeat_trace::{Event, EventKind};
 use std::time::Duration;
 
-/// How a recording was made, as far as it depends on its probes.
+/// The manifest's entries that depend on the probes.
 pub struct Described {
-    /// Every probe, attached or not.
     pub probes: Vec<ProbeInfo>,
-    /// What was not recorded, and why, a sentence each.
+    /// A sentence for each thing that was not recorded, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// The trace and the manifest of a recording under way.
 pub struct Log {
     pub output: Output,
     pub manifest: RunManifest,
 }
 
 impl Log {
-    /// Makes the trace directory.
     pub fn create(
         options: &RecordOptions,
         buffer_bytes: u32,
@@ -43,19 +40,18 @@ impl Log {
         })
     }
 
-    /// The recording begins now: the time, CLOCK_MONOTONIC.
+    /// Starts the recording now. Returns its start time (CLOCK_MONOTONIC, ns).
     pub fn start(&mut self) -> u64 {
         self.manifest.start();
         self.manifest.content.span.start_monotonic_ns
     }
 
-    /// An event of the system.
     pub fn event(&mut self, event: Event) {
         self.manifest.count(&event);
         self.output.push(event);
     }
 
-    /// A process of ROS 2 was seen first, and uses what was `found`.
+    /// Adds a new process of ROS 2, DDS or onbeat-flow. `found` lists its libraries.
     pub fn process(
         &mut self,
         (pid, time_ns, late): (u32, u64, bool),
@@ -84,7 +80,7 @@ impl Log {
         let program = program(&process.command).trim_end_matches(".py").to_owned();
         self.manifest.process(process);
         if plain_dds {
-            // What DDS makes has no name but its topic: the process is its node.
+            // DDS objects have no name except their topic. The process stands in as their node.
             self.manifest.node(pid, node_name("", &program));
             let kind = EventKind::NodeInit {
                 node: DDS_NODE as u64,
@@ -104,7 +100,7 @@ impl Log {
         }
     }
 
-    /// A thread that runs callbacks was seen first.
+    /// Adds the thread's name, policy, priority and CPUs.
     pub fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
         let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
             return;
@@ -128,7 +124,7 @@ impl Log {
         self.output.push_own(time_ns, pid, tid, kind);
     }
 
-    /// Records the distance between the wall clock and the clock of the events.
+    /// Records the offset between CLOCK_REALTIME and CLOCK_MONOTONIC, the events' clock.
     pub fn note_clock_offset(&mut self) {
         let kind = EventKind::ClockOffset {
             realtime_minus_monotonic_ns: realtime_offset_ns(),
@@ -136,7 +132,8 @@ impl Log {
         self.output.push_own(monotonic_ns(), 0, 0, kind);
     }
 
-    /// Records that events of a kind were lost on a CPU: how many since this was said last, and in all.
+    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the
+    /// start.
     pub fn lost(&mut self, name: &str, cpu: u16, (new, total): (u64, u64)) {
         self.manifest.lost(name, cpu, total);
         self.output.push(Event {
@@ -151,7 +148,7 @@ impl Log {
         });
     }
 
-    /// The recording so far, without a rate. `lost`: events, in all.
+    /// Returns the progress without a rate. `lost` is the total number of lost events.
     pub fn progress(&self, border: &Border, lost: u64) -> Progress {
         let (events, callbacks, nodes) = self.manifest.counts();
         Progress {
@@ -172,13 +169,12 @@ impl Log {
         Ok(self.output.flush()?)
     }
 
-    /// Writes the manifest as it is now.
     pub fn write_manifest(&mut self, described: Described) -> Result<(), RecordError> {
         self.manifest.update(described.probes, described.left_out);
         Ok(self.output.write_manifest(&self.manifest.content)?)
     }
 
-    /// Shows and writes the events up to a time.
+    /// Shows the events up to `until_ns` to the observer, and writes them.
     pub fn write_until(
         &mut self,
         until_ns: u64,
@@ -188,7 +184,6 @@ impl Log {
         Ok(self.output.write_until(until_ns, control, observer)?)
     }
 
-    /// Completes the trace.
     pub fn finish(
         mut self,
         command_status: Option<i32>,

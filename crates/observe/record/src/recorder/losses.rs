@@ -1,24 +1,20 @@
-//! Counts the records that found the ring buffer full.
+//! Counts the records that were lost because the ring buffer was full.
 
-/// Losses of one kind of record on one CPU since the last count.
+/// New losses of one kind of record on one CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Kind of record.
     pub kind: u16,
-    /// CPU on which the probes were hit.
     pub cpu: u16,
-    /// Records lost since the last count.
     pub new: u64,
-    /// Records lost since the recording began.
     pub total: u64,
 }
 
-/// Records lost up to the last count, by kind and CPU.
+/// The number of lost records, by kind and CPU.
 #[derive(Debug, Default)]
 pub struct Losses(Vec<Vec<u64>>);
 
 impl Losses {
-    /// Takes new counts, `[kind][cpu]`, and returns what has changed.
+    /// Takes new totals, indexed `[kind][cpu]`, and returns those that have grown.
     pub fn update(&mut self, counts: Vec<Vec<u64>>) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (kind, cpus) in counts.iter().enumerate() {
@@ -39,7 +35,6 @@ impl Losses {
         losses
     }
 
-    /// Records lost up to the last count.
     pub fn total(&self) -> u64 {
         self.0.iter().flatten().sum()
     }

@@ -1,4 +1,4 @@
-//! What a recording has seen so far: the manifest, and the counts shown as progress.
+//! Builds the manifest while a recording runs, and counts what the progress report shows.
 
 use crate::names::node_name;
 use onbeat_time::clock::{monotonic_ns, realtime_ns};
@@ -6,38 +6,34 @@ use onbeat_trace::manifest::{program, Machine, Manifest, ProbeInfo, ProcessInfo,
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The manifest of a recording under way.
 #[derive(Default)]
 pub struct RunManifest {
-    /// As it is written.
     pub content: Manifest,
-    /// Handles for which callbacks were called, by the processes that run.
+    /// The called handles of each running process. One handle is one callback.
     callbacks: HashMap<u32, HashSet<u64>>,
-    /// How many there were.
     callback_count: usize,
-    /// Processes, threads and nodes beyond what is listed.
+    /// The number of processes, threads and nodes beyond the lists' limits.
     unlisted: Unlisted,
-    /// Nodes seen; one that is seen again counts again.
+    /// Counts a node again when it is seen again.
     nodes: usize,
-    /// Events recorded.
     events: u64,
-    /// Endpoints in wait sets whose names were not found, by process.
+    /// Counts, by process, endpoints in wait sets whose names were not found.
     unresolved: HashMap<u32, usize>,
-    /// Endpoints whose node is not known, of processes with several nodes that were searched.
+    /// Counts endpoints whose node is not known, for each searched process with several nodes.
     unowned: HashMap<u32, usize>,
-    /// Timers by process whose period and clock their memory did not show.
+    /// Counts, by process, timers whose period and clock could not be read from memory.
     unread_timers: HashMap<u32, usize>,
-    /// Readers and writers of plain DDS by process whose topic is not known.
+    /// Counts, by process, readers and writers of plain DDS whose topic is not known.
     unnamed: BTreeMap<u32, usize>,
 }
 
-/// Handles that are told apart, and names of nodes that are listed, of one process. Large robots
+/// The largest number of handles counted and of node names listed for one process. Large robots
 /// have some hundred in all.
 const OF_PROCESS_MAX: usize = 4096;
-/// Processes and threads that are listed, each.
+/// The largest number of listed processes, and of listed threads.
 const LISTED_MAX: usize = 1 << 16;
 
-/// What is in the trace, but not in the manifest's lists.
+/// Counts what is in the trace but not in the manifest's lists.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Unlisted {
     processes: usize,
@@ -48,7 +44,6 @@ struct Unlisted {
 }
 
 impl Unlisted {
-    /// A sentence each.
     fn sentences(self) -> Vec<String> {
         [
             (self.processes, "processes are not in the manifest's list"),
@@ -59,11 +54,11 @@ impl Unlisted {
             ),
             (
                 self.handles,
-                "calls were not counted as callbacks: a process has more than 4096",
+                "calls were not counted as callbacks: a process called more than 4096 handles",
             ),
             (
                 self.searches,
-                "searches of late processes' memory for nodes were ended: they took more than 2 s of CPU time, or 6 s in all",
+                "searches of late processes' memory for nodes were stopped: they took more than 2 s of CPU time, or 6 s in all",
             ),
         ]
         .into_iter()
@@ -74,7 +69,6 @@ impl Unlisted {
 }
 
 impl RunManifest {
-    /// A manifest without processes and probes.
     pub fn new(mode: &str, buffer_bytes: u32) -> RunManifest {
         let content = Manifest {
             mode: mode.into(),
@@ -95,13 +89,12 @@ impl RunManifest {
         manifest
     }
 
-    /// The recording begins now: its probes are in place.
+    /// Starts the recording's time. All probes must be in place.
     pub fn start(&mut self) {
         self.content.span.start_monotonic_ns = monotonic_ns();
         self.content.span.start_realtime_ns = realtime_ns();
     }
 
-    /// Since the beginning, in ns.
     pub fn elapsed_ns(&self) -> u64 {
         monotonic_ns().saturating_sub(self.content.span.start_monotonic_ns)
     }
@@ -148,12 +141,12 @@ impl RunManifest {
         }
     }
 
-    /// Events, callbacks and nodes so far.
+    /// Returns the numbers of events, callbacks and nodes.
     pub fn counts(&self) -> (u64, usize, usize) {
         (self.events, self.callback_count, self.nodes)
     }
 
-    /// A node of a process, by its full name.
+    /// Adds a node by its full name.
     pub fn node(&mut self, pid: u32, name: String) {
         self.nodes += 1;
         let newest_first = self.content.observed.processes.iter_mut().rev();
@@ -165,7 +158,7 @@ impl RunManifest {
         }
     }
 
-    /// A process of ROS 2, and its distribution.
+    /// Adds a process and its distribution.
     pub fn process(&mut self, process: ProcessInfo) {
         let name = &process.distribution;
         if !name.is_empty() && !self.content.observed.distributions.contains(name) {
@@ -178,7 +171,6 @@ impl RunManifest {
         }
     }
 
-    /// A thread that runs callbacks.
     pub fn thread(&mut self, thread: ThreadInfo) {
         let threads = &mut self.content.observed.threads;
         let is_same = |t: &ThreadInfo| (t.pid, t.tid) == (thread.pid, thread.tid);
@@ -189,42 +181,42 @@ impl RunManifest {
         }
     }
 
-    /// Endpoints of a process whose names could not be found.
+    /// Counts endpoints of a process whose names could not be found.
     pub fn unresolved(&mut self, pid: u32, count: usize) {
         if count > 0 && (self.unresolved.len() < LISTED_MAX || self.unresolved.contains_key(&pid)) {
             *self.unresolved.entry(pid).or_default() += count;
         }
     }
 
-    /// The search of a process's memory took too long.
+    /// Counts a search of a process's memory that took too long.
     pub fn not_searched(&mut self) {
         self.unlisted.searches += 1;
     }
 
-    /// A process was searched: so many of its endpoints have no node, though it has several.
+    /// Stores how many endpoints of a process have no known node after its memory was searched.
     pub fn unowned(&mut self, pid: u32, count: usize) {
         self.unowned.insert(pid, count);
     }
 
-    /// A timer of a process did not show its period and clock.
+    /// Counts a timer whose period and clock could not be read from its process's memory.
     pub fn unread_timer(&mut self, pid: u32) {
         *self.unread_timers.entry(pid).or_default() += 1;
     }
 
-    /// The topic of a reader or writer of plain DDS is not known.
+    /// Counts a reader or writer of plain DDS whose topic is not known.
     pub fn unnamed_topic(&mut self, pid: u32) {
         if self.unnamed.len() < LISTED_MAX || self.unnamed.contains_key(&pid) {
             *self.unnamed.entry(pid).or_default() += 1;
         }
     }
 
-    /// Records of a kind that were lost on a CPU, in all.
+    /// Stores the total of lost records of a kind on a CPU.
     pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
         let by_cpu = self.content.lost.entry(kind.into()).or_default();
         by_cpu.insert(cpu, total);
     }
 
-    /// Brings everything up to date that depends on the probes and on the time.
+    /// Updates everything that depends on the probes or on the time.
     pub fn update(&mut self, probes: Vec<ProbeInfo>, left_out: Vec<String>) {
         self.content.span.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
@@ -256,7 +248,7 @@ impl RunManifest {
             let process = self.content.observed.processes.iter().rev().find(|p| p.pid == *pid);
             let command = process.map_or("", |p| &p.command);
             format!(
-                "process {pid} ({}): {count} of its readers and writers are of topics that the middleware has built in, or that were made before: they are not in the model.",
+                "process {pid} ({}): {count} of its readers and writers are not in the model, because their topics are built into the middleware or were made before the recording.",
                 program(command)
             )
         })
@@ -266,11 +258,11 @@ impl RunManifest {
         let count = self.unread_timers.get(&process.pid)?;
         let who = format!("process {} ({})", process.pid, program(&process.command));
         Some(format!(
-            "{who} ran before the recording: the periods of {count} of its timers are taken from their calls, and whether their time is simulated is not known."
+            "{who} ran before the recording: {count} of its timers could not be read. The periods of these come from their calls. It is unknown whether they use simulated time."
         ))
     }
 
-    /// Sentences for the user at the end of a recording that lost so many events.
+    /// Returns the sentences that the user reads at the end of a recording that lost `lost` events.
     pub fn notes(&self, lost: u64) -> Vec<String> {
         let mut notes = self.content.coverage.clone();
         notes.extend(self.content.not_recovered.iter().cloned());
@@ -284,45 +276,46 @@ impl RunManifest {
     }
 }
 
-/// What is not known of a late process without ROS 2: one of plain DDS has a middleware.
+/// Describes what is unknown about a late process of plain DDS. Returns `None` for a process
+/// without DDS.
 fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let sentence = format!(
-        "{who} ran before the recording: the topics of what it made of {} before are not known, and nothing of them is in the model.",
+        "{who} ran before the recording: the topics of its earlier {} readers and writers are unknown, so these are not in the model.",
         process.rmw
     );
     (!process.rmw.is_empty()).then_some(sentence)
 }
 
-/// What is not known of a late process, a sentence each.
+/// Returns a sentence for each thing that is unknown about a late ROS 2 process.
 fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize>) -> Vec<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let mut sentences = Vec::new();
     match process.nodes.len() {
         0 => sentences.push(format!(
-            "{who} ran before the recording: its nodes' names are not known."
+            "{who} ran before the recording: the names of its nodes are unknown."
         )),
         1 => {}
         nodes if unowned.is_some() => {
             if let Some(endpoints @ 1..) = unowned {
                 sentences.push(format!(
-                    "{who} ran before the recording: which of its {nodes} nodes {endpoints} of its endpoints belong to is not known."
+                    "{who} ran before the recording: it is unknown to which of its {nodes} nodes {endpoints} of its endpoints belong."
                 ));
             }
         }
         nodes => sentences.push(format!(
-            "{who} ran before the recording: which of its {nodes} nodes an endpoint belongs to is not known."
+            "{who} ran before the recording: it is unknown to which of its {nodes} nodes each endpoint belongs."
         )),
     }
     if unresolved > 0 {
         sentences.push(format!(
-            "{who}: {unresolved} endpoints of its wait sets could not be named."
+            "{who}: the names of {unresolved} endpoints in its wait sets were not found."
         ));
     }
     sentences
 }
 
-/// What is missing in the model because of probes that could not be attached.
+/// Describes what the model lacks because some probes could not be attached.
 fn coverage(probes: &[ProbeInfo]) -> Vec<String> {
     let mut by_library: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for probe in probes.iter().filter(|p| !p.attached) {
@@ -379,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_belong_to_the_newest_process_with_their_id() {
+    fn nodes_belong_to_the_latest_process_with_their_id() {
         let mut manifest = RunManifest::new("", 4096);
         manifest.process(process(7, false, "kilted"));
         manifest.node(7, "/old".into());
@@ -399,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn only_late_processes_of_ros_have_something_to_recover() {
+    fn what_was_not_recovered_of_late_processes_is_reported() {
         let mut manifest = RunManifest::new("", 4096);
         manifest.process(process(1, false, "kilted"));
         manifest.process(process(2, true, ""));
@@ -407,7 +400,7 @@ mod tests {
         let mut plain = process(4, true, "");
         plain.rmw = "fastdds".into();
         manifest.process(plain);
-        assert!(manifest.not_recovered()[0].contains("what it made of fastdds"));
+        assert!(manifest.not_recovered()[0].contains("earlier fastdds readers"));
         manifest.content.observed.processes.pop();
         manifest.process(process(3, true, "kilted"));
         manifest.unresolved(3, 2);
@@ -416,9 +409,9 @@ mod tests {
         }
         let sentences = manifest.not_recovered();
         assert_eq!(sentences.len(), 3, "{sentences:?}");
-        assert!(sentences[0].contains("nodes' names are not known"));
+        assert!(sentences[0].contains("names of its nodes are unknown"));
         assert!(sentences[1].contains("2 endpoints"));
-        assert!(sentences[2].contains("the periods of 5 of its timers"));
+        assert!(sentences[2].contains("5 of its timers"));
         let mut of_dds = RunManifest::new("", 4096);
         (0..3).for_each(|_| of_dds.unnamed_topic(4));
         let sentences = of_dds.not_recovered();
@@ -431,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_end_is_counted_and_said() {
+    fn entries_beyond_the_limits_are_counted_and_reported() {
         let mut manifest = RunManifest::new("", 4096);
         manifest.process(process(7, false, "kilted"));
         for handle in 0..5000 {

@@ -1,5 +1,5 @@
-//! Records a system into a trace directory, until its time is over, a signal comes, or the command
-//! has ended.
+//! Records a system into a trace directory until the duration is over, a signal comes, or the
+//! command has ended.
 
 mod crowd;
 mod error;
@@ -30,14 +30,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the recorder waits for records before it looks at everything else.
+/// The recorder waits at most this long for records before it looks at everything else.
 const POLL: Duration = Duration::from_millis(250);
 const MANIFEST_EVERY: Duration = Duration::from_secs(10);
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Records until the duration is over, a signal comes, or the command has ended. `report` is
-/// called about once a second.
+/// Records until the duration is over, a signal comes, or the command has ended.
+///
+/// Calls `report` about once a second.
 pub fn record(
     options: &RecordOptions,
     report: impl FnMut(&Progress),
@@ -45,12 +46,12 @@ pub fn record(
     record_observed(options, &mut ProgressOnly(report))
 }
 
-/// The same; `observer` sees the events too, and may end the recording.
+/// Records like [`record`], and also shows the events to `observer`, which may end the recording.
 pub fn record_observed(
     options: &RecordOptions,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RecordError> {
-    // First: to attach all probes takes seconds on a busy machine.
+    // Signals come first, because attaching all probes takes seconds on a busy machine.
     let signals = Signals::catch(options.hangup.as_ref()).map_err(RecordError::Signals)?;
     let is_command = matches!(options.target, Target::Command { .. });
     if options.way == Way::Preload {
@@ -71,7 +72,6 @@ pub fn record_observed(
     }
 }
 
-/// Starts the command if there is one, and records.
 fn observe(
     mut recording: impl Session,
     options: &RecordOptions,
@@ -82,10 +82,10 @@ fn observe(
         Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
         Target::Everything | Target::Processes(_) => None,
     };
-    recording.give_up(false);
+    recording.drop_privileges(false);
     let result = run(&mut recording, command.as_mut(), options, signals, observer);
-    // Also when writing failed: no process of the command stays stopped.
-    recording.let_run();
+    // This runs also when writing failed, so that no process of the command stays stopped.
+    recording.stop_suspending();
     let resume = || {
         if let Some(command) = &command {
             command.resume_all();
@@ -97,7 +97,8 @@ fn observe(
     summary
 }
 
-/// Records until something ends it; the exit status of the command, if it has ended.
+/// Records until something ends the recording. Returns the command's exit status if the command has
+/// ended.
 fn run(
     recording: &mut impl Session,
     mut command: Option<&mut RecordedCommand>,
@@ -130,18 +131,16 @@ fn run(
     }
 }
 
-/// Why a recording ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// Its time is over, or the observer ends it.
+    /// The duration is over, or the observer ended the recording.
     Over,
-    /// SIGINT, as the terminal sends it.
+    /// SIGINT, which the terminal sends on Ctrl-C.
     Interrupted,
-    /// SIGTERM, or SIGHUP where it ends a recording.
+    /// SIGTERM, or SIGHUP if the caller handles no hangup.
     Terminated,
 }
 
-/// The signals that end a recording.
 struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
@@ -174,22 +173,21 @@ impl Signals {
     }
 }
 
-/// What is done from time to time while it records.
 struct Upkeep {
-    clock: Every,
-    report: Every,
-    flush: Every,
-    manifest: Every,
+    clock: Interval,
+    report: Interval,
+    flush: Interval,
+    manifest: Interval,
     last_report: Progress,
 }
 
 impl Upkeep {
     fn new(now: Instant, flush_every: Duration) -> Upkeep {
         Upkeep {
-            clock: Every::new(now, CLOCK_EVERY),
-            report: Every::new(now + REPORT_EVERY, REPORT_EVERY),
-            flush: Every::new(now + flush_every, flush_every),
-            manifest: Every::new(now, MANIFEST_EVERY),
+            clock: Interval::new(now, CLOCK_EVERY),
+            report: Interval::new(now + REPORT_EVERY, REPORT_EVERY),
+            flush: Interval::new(now + flush_every, flush_every),
+            manifest: Interval::new(now, MANIFEST_EVERY),
             last_report: Progress::default(),
         }
     }
@@ -220,15 +218,15 @@ impl Upkeep {
     }
 }
 
-/// Something that is due at regular times; late ones are not caught up.
-struct Every {
+/// A regular due time. Missed times are not made up for.
+struct Interval {
     next: Instant,
     period: Duration,
 }
 
-impl Every {
-    fn new(first: Instant, period: Duration) -> Every {
-        Every {
+impl Interval {
+    fn new(first: Instant, period: Duration) -> Interval {
+        Interval {
             next: first,
             period,
         }
@@ -248,10 +246,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_late_is_done_once() {
+    fn a_missed_due_time_is_not_made_up_for() {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
-        let mut every = Every::new(begin + second, second);
+        let mut every = Interval::new(begin + second, second);
         assert!(!every.is_due(begin));
         assert!(every.is_due(begin + 5 * second));
         assert!(!every.is_due(begin + 5 * second + second / 2));

@@ -1,4 +1,4 @@
-//! What a caller sees of a recording: events, progress and the summary at its end.
+//! The caller's view of a recording: its events, its progress, and the summary at its end.
 
 use super::RecordError;
 use crate::kernel::{Kernel, Lineage, WaitTable};
@@ -6,58 +6,62 @@ use onbeat_trace::Event;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sees a recording as it is made. All calls come from the thread that records.
+/// A caller that follows a recording. The recording thread makes all calls.
 pub trait Observer {
-    /// Complete events in the order of time: about four times a second, those of the last 250 ms.
+    /// Receives complete events in the order of time, about four times a second.
     fn events(&mut self, events: &[Event], control: &Control<'_>);
-    /// Recording goes on in another way, because this one is refused.
+    /// Reports that the BPF programs were refused and that the recording goes on with the preloaded
+    /// library.
     fn refused(&mut self, why: &RecordError) {
         let _ = why;
     }
-    /// Called about once a second.
+    /// Receives the progress about once a second.
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
-    /// Whether this event is written to the trace.
+    /// Decides whether the recorder writes `event` to the trace.
     fn is_kept(&self, event: &Event) -> bool {
         let _ = event;
         true
     }
-    /// Whether the recording ends now. Asked about four times a second.
+    /// Decides whether the recording ends now. The recorder asks about four times a second.
     fn is_over(&self) -> bool {
         false
     }
-    /// The command is about to be asked to end; its events are recorded until it has ended.
+    /// Reports that the recorder is about to ask the command to end. Events are recorded until it
+    /// has ended.
     fn ending(&mut self) {}
 }
 
-/// What an [`Observer`] may change about a recording.
+/// The part of a recording that an [`Observer`] may change.
 pub struct Control<'a> {
-    /// Not of a recording without BPF.
+    /// Is `None` when the preloaded library records.
     pub(super) kernel: Option<&'a Kernel>,
 }
 
 impl Control<'_> {
-    /// Observes one more process, and what it starts from now on.
+    /// Also observes the process `pid`, and all processes that it starts from now on.
     pub fn observe(&self, pid: u32) {
         if let Some(kernel) = self.kernel {
             kernel.mark(pid);
         }
     }
 
-    /// Which threads wait for work; `None` where this kernel cannot tell (before 5.15).
+    /// Returns the table of threads that wait for work, or `None` if the kernel is older than 5.15.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.kernel?.waits()
     }
 
-    /// When the execution began that an item belongs to; `None` where it was not asked for
-    /// ([`RecordOptions::lineage`](super::RecordOptions::lineage)) or cannot be told.
+    /// Returns the start times of the executions that items belong to.
+    ///
+    /// Returns `None` if [`RecordOptions::lineage`](super::RecordOptions::lineage) is not set, or
+    /// if the kernel cannot provide it.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.kernel?.lineage()
     }
 }
 
-/// An observer that wants progress alone.
+/// An observer that passes only the progress on.
 pub(super) struct ProgressOnly<F>(pub F);
 
 impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
@@ -67,31 +71,32 @@ impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
     }
 }
 
-/// What a recording contains so far.
+/// The contents of a recording so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// Since the probes were in place.
+    /// The time since the probes were in place.
     pub elapsed: Duration,
-    /// ROS 2 processes seen.
+    /// The number of ROS 2 processes seen.
     pub processes: usize,
-    /// ROS 2 processes that were left alone: outside of [`Limits`](crate::Limits).
+    /// The number of ROS 2 processes outside of the [`Limits`](crate::Limits), which are not
+    /// recorded.
     pub outside: u64,
-    /// Nodes seen.
+    /// The number of nodes seen.
     pub nodes: usize,
-    /// Callbacks seen, by the handles for which they were called.
+    /// The number of callbacks seen: each handle that was called counts as one.
     pub callbacks: usize,
-    /// Events recorded.
+    /// The number of events recorded.
     pub events: u64,
-    /// Events per second since the last report.
+    /// The rate of events since the last report, in events per second.
     pub events_per_s: f64,
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// Events lost.
+    /// The number of events lost.
     pub lost: u64,
 }
 
 impl Progress {
-    /// The same, with the rate of events since an earlier report.
+    /// Returns this progress with the rate of events since `earlier`.
     pub(super) fn since(self, earlier: &Progress) -> Progress {
         let seconds = (self.elapsed - earlier.elapsed).as_secs_f64();
         let events = (self.events - earlier.events) as f64;
@@ -102,14 +107,15 @@ impl Progress {
     }
 }
 
-/// A finished recording.
+/// The result of a finished recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// As at the end; the rate of events is that of the whole recording.
+    /// The final progress. Its rate of events is that of the whole recording.
     pub progress: Progress,
-    /// Exit status of the recorded command: its code, or 128 plus the signal that ended it.
+    /// The exit status of the recorded command: its code, or 128 plus the signal that ended it.
     pub command_status: Option<i32>,
-    /// Sentences for the user: gaps in coverage, names that were not recovered, losses.
+    /// The sentences that the user should read: gaps in coverage, names that were not recovered,
+    /// losses.
     pub notes: Vec<String>,
 }
 
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_since_the_last_report() {
+    fn the_rate_counts_events_since_the_last_report() {
         let at = |seconds, events| Progress {
             elapsed: Duration::from_secs(seconds),
             events,

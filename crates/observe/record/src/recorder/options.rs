@@ -1,4 +1,4 @@
-//! What to record, and how.
+//! The options of a recording.
 
 use crate::libraries::PlacementPolicy;
 use crate::limits::Limits;
@@ -8,18 +8,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The trace's directory and its files.
+/// The trace directory and the sizes of its files.
 #[derive(Debug, Clone)]
 pub struct FileOptions {
-    /// The trace directory to make.
+    /// The trace directory, which must not exist yet.
     pub output: PathBuf,
-    /// Size at which a new segment file begins.
+    /// The size in bytes at which a new segment file begins.
     pub segment_bytes: u64,
-    /// Keep only that many segments (a flight recorder); `None`: all.
+    /// The number of latest segments to keep, as in a flight recorder. `None` keeps all.
     pub max_segments: Option<usize>,
-    /// How often a block is ended. A recorder that is killed loses no more than this.
+    /// The time after which a block ends. A killed recorder loses no more than this.
     pub flush_every: Duration,
-    /// The trace stays ours, also under sudo: for one that its maker removes.
+    /// The trace stays root's under sudo. This is for a trace that the caller deletes itself.
     pub is_private: bool,
 }
 
@@ -36,68 +36,74 @@ impl Default for FileOptions {
     }
 }
 
-/// What to record, and how.
+/// The options of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Where the trace goes.
+    /// The trace directory and its files.
     pub files: FileOptions,
-    /// Mode of operation that this run shows, as the user named it.
+    /// The mode of operation that this run shows, as the user named it.
     pub mode: String,
-    /// Who sees the calls of ROS 2.
+    /// The means by which calls of ROS 2 are seen.
     pub way: Way,
-    /// Whose events are recorded.
+    /// The processes that are recorded.
     pub target: Target,
-    /// Of these, only processes within the limits.
+    /// The limits that leave out some processes of the target.
     pub limits: Limits,
-    /// Scheduler events of all threads of the observed processes, and not only of those that run callbacks,
-    /// publish, or were started by these. With [`Way::Bpf`] alone.
+    /// Records scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
+    ///
+    /// Otherwise only threads that run callbacks or publish are recorded, and threads that these
+    /// start.
     pub all_threads: bool,
-    /// Stop after this time.
+    /// The time after which the recording ends.
     pub duration: Option<Duration>,
-    /// Size of the ring buffer; rounded up to a power of two.
+    /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
-    /// How probes are placed within a function.
+    /// The rule for placing probes within a function.
     pub placement: PlacementPolicy,
-    /// Keep the privileges that recording no longer needs once the probes are attached: for a
-    /// caller that changes the machine while it records.
+    /// Keeps the privileges that recording does not need once the probes are attached. A caller
+    /// that changes the machine while it records needs them.
     pub keep_privileges: bool,
-    /// Follow, in the kernel, which execution of a chain an item belongs to: see
+    /// Follows, in the kernel, which execution of a chain an item belongs to: see
     /// [`Control::lineage`](super::Control::lineage).
     pub lineage: bool,
-    /// SIGHUP sets this and ends nothing. `None`: it ends the recording, as when a terminal is closed.
+    /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the
+    /// recording, for example when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 
-/// Who sees the calls of ROS 2.
+/// The means by which the recorder sees calls of ROS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Way {
-    /// The kernel's programs.
+    /// BPF programs in the kernel.
     #[default]
     Bpf,
-    /// A library in the processes of the command: it takes no right.
+    /// A library that the command's processes load. It needs no privileges.
     Preload,
-    /// The kernel's programs; where they are refused, the library if there is a command.
+    /// BPF programs. If the kernel or the user's rights refuse them and a command is recorded, the
+    /// preloaded library.
     Either,
 }
 
-/// Whose events are recorded.
+/// The processes whose events are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Every ROS 2 process, whether it runs already or starts later.
+    /// Every ROS 2 process, whether it already runs or starts later.
     Everything,
-    /// These processes, and what they start from now on.
+    /// The processes with these ids, and all that they start from now on.
     Processes(Vec<u32>),
-    /// A command that is started, and all that it starts.
+    /// A command that the recorder starts, and all its descendants.
     Command {
-        /// Program and arguments.
+        /// The program and its arguments.
         words: Vec<String>,
-        /// What the command prints goes to the standard error: the standard output is ours.
+        /// Redirects the command's standard output to standard error, because the caller uses
+        /// standard output itself.
         to_stderr: bool,
     },
 }
 
 impl Target {
-    /// The command if there is one, else the processes, else everything.
+    /// Returns the command if `words` is not empty, else the processes if `pids` is not empty, else
+    /// everything.
     pub fn new(words: Vec<String>, to_stderr: bool, pids: Vec<u32>) -> Target {
         if !words.is_empty() {
             Target::Command { words, to_stderr }
@@ -108,7 +114,6 @@ impl Target {
         }
     }
 
-    /// The processes that the user named.
     pub(super) fn named(&self) -> &[u32] {
         match self {
             Target::Processes(pids) => pids,
@@ -117,8 +122,8 @@ impl Target {
     }
 }
 
-/// Default size of the ring buffer: half a minute of a busy system's events for a reader that
-/// drains it four times a second.
+/// The default size of the ring buffer in bytes. It holds the events that a busy system makes in
+/// half a minute.
 pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
 
 impl Default for RecordOptions {

@@ -1,4 +1,4 @@
-//! The trace directory: events are put in order of time, shown to the observer, and written.
+//! Sorts events by time, shows them to the observer, and writes them to the trace directory.
 
 use super::observer::{Control, Observer};
 use super::options::RecordOptions;
@@ -8,21 +8,20 @@ use onbeat_trace::manifest::Manifest;
 use onbeat_trace::writer::{TraceWriteError, Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind};
 
-/// Events older than this are complete: no earlier one is still to come from another CPU.
+/// Events older than this are complete: no CPU will deliver an earlier one.
 pub const REORDER_NS: u64 = 5_000_000;
 
-/// The trace directory of a recording.
 pub struct Output {
     writer: Writer,
-    /// Not yet written: earlier events may still come.
+    /// The events that are not written yet, because earlier ones may still come.
     pending: Vec<Event>,
-    /// Present when the directory belongs to the user behind sudo.
+    /// Is present if the directory belongs to the user behind sudo.
     shared: Option<SharedDirectory>,
     note: Option<String>,
 }
 
 impl Output {
-    /// Makes the directory.
+    /// Makes the trace directory.
     pub fn create(options: &RecordOptions) -> Result<Output, RecordError> {
         let Place {
             directory,
@@ -45,17 +44,17 @@ impl Output {
         })
     }
 
-    /// What the user should know of the directory.
+    /// Returns a sentence about the directory that the user should read.
     pub fn note(&self) -> Option<String> {
         self.note.clone()
     }
 
-    /// Takes an event; writes it later.
+    /// Queues an event for writing.
     pub fn push(&mut self, event: Event) {
         self.pending.push(event);
     }
 
-    /// Takes an event that the recorder itself has to report.
+    /// Queues an event that the recorder itself reports.
     pub fn push_own(&mut self, time_ns: u64, pid: u32, tid: u32, kind: EventKind) {
         self.pending.push(Event {
             time_ns,
@@ -66,7 +65,7 @@ impl Output {
         });
     }
 
-    /// Shows and writes the events up to a time.
+    /// Shows the events up to `until_ns` to the observer, and writes those that it keeps.
     pub fn write_until(
         &mut self,
         until_ns: u64,
@@ -89,20 +88,17 @@ impl Output {
         self.writer.flush()
     }
 
-    /// Replaces the manifest by a newer one.
     pub fn write_manifest(&mut self, manifest: &Manifest) -> Result<(), TraceWriteError> {
         self.writer.write_manifest(manifest)
     }
 
-    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes_written()
     }
 
-    /// Completes the trace.
     pub fn finish(self, manifest: Manifest) -> Result<(), TraceWriteError> {
         self.writer.finish(manifest)?;
-        // Last: it takes the right to write there from us.
+        // Dropping this last keeps our right to write there until then.
         drop(self.shared);
         Ok(())
     }

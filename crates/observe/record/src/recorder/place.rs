@@ -1,9 +1,9 @@
-//! Where a trace is written, and whose it is.
+//! Makes the trace directory, and decides who owns it.
 //!
-//! Under sudo the directory is made with the caller's rights, and so is the caller's own from its
-//! first moment: nothing that was there before changes hands, and what the caller may not write to,
-//! the recorder does not. Each file is given to the caller through its descriptor when it is
-//! created. From then on the directory is known by its descriptor alone.
+//! Under sudo the recorder makes the directory with the caller's rights, so the caller owns it from
+//! the start. No existing file changes its owner, and the recorder writes nowhere that the caller
+//! may not write. Each new file is given to the caller through its descriptor. After its creation
+//! the directory is only accessed through its descriptor.
 
 use super::options::RecordOptions;
 use super::RecordError;
@@ -12,13 +12,12 @@ use onbeat_files::{Directory, MakeError, Meta, Owner};
 use onbeat_trace::writer::TraceCreateError;
 use std::path::Path;
 
-/// The directory of a trace.
 pub struct Place {
-    /// Empty; new files in it are their owner's.
+    /// The empty directory. New files in it belong to its owner.
     pub directory: Directory,
-    /// Present when the directory belongs to the user behind sudo.
+    /// Is present if the directory belongs to the user behind sudo.
     pub shared: Option<SharedDirectory>,
-    /// What the user should know of it.
+    /// A sentence about the directory that the user should read.
     pub note: Option<String>,
 }
 
@@ -36,15 +35,18 @@ impl Place {
             _ if options.files.is_private => Ok(stays(private(path)?, None)),
             Caller::Ourselves => Ok(stays(is_ours()?, None)),
             Caller::Doubtful => {
-                let note = format!("{} stays root's: no sudo started this.", path.display());
+                let note = format!(
+                    "{} belongs to root, because sudo did not start onbeat.",
+                    path.display()
+                );
                 Ok(stays(is_ours()?, Some(note)))
             }
             Caller::User(user) => Place::of_user(path, &user),
         }
     }
 
-    /// Makes a directory with the rights of the user behind sudo. Where that user may not, root
-    /// does, if nobody else can change the way there; then it stays root's.
+    /// Makes a directory with the rights of the user behind sudo. Where that user may not write,
+    /// root makes and keeps it, if nobody else can change the path to it.
     fn of_user(path: &Path, user: &User) -> Result<Place, RecordError> {
         let made = user
             .act(|| Directory::make_as(path, user.uid))
@@ -66,7 +68,7 @@ impl Place {
             directory,
             shared: None,
             note: Some(format!(
-                "{} stays root's: {} may not write there.",
+                "{} belongs to root, because {} may not write there.",
                 path.display(),
                 user.name
             )),
@@ -84,10 +86,10 @@ impl Place {
     }
 }
 
-/// A directory that its maker alone can reach: root's own where nobody else can lead root elsewhere
-/// meanwhile, whatever `TMPDIR` says.
+/// Makes a directory that only its maker can reach, whatever `TMPDIR` says. For root, no other user
+/// may be able to change the path.
 fn private(path: &Path) -> Result<Directory, RecordError> {
-    // SAFETY: cannot fail.
+    // SAFETY: geteuid cannot fail.
     let made = match unsafe { libc::geteuid() } {
         0 => Directory::make_trusted(path),
         _ => Directory::make(path),
@@ -99,8 +101,8 @@ fn refused(path: &Path, error: MakeError) -> RecordError {
     RecordError::Create(TraceCreateError::refused(path, error))
 }
 
-/// A directory of the user behind sudo into which we can write without the right to write
-/// everywhere: its group is root's as long as this lives.
+/// A directory of the user behind sudo, whose group is root's while this lives. So the recorder can
+/// write there without the right to write everywhere.
 pub struct SharedDirectory {
     directory: Directory,
     before: Meta,
@@ -109,10 +111,11 @@ pub struct SharedDirectory {
 impl SharedDirectory {
     fn new(directory: Directory) -> Option<SharedDirectory> {
         let before = directory.meta().ok()?;
-        // Root's group before the group may write. If one of these fails, so does a later write,
-        // with a message.
+        // Root's group comes before the group's right to write. If one of these fails, a later
+        // write also fails, with a message.
         let _ = directory.set_owner(Some(0), Some(0));
-        // Without set-group-id: what the user makes there would be of root's group.
+        // The set-group-id bit goes: with it, files that the user makes there would get root's
+        // group.
         let _ = directory.set_mode((before.mode & 0o777) | 0o070);
         let _ = directory.set_owner(Some(before.uid), None);
         Some(SharedDirectory { directory, before })
@@ -121,7 +124,8 @@ impl SharedDirectory {
 
 impl Drop for SharedDirectory {
     fn drop(&mut self) {
-        // Only its owner can change its mode: we may have given up the right to change others'.
+        // Root becomes the owner first: only the owner may change the mode, and we may have given
+        // up the right to change other users' files.
         let _ = self.directory.set_owner(Some(0), None);
         let _ = self.directory.set_mode(self.before.mode);
         let (uid, gid) = (self.before.uid, self.before.gid);
@@ -136,8 +140,8 @@ mod tests {
     use std::os::unix::fs::chown;
 
     #[test]
-    fn a_private_trace_is_made_where_nobody_can_lead_it_elsewhere() {
-        // SAFETY: cannot fail.
+    fn roots_private_trace_is_refused_where_others_can_change_the_path() {
+        // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
             println!("skipped: not root: whoever runs this is led nowhere");
             return;

@@ -1,15 +1,15 @@
-//! From when on the run-time events of each process count: before, only some of its probes were
-//! in place.
+//! Decides from when on the run-time events of a process are recorded: only after its probes are in
+//! place.
 
 use onbeat_trace::table::is_state;
 use onbeat_trace::Event;
 use std::collections::HashMap;
 
-/// A process loads its libraries one after the other, for no longer than this. A plug-in that it
-/// loads later brings more probes, but no reason to drop what was seen before.
+/// A process loads its initial libraries within this time. A plug-in that is loaded later brings
+/// more probes, but earlier events stay valid.
 const LOADING_NS: u64 = 3_000_000_000;
 
-/// When each process was ready. Times are CLOCK_MONOTONIC.
+/// The time from which events of each process count (CLOCK_MONOTONIC).
 #[derive(Debug, Default)]
 pub struct Readiness {
     start_ns: u64,
@@ -18,19 +18,17 @@ pub struct Readiness {
 
 #[derive(Debug)]
 struct Ready {
-    /// Its first probes were attached.
     first_ns: u64,
-    /// Its run-time events count.
     from_ns: u64,
 }
 
 impl Readiness {
-    /// The recording starts: processes without probes of their own count from now on.
+    /// Starts the recording. Processes without probes of their own count from now on.
     pub fn start(&mut self, now_ns: u64) {
         self.start_ns = now_ns;
     }
 
-    /// New probes were attached for a process.
+    /// Notes that new probes were attached for a process.
     pub fn attached(&mut self, pid: u32, now_ns: u64) {
         let ready = self.processes.entry(pid).or_insert(Ready {
             first_ns: now_ns,
@@ -41,14 +39,14 @@ impl Readiness {
         }
     }
 
-    /// Whether an event is recorded. One that describes the system always is.
+    /// Returns whether an event is recorded. Events that describe the system always are.
     pub fn counts(&self, event: &Event) -> bool {
         let ready = self.processes.get(&event.pid);
         let from_ns = ready.map_or(self.start_ns, |r| r.from_ns);
         event.time_ns >= from_ns || is_state(&event.kind)
     }
 
-    /// A process has ended: its id may be used again.
+    /// Forgets a process that has ended, because another one may get its id.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
@@ -74,23 +72,20 @@ mod tests {
     }
 
     #[test]
-    fn run_time_events_count_once_the_libraries_that_come_together_are_probed() {
+    fn run_time_events_count_after_the_initial_libraries_are_probed() {
         let mut readiness = Readiness::default();
         readiness.start(100);
         assert!(!readiness.counts(&call(7, 99)) && readiness.counts(&call(7, 100)));
         readiness.attached(7, 1_000);
         readiness.attached(7, 2_000);
         assert!(!readiness.counts(&call(7, 1_999)) && readiness.counts(&call(7, 2_000)));
-        // A plug-in much later changes nothing.
         readiness.attached(7, 1_000 + LOADING_NS);
         assert!(readiness.counts(&call(7, 2_000)));
-        // Descriptions always count.
         let created = EventKind::TimerInit {
             timer: 1,
             period_ns: 5,
         };
         assert!(readiness.counts(&event(7, 0, created)));
-        // A new process with the same id begins anew.
         readiness.forget(7);
         assert!(readiness.counts(&call(7, 100)));
     }

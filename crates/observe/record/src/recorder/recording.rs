@@ -1,4 +1,4 @@
-//! A recording under way: probes in, records out, and what each record leads to.
+//! Records with BPF programs: attaches probes, takes records, and acts on each record.
 
 use super::crowd::Crowd;
 use super::log::{Described, Log};
@@ -26,7 +26,7 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// A process that runs on while its new dynamic linker is probed may load ROS 2 unseen: it is
+/// A process that runs on while its new dynamic linker is probed may load ROS 2 unseen. It is
 /// visited again after these times.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
@@ -34,12 +34,11 @@ const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(2000),
 ];
 
-/// For the search of a process's memory: a GiB takes less than a second.
+/// The longest search of a process's memory. A GiB takes less than a second.
 const SEARCH: Duration = Duration::from_secs(2);
-/// For the names behind the handles of a wait set, which take a millisecond.
+/// The longest search for the names behind a wait set's handles. It usually takes a millisecond.
 const EXPLORE: Duration = Duration::from_millis(500);
 
-/// A recording under way.
 pub struct Recording {
     kernel: Kernel,
     tracepoints: Tracepoints,
@@ -48,20 +47,20 @@ pub struct Recording {
     readiness: Readiness,
     losses: Losses,
     late: LateProcesses,
-    /// Processes to visit again, and when.
+    /// Processes to visit again, with the time of the visit.
     visit_again: Vec<(Instant, u32)>,
     /// Processes whose own files are still to be visited.
     visit_own: BTreeSet<u32>,
     keep_privileges: bool,
     crowd: Crowd,
     border: Border,
-    /// Threads that run no callback, if they are asked for.
+    /// Is present if threads that run no callback are recorded too.
     all_threads: Option<AllThreads>,
 }
 
 impl Recording {
-    /// Loads the programs, makes the trace directory and attaches every probe that can be attached
-    /// before the target runs.
+    /// Loads the BPF programs, makes the trace directory, and attaches every probe that can be
+    /// attached before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         privilege::use_permitted()?;
         if onbeat_proc::system::is_in_pid_namespace() {
@@ -112,8 +111,8 @@ impl Recording {
             crowd: Crowd::default(),
             border,
         };
-        // Before the first file of another process is opened.
-        recording.give_up(matches!(options.target, Target::Command { .. }));
+        // Privileges go before the first file of another process is opened.
+        recording.drop_privileges(matches!(options.target, Target::Command { .. }));
         recording.probe_target(&options.target);
         let start_ns = recording.log.start();
         recording.readiness.start(start_ns);
@@ -126,7 +125,8 @@ impl Recording {
             Target::Everything => {
                 let pids = onbeat_proc::processes();
                 self.libraries.watch_loaders(&self.kernel, &pids);
-                // Processes that start later are not stopped: probe before they load anything.
+                // Processes that start later are not stopped, so the libraries are probed before
+                // anyone loads them.
                 for directory in libraries::installations() {
                     self.libraries.visit_installation(&self.kernel, &directory);
                 }
@@ -141,7 +141,7 @@ impl Recording {
         }
     }
 
-    /// Probes processes that run already. All are marked late before the first probe is attached.
+    /// Probes processes that already run. All are marked late before the first probe is attached.
     fn probe_running(&mut self, mut pids: Vec<u32>) {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
@@ -153,7 +153,8 @@ impl Recording {
         }
     }
 
-    /// Whether a process is within the user's limits. One that is not is left alone; `uses_ros`: and counted.
+    /// Returns whether a process is within the user's limits. A process outside is not recorded,
+    /// and is counted if it uses ROS 2.
     fn is_inside(&mut self, pid: u32, uses_ros: bool) -> bool {
         let libraries = &mut self.libraries;
         let counts = || uses_ros || libraries.is_traceable(pid, false);
@@ -164,7 +165,7 @@ impl Recording {
         is_inside
     }
 
-    /// Searches the memory of late processes with endpoints whose nodes are not known.
+    /// Searches the memory of late processes for the nodes of their endpoints.
     fn search_late(&mut self, last: bool) {
         for pid in self.late.due(last) {
             let Some(mut process) = self.late.take(pid) else {
@@ -174,7 +175,8 @@ impl Recording {
                 let memory = ProcessMemory::of(pid, reader, SEARCH);
                 memory.answered(process.search(&memory))
             });
-            // One that does not answer, or whose user's processes took too long, is not kept.
+            // The process is forgotten if it does not answer, or if searches for its user took too
+            // long.
             let Some(searched) = searched else {
                 continue;
             };
@@ -226,7 +228,7 @@ impl Recording {
             Decoded::Followed { pid } => {
                 self.kernel.suspended().resume(pid);
             }
-            // Of the preloaded library alone.
+            // Only the preloaded library makes this record.
             Decoded::CpuClock { .. } => {}
             Decoded::WaitSet(set) if self.border.is_outside(set.pid) => {}
             Decoded::WaitSet(set) => self.wait_set(&set),
@@ -269,8 +271,8 @@ impl Recording {
         self.log.event(event);
     }
 
-    /// A process publishes within itself: the publisher's rmw handle does not show if nobody
-    /// outside of the process takes its topic.
+    /// Finds the rmw handle of a publisher that publishes within its process. The handle stays
+    /// unseen if nobody outside of the process takes the topic.
     fn late_publisher(&mut self, event: &Event, publisher: u64) {
         if !self.late.is_new_publisher(event.pid, publisher) {
             return;
@@ -286,7 +288,7 @@ impl Recording {
         }
     }
 
-    /// A timer is called, or in a wait set: tells what its process's memory shows of it.
+    /// Reports what the process's memory shows of a timer that is called or in a wait set.
     fn late_timer(&mut self, time_ns: u64, pid: u32, tid: u32, timer: u64) {
         if !self.late.is_new_timer(pid, timer) {
             return;
@@ -332,7 +334,7 @@ impl Recording {
         if loader {
             self.libraries.watch_loaders(&self.kernel, &[pid]);
         }
-        // Nobody is stopped under limits: they are for what runs.
+        // No process is suspended under limits, because limits apply only to running processes.
         if !stopped && !self.is_inside(pid, false) {
             return;
         }
@@ -342,7 +344,7 @@ impl Recording {
             if self.kernel.suspended().resume(pid) {
                 return;
             }
-            // It has run on meanwhile.
+            // The process was resumed in the meantime.
         }
         self.visit_running(pid);
         if loader {
@@ -352,7 +354,7 @@ impl Recording {
         }
     }
 
-    /// A process of plain DDS has a listener, and may wait until its function is probed.
+    /// Probes the listener function of a plain DDS process, which may be suspended until then.
     fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
         if stopped || self.is_inside(pid, true) {
             let libraries = &mut self.libraries;
@@ -364,8 +366,8 @@ impl Recording {
         }
     }
 
-    /// Probes the ROS 2 libraries that a process has loaded while it runs on; its other files are
-    /// visited when nothing is urgent.
+    /// Probes the ROS 2 libraries that a running process has loaded. Its other files are visited
+    /// when nothing is urgent.
     fn visit_running(&mut self, pid: u32) {
         if self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);
@@ -409,7 +411,8 @@ impl Recording {
     }
 }
 
-/// Whether it is an endpoint of plain DDS whose topic is not known: two of them are not of one topic.
+/// Returns whether an event makes a plain DDS endpoint with an unknown topic. Without topics,
+/// nothing shows which endpoints belong together.
 fn is_unnamed(event: &EventKind) -> bool {
     match event {
         EventKind::PublisherInit { node, topic, .. }
@@ -437,7 +440,7 @@ impl Session for Recording {
         command
     }
 
-    fn give_up(&self, command: bool) {
+    fn drop_privileges(&self, command: bool) {
         if !self.keep_privileges {
             privilege::drop_unneeded(Needs {
                 admin: Libraries::needs_admin(&self.kernel),
@@ -467,7 +470,7 @@ impl Session for Recording {
         for (_, pid) in due {
             self.visit_running(pid);
         }
-        // After everything urgent.
+        // Files of the processes themselves come after everything urgent.
         for pid in std::mem::take(&mut self.visit_own) {
             if self.libraries.has_flow(pid, true) {
                 self.kernel.mark_late(pid);
@@ -508,7 +511,7 @@ impl Session for Recording {
         Described { probes, left_out }
     }
 
-    fn let_run(&self) {
+    fn stop_suspending(&self) {
         self.kernel.suspended().no_more();
     }
 
@@ -517,7 +520,7 @@ impl Session for Recording {
         command_status: Option<i32>,
         observer: &mut dyn Observer,
     ) -> Result<Summary, RecordError> {
-        // All that was recorded by now, and not what is made meanwhile without end.
+        // This takes all records made until now, but does not follow records that keep coming.
         let end_ns = monotonic_ns();
         while self
             .turn(Duration::ZERO, observer)?

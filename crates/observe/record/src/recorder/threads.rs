@@ -1,5 +1,6 @@
-//! Threads that run no callback, such as the middleware's: where they are asked for, their scheduler events
-//! from the first hit of their process on, and their names.
+//! Records threads that run no callback, such as the middleware's, for `--all-threads`.
+//!
+//! Their names and scheduler events are recorded from the first hit of their process on.
 
 use super::log::Log;
 use super::RecordError;
@@ -9,26 +10,22 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often names are looked at: a thread gets its name after it was started.
+/// The interval at which names are read: a thread gets its name after it was started.
 const LOOK: Duration = Duration::from_secs(1);
-/// Threads of a process whose names are looked at.
+/// The largest number of threads of a process whose names are read.
 const NAMED_MAX: usize = 1024;
 
-/// All threads of the observed processes.
+/// Follows all threads of the observed processes.
 pub struct AllThreads {
     link: Link,
-    /// The names that were told, by process and thread.
+    /// The names already recorded, by process and thread.
     names: BTreeMap<u32, BTreeMap<u32, String>>,
     looked: Instant,
     refused: Option<String>,
 }
 
 impl AllThreads {
-    /// Makes the kernel ready to look at threads.
-    ///
-    /// # Errors
-    ///
-    /// This kernel cannot.
+    /// Makes the kernel ready to look at threads. Fails if the kernel cannot.
     pub fn begin(kernel: &Kernel) -> Result<AllThreads, RecordError> {
         let refused = |reason| RecordError::Tracepoint {
             name: "list of threads (--all-threads)",
@@ -42,7 +39,7 @@ impl AllThreads {
         })
     }
 
-    /// A process was seen first: its threads are recorded from now on, and those that it starts.
+    /// Starts to record the threads of a new process, and those that they start.
     pub fn seen(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
         self.names.insert(pid, BTreeMap::new());
         if let Err(e) = kernel.observe_threads(&self.link) {
@@ -51,12 +48,11 @@ impl AllThreads {
         self.name(pid, log);
     }
 
-    /// It has ended.
     pub fn forget(&mut self, pid: u32) {
         self.names.remove(&pid);
     }
 
-    /// Tells names that are new, once a second or (`last`) now.
+    /// Records new names, once a second or, with `last`, now.
     pub fn look(&mut self, log: &mut Log, last: bool) {
         if !last && self.looked.elapsed() < LOOK {
             return;
@@ -83,7 +79,7 @@ impl AllThreads {
         }
     }
 
-    /// What was not recorded, and why.
+    /// Describes which threads are not recorded, and why.
     pub fn sentence(&self) -> Option<String> {
         let why = self.refused.as_ref()?;
         Some(format!(

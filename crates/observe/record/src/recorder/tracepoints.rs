@@ -1,4 +1,4 @@
-//! Attaches the programs on the kernel's own tracepoints.
+//! Attaches the BPF programs for the kernel's tracepoints.
 
 use super::RecordError;
 use crate::kernel::Kernel;
@@ -6,14 +6,14 @@ use crate::probes::{KernelProbe, KERNEL_PROBES};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
 
-/// The tracepoint without which there is nothing to record.
+/// A recording is impossible without this tracepoint.
 const REQUIRED: &str = "sched_switch";
 
-/// The kernel's tracepoints, attached as long as this lives.
+/// The kernel's tracepoints. They are detached when this is dropped.
 pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
 
 impl Tracepoints {
-    /// Attaches every one that this kernel has.
+    /// Attaches every tracepoint that the kernel has.
     pub fn attach(kernel: &Kernel) -> Result<Tracepoints, RecordError> {
         let rows = KERNEL_PROBES.iter();
         rows.map(|row| attach(kernel, row))
@@ -21,7 +21,7 @@ impl Tracepoints {
             .map(Tracepoints)
     }
 
-    /// Every tracepoint, for the manifest.
+    /// Lists every tracepoint for the manifest, attached or not.
     pub fn report(&self) -> impl Iterator<Item = ProbeInfo> + '_ {
         self.0.iter().map(|(info, _)| info.clone())
     }

@@ -1,5 +1,6 @@
-//! What was recorded goes on unharmed, however its recorder ends. The programs are compiled here, so
-//! that the instructions below the probes are known.
+//! Tests that a recorded program runs on unharmed, however its recorder ends.
+//!
+//! The programs are compiled here, so that the instructions below the probes are known.
 
 use super::{ended, is_recording, signal, wait_until, Harness, Test};
 use onbeat_trace::{Event, EventKind};
@@ -12,17 +13,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub const TESTS: &[Test] = tests![
-    a_program_that_forks_survives_probes_behind_its_nops,
-    through_links_and_through_perf_events_the_same_is_seen,
+    a_program_that_forks_survives_probes_on_its_nops,
+    bpf_links_and_perf_events_record_the_same_calls,
     a_started_program_is_seen_from_its_first_call_on,
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];
 
-/// How many processes have the library mapped: each breakpoint is put into all of them.
+/// The number of processes that have the library mapped. Each breakpoint is inserted into all of
+/// them.
 const PROCESSES: usize = 40;
 
-/// Functions of libtracetools as it looks to a recorder, with a 5-byte nop at their beginning, which
-/// the kernel turns into a call where it is probed (Linux 6.18).
+/// Functions that look like those of libtracetools. Each begins with a 5-byte nop, which the kernel
+/// turns into a call when it is probed (Linux 6.18).
 const TRACETOOLS: &str = r#"
 .macro function name
     .globl \name
@@ -53,8 +55,8 @@ const TRACETOOLS: &str = r#"
 .section .note.GNU-stack,"",@progbits
 "#;
 
-/// Forks that many times as many children at once, each of which calls a function so often, as this
-/// process does meanwhile. Ends with 3 when one of them died.
+/// A program `caller ROUNDS CHILDREN CALLS`. In each round it forks the children at once. It and
+/// each child call a function CALLS times. Its exit code is 3 if a child died.
 const CALLER: &str = "
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -80,7 +82,7 @@ int main(int count, char **words) {
 }
 ";
 
-/// Compiles the caller and its library into a folder of their own.
+/// Compiles the caller and its library into a new directory.
 fn compiled(harness: &Harness, name: &str) -> PathBuf {
     let dir = harness.dir.path().join(name);
     std::fs::create_dir(&dir).expect("a folder");
@@ -95,7 +97,7 @@ fn compiled(harness: &Harness, name: &str) -> PathBuf {
     dir
 }
 
-fn a_program_that_forks_survives_probes_behind_its_nops(harness: &Harness) {
+fn a_program_that_forks_survives_probes_on_its_nops(harness: &Harness) {
     let dir = compiled(harness, "alive-forks");
     let caller = dir.join("caller").display().to_string();
     let (rounds, children, calls) = (4, 4, 100);
@@ -106,8 +108,8 @@ fn a_program_that_forks_survives_probes_behind_its_nops(harness: &Harness) {
     assert_eq!(starts(&trace), rounds * (children + 1) * calls);
 }
 
-/// Uprobes have links of their own where the kernel has them, and perf events on older ones.
-fn through_links_and_through_perf_events_the_same_is_seen(harness: &Harness) {
+/// Newer kernels have BPF links for uprobes. Older ones use perf events.
+fn bpf_links_and_perf_events_record_the_same_calls(harness: &Harness) {
     let dir = compiled(harness, "alive-links");
     let caller = dir.join("caller").display().to_string();
     let (children, calls) = (2, 300);
@@ -144,14 +146,14 @@ fn through_links_and_through_perf_events_the_same_is_seen(harness: &Harness) {
     }
 }
 
-/// Whether this kernel has links of uprobes that onbeat uses.
+/// Returns whether this kernel has the BPF links for uprobes that onbeat uses.
 fn has_links() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0u32));
     (numbers.next(), numbers.next()) >= (Some(6), Some(12))
 }
 
-/// The types of the BPF links that a process holds.
+/// Returns the types of the BPF links that a process holds.
 fn links_of(pid: u32) -> Vec<String> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let texts = files.into_iter().flatten().flatten();
@@ -163,8 +165,8 @@ fn links_of(pid: u32) -> Vec<String> {
     texts.filter_map(kind).collect()
 }
 
-/// However slow the recorder is: the program waits for it. In several starts, because only some went
-/// wrong, each beside others that want the CPUs.
+/// The program waits for its recorder, however slow that is. This needs several starts, because
+/// only some failed. Other processes keep the CPUs busy.
 fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     let dir = compiled(harness, "alive-started");
     let caller = dir.join("caller").display().to_string();
@@ -178,7 +180,7 @@ fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     drop(others);
 }
 
-/// Callbacks that began.
+/// Counts the callbacks that began.
 fn starts(trace: &Path) -> usize {
     let is_start = |e: &&Event| matches!(e.kind, EventKind::CallbackStart { .. });
     super::events(trace).iter().filter(is_start).count()
@@ -199,26 +201,26 @@ fn a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe(harness: &Har
         (command.spawn().expect("the recorder starts"), trace)
     };
     for round in 0..6u64 {
-        // While it detaches: after a signal that ends it properly.
+        // The first recorder is killed while it detaches, after a signal that ends it properly.
         let (mut child, trace) = recorder(format!("detaching{round}"));
         wait_until("it records", || is_recording(&trace));
         signal(&child, libc::SIGTERM);
         std::thread::sleep(Duration::from_millis(250 + 130 * round));
         signal(&child, libc::SIGKILL);
         ended(&mut child);
-        // While it attaches.
+        // The second recorder is killed while it attaches.
         let (mut child, _) = recorder(format!("attaching{round}"));
         std::thread::sleep(Duration::from_millis(60 + 50 * round));
         signal(&child, libc::SIGKILL);
         ended(&mut child);
     }
-    // What the recorders left to others is done after them.
+    // Some work of the recorders is left to other processes, which finish later.
     wait_until("nobody detaches any more", || !is_detaching());
     let left = log.lines_with("leaking uprobe");
     assert!(left.is_empty(), "{left:#?}");
 }
 
-/// Whether a process runs that detaches probes for a recorder.
+/// Returns whether a process runs that detaches probes for a recorder.
 fn is_detaching() -> bool {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     entries
@@ -226,7 +228,7 @@ fn is_detaching() -> bool {
         .any(|name| name.trim_end() == "onbeat-detach")
 }
 
-/// The kernel's log from a moment on.
+/// The lines of the kernel's log from a moment on.
 struct KernelLog(File);
 
 impl KernelLog {
@@ -239,10 +241,9 @@ impl KernelLog {
         Ok(KernelLog(log))
     }
 
-    /// New lines with a word in them.
     fn lines_with(&mut self, word: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        // A line for each read.
+        // Each read returns one line.
         let mut line = [0; 8192];
         while let Ok(length) = self.0.read(&mut line) {
             let line = String::from_utf8_lossy(&line[..length]);
@@ -265,7 +266,7 @@ impl Programs {
         Programs(caller.expect("the program starts"))
     }
 
-    /// Four that want the CPUs all the time.
+    /// Starts four loops that keep CPUs busy.
     fn busy() -> Programs {
         let script = "for i in 1 2 3 4; do while :; do :; done & done; wait";
         let shell = Command::new("sh")
@@ -275,7 +276,6 @@ impl Programs {
         Programs(shell.expect("a shell starts"))
     }
 
-    /// How many children there are.
     fn children(&self) -> usize {
         let id = self.0.id();
         let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));

@@ -1,12 +1,12 @@
-//! A recording of a part of what runs.
+//! Tests recordings that are limited to some of the running processes.
 
 use super::{ended, events, is_recording, signal, wait_until, Harness, Test, TALKER};
 use onbeat_trace::{Event, EventKind, Reader};
 use std::process::{Child, Command, Stdio};
 
-pub const TESTS: &[Test] = tests![processes_of_another_domain_are_left_alone_and_counted];
+pub const TESTS: &[Test] = tests![processes_of_another_domain_are_counted_but_not_recorded];
 
-/// Publishes in a domain.
+/// Starts a process that publishes in a domain.
 fn talker(harness: &Harness, domain: &str) -> Child {
     let script = harness.script(TALKER, &["1000"]);
     Command::new(&script[0])
@@ -22,7 +22,7 @@ fn end(mut talker: Child) {
     let _ = talker.wait();
 }
 
-fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
+fn processes_of_another_domain_are_counted_but_not_recorded(harness: &Harness) {
     let before = [talker(harness, "97"), talker(harness, "98")];
     let maps = |child: &Child| std::fs::read_to_string(format!("/proc/{}/maps", child.id()));
     wait_until("both use ROS 2", || {
@@ -58,7 +58,7 @@ fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
             let processes = &r.manifest().observed.processes;
             processes.iter().filter(|p| inside.contains(&p.pid)).count()
         });
-        // Others of this machine may be outside too.
+        // Other processes of this machine may be outside too.
         let count = said().and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
         known == inside.len() && count.is_some_and(|count| count >= 2)
     });
@@ -69,7 +69,7 @@ fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
     for pid in inside {
         assert!(found.iter().any(|e| e.pid == pid), "nothing of {pid}");
     }
-    // Who had a CPU while an observed thread waited for it is named, whoever it is; no more is told of it.
+    // A process outside is only named if it had a CPU for which an observed thread waited.
     let is_named = |e: &Event| {
         matches!(
             e.kind,

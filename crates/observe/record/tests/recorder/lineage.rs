@@ -1,4 +1,5 @@
-//! Lineage, by real probes in a real program: when the execution began that an item belongs to.
+//! Tests lineage with real probes in a real program: the start of the execution that an item
+//! belongs to.
 
 use super::{Harness, Test};
 use onbeat_record::{
@@ -10,10 +11,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-pub const TESTS: &[Test] = tests![an_item_brings_the_begin_of_its_execution];
+pub const TESTS: &[Test] = tests![the_lineage_of_an_item_is_the_start_of_its_execution];
 
-/// A timer publishes /a; what takes it publishes /b; another timer publishes /c, which is of no chain.
-/// What takes /b and /c stores them, and publishes /d when it has both. Four rounds in turn: /b comes
+/// A script in which a timer publishes /a, and its subscriber publishes /b. Another timer, outside
+/// of the chain, publishes /c.
+///
+/// The subscriber of /b and /c stores both and then publishes /d. Four rounds repeat: /b comes
 /// first, /c comes first, /b comes twice before /c, /c comes first.
 const CHAIN: &str = "
 import sys, time, rclpy
@@ -62,16 +65,17 @@ while len(done) < int(sys.argv[1]):
 print('published', len(done), flush=True)
 ";
 
-/// Items on /d that the program publishes.
+/// The number of items that the program publishes on /d.
 const ITEMS: usize = 48;
 
-/// The table of lineage, mapped as a shaper does.
+/// The lineage table, mapped as a shaper maps it.
 struct Table(*const u64);
 
 impl Table {
     fn of(fd: BorrowedFd<'_>) -> Table {
         let bytes = Lineage::LAYOUT[0] as usize * 32;
-        // SAFETY: a new mapping at an address of the kernel's choice; it stays until this process ends.
+        // SAFETY: a new mapping at an address that the kernel chooses. It stays until this process
+        // ends.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -86,11 +90,11 @@ impl Table {
         Table(address.cast())
     }
 
-    /// When the execution began that published the item with this source time stamp.
+    /// Returns the start of the execution that published the item with this source time stamp.
     fn born_ns(&self, source_ns: i64) -> Option<u64> {
         let [_, shift, factor, check] = Lineage::LAYOUT;
         let place = (source_ns as u64).wrapping_mul(factor) >> shift;
-        // SAFETY: the shift leaves a place of the table, of four words.
+        // SAFETY: the shift gives the index of an entry in the table, which has four words.
         let word = |n: usize| unsafe { self.0.add(place as usize * 4 + n).read_volatile() };
         let (source, born_ns) = (word(0), word(1));
         let is_its = source == source_ns as u64 && source ^ born_ns ^ check == word(2);
@@ -98,40 +102,41 @@ impl Table {
     }
 }
 
-/// What is seen of the program, and its items' lineage.
+/// The observed events, and the lineage of the program's items.
 #[derive(Default)]
 struct Witness {
     lineage: Option<Arc<Lineage>>,
     table: Option<Table>,
     topics: HashMap<u64, String>,
-    /// What takes /b.
+    /// The subscription of /b.
     takes_b: Option<u64>,
     joined: Joined,
-    /// The last call of a timer, and when it was.
+    /// The last called timer, and the time of the call.
     call: Option<(u64, u64)>,
-    /// When /a's timer became the root.
+    /// The time at which /a's timer became the root.
     since_ns: Option<u64>,
-    /// By source time stamp of an item on /a: its timer's call.
+    /// The timer's call for each item on /a, by the item's source time stamp.
     called_ns: HashMap<i64, u64>,
-    /// Source time stamp of the item on /a that was taken last.
+    /// The source time stamp of the item on /a that was taken last.
     taken: Option<i64>,
-    /// Items on /a, /b, /c that were published since there was a root, and those on /d that belong to
-    /// an execution whose input was stored.
+    /// The number of items on /a, /b and /c since the root was added, and of items on /d whose
+    /// execution's input was stored.
     items: [usize; 4],
-    /// Items whose lineage is not there: it was not told, or another item has its place meanwhile.
+    /// The number of items without lineage: it is unknown, or another item has taken the entry.
     unknown: usize,
 }
 
-/// What is stored of /b, by its takes.
+/// The stored items of /b.
 #[derive(Default)]
 struct Joined {
-    /// When the executions began whose items are stored. `None`: not known.
+    /// The starts of the executions whose items are stored. `None` means unknown.
     stored: Vec<Option<u64>>,
-    /// /b of a known execution came last, once: nothing was left over from before.
+    /// Is true after an item on /b with known lineage came last once, so that nothing was left from
+    /// before.
     is_sure: bool,
-    /// Several have been stored at once, and since then /b has not come last.
+    /// Is true after several items were stored at once, until an item on /b comes last.
     is_doubted: bool,
-    /// The last take was of /b.
+    /// Is true if the last taken item was on /b.
     own: bool,
 }
 
@@ -143,12 +148,12 @@ impl Joined {
         }
     }
 
-    /// /d is published. Whose it is, and whether its input was stored; `None` as long as nothing is
-    /// expected of it.
+    /// Handles a publication of /d. Returns its expected lineage, and whether its input was stored.
+    /// Returns `None` while nothing certain is expected.
     fn publishes(&mut self) -> Option<(Option<u64>, bool)> {
         let stored = std::mem::take(&mut self.stored);
         if stored.contains(&None) {
-            // Another item has taken its place before it was read here.
+            // Another item has taken the entry before it was read here.
             self.is_sure = false;
             return None;
         }
@@ -181,7 +186,7 @@ impl Witness {
             };
             lineage.add_join(event.pid, join).expect("room");
             self.table = Some(Table::of(lineage.table()));
-            // Of this instant: what began before has no lineage.
+            // Executions that began before this time have no lineage.
             self.since_ns = Some(onbeat_time::clock::monotonic_ns());
         }
         if topic == "/a" {
@@ -207,14 +212,15 @@ impl Witness {
             self.unknown += 1;
             return;
         };
-        // The call's own record and its lineage are of one hit: less than half a period apart.
+        // The call's record and the item's lineage come from the same hit, so they are less than
+        // half a period apart.
         let apart_ns = born_ns.abs_diff(first_ns);
         assert!(
             apart_ns < 10_000_000,
             "{topic}: {apart_ns} ns from its execution's begin"
         );
         let of_a = self.taken.filter(|_| topic == "/b");
-        // Another item may have taken the place of the one on /a meanwhile.
+        // Another item may have taken the entry of the item on /a.
         if let Some(of_a) = of_a.and_then(|of_a| table.born_ns(of_a)) {
             assert_eq!(born_ns, of_a, "/b: not its input's");
         }
@@ -278,7 +284,7 @@ impl Observer for Witness {
     }
 }
 
-/// This program as a recorder that looks at lineage: `lineage OUTPUT COMMAND...`.
+/// Runs this program as a recorder that checks lineage: `lineage OUTPUT COMMAND...`.
 pub fn run(args: &[String]) {
     let mut witness = Witness::default();
     let mut options = RecordOptions {
@@ -293,7 +299,7 @@ pub fn run(args: &[String]) {
     println!("{a} {b} {c} {joined} {}", witness.unknown);
 }
 
-fn an_item_brings_the_begin_of_its_execution(harness: &Harness) {
+fn the_lineage_of_an_item_is_the_start_of_its_execution(harness: &Harness) {
     let path = harness.dir.path().join("lineage");
     let output = std::process::Command::new(std::env::current_exe().expect("this program"))
         .arg("lineage")
@@ -311,8 +317,8 @@ fn an_item_brings_the_begin_of_its_execution(harness: &Harness) {
     assert_eq!(items.len(), 5, "{text}");
     let unknown = items[4];
     assert!(unknown <= ITEMS / 6, "{unknown} of {items:?}");
-    // Some of the first are published before the recorder has named the timer. A round of four has one
-    // item that belongs to an execution whose input was stored.
+    // Some of the first items are published before the test has named the timer. Each group of four
+    // rounds has one item on /d whose execution's input was stored.
     let least = [ITEMS / 3, ITEMS / 3, ITEMS / 3, ITEMS / 12];
     let enough = items.iter().zip(least).all(|(&n, least)| n >= least);
     assert!(enough, "/a, /b, /c, stored for /d: {items:?}");

@@ -1,4 +1,4 @@
-//! The recorder under sudo: whose the trace is, and what stays somebody else's.
+//! Tests the recorder under sudo: the owner of the trace, and files that must keep their owners.
 
 use super::{Harness, Test};
 use onbeat_trace::{Reader, State};
@@ -10,31 +10,31 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 pub const TESTS: &[Test] = tests![
     under_sudo_the_trace_and_the_command_are_the_users,
-    under_sudo_what_was_there_stays_whose_it_is,
-    under_sudo_a_link_in_the_place_of_the_directory_is_refused,
-    under_sudo_planted_links_lead_nowhere,
-    under_sudo_a_directory_that_was_swapped_gets_nothing,
-    under_sudo_root_writes_only_where_nobody_else_could_lead_it,
+    under_sudo_existing_files_keep_their_owner,
+    under_sudo_a_link_instead_of_the_directory_is_refused,
+    under_sudo_planted_links_are_not_followed,
+    under_sudo_a_link_swapped_for_the_directory_is_not_followed,
+    under_sudo_root_writes_only_where_nobody_else_can_change_the_path,
     under_sudo_outputs_are_written_with_the_users_rights,
-    under_sudo_nothing_of_the_users_gets_roots_group,
-    a_sudo_whose_real_user_is_its_caller_is_one,
-    without_sudo_its_variables_do_not_count,
+    under_sudo_the_users_files_do_not_get_roots_group,
+    a_sudo_with_its_callers_real_user_id_is_recognised,
+    sudo_variables_without_a_sudo_process_are_refused,
 ];
 
-/// The user who calls sudo.
+/// The user id of sudo's caller.
 const NOBODY: u32 = 65534;
 const PRECIOUS: &str = "root's";
 
-/// A directory of its own for a test, and the user's directory in it.
+/// A test's own directory, with the user's home directory in it.
 struct Scene {
     root: PathBuf,
     home: PathBuf,
 }
 
 impl Scene {
-    /// `None` where we are not root.
+    /// Returns `None` if we are not root.
     fn set(harness: &Harness, name: &str) -> Option<Scene> {
-        // SAFETY: cannot fail.
+        // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
             println!("        not root: there is no sudo to tell apart");
             return None;
@@ -49,7 +49,7 @@ impl Scene {
         Some(Scene { root, home })
     }
 
-    /// A directory of root's with a file in it.
+    /// Makes a directory with a file that both belong to root.
     fn victims(&self) -> PathBuf {
         let victims = self.root.join("victims");
         fs::create_dir(&victims).expect("a directory");
@@ -57,8 +57,8 @@ impl Scene {
         victims
     }
 
-    /// Records a command. A shell plays `caller`: it was started with the user's environment, and
-    /// passes on little of it.
+    /// Records a command. A shell named `caller` plays sudo: it starts with the user's environment,
+    /// and passes only little of it on.
     fn record_as(&self, caller: &str, output: &str, command: &str) -> Output {
         self.call(
             caller,
@@ -66,7 +66,7 @@ impl Scene {
         )
     }
 
-    /// Calls this program as root, in the user's directory.
+    /// Calls this program as root, in the user's home directory.
     fn call(&self, caller: &str, words: &str) -> Output {
         self.called(caller, words)
             .output()
@@ -103,7 +103,7 @@ fn owner(path: &Path) -> (u32, u32) {
     (meta.uid(), meta.gid())
 }
 
-/// Fails if a victim is not as it was.
+/// Fails if the directory or its file has changed.
 fn is_untouched(victims: &Path) {
     assert_eq!(owner(victims), (0, 0));
     assert_eq!(owner(&victims.join("victim")), (0, 0));
@@ -118,7 +118,7 @@ fn refused(output: &Output, why: &str) {
     assert!(said.contains(why) && said.lines().count() == 1, "{said}");
 }
 
-/// Fails unless the trace is complete, and it and all its files have this owner.
+/// Fails unless the trace is complete, and the directory and all its files belong to `uid`.
 fn is_trace_of(trace: &Path, uid: u32) {
     let reader = Reader::open(trace).expect("a trace");
     assert_eq!(reader.manifest().state, State::Complete);
@@ -149,7 +149,7 @@ fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
     assert_eq!(said[2..], ["the user's own", "/home/nobody"]);
     is_trace_of(&scene.home.join("new/trace"), NOBODY);
     assert_eq!(owner(&scene.home.join("new")), (NOBODY, NOBODY));
-    // One that is there, empty, and the user's.
+    // This directory exists, is empty, and belongs to the user.
     let there = scene.home.join("there");
     fs::create_dir(&there).expect("a directory");
     chown(&there, Some(NOBODY), Some(NOBODY)).expect("given");
@@ -157,7 +157,7 @@ fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
     is_trace_of(&there, NOBODY);
 }
 
-fn under_sudo_what_was_there_stays_whose_it_is(harness: &Harness) {
+fn under_sudo_existing_files_keep_their_owner(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "there") else {
         return;
     };
@@ -166,7 +166,7 @@ fn under_sudo_what_was_there_stays_whose_it_is(harness: &Harness) {
     fs::create_dir(&trace).expect("a directory");
     fs::write(trace.join("file"), "").expect("written");
     symlink(victims.join("victim"), trace.join("link")).expect("a link");
-    // Of root's, as after an earlier recording, and of the user's own.
+    // The directory belongs first to root, as after an earlier recording, then to the user.
     for uid in [0, NOBODY] {
         chown(&trace, Some(uid), Some(uid)).expect("given");
         let output = scene.record("trace", "true");
@@ -179,7 +179,7 @@ fn under_sudo_what_was_there_stays_whose_it_is(harness: &Harness) {
     }
 }
 
-fn under_sudo_a_link_in_the_place_of_the_directory_is_refused(harness: &Harness) {
+fn under_sudo_a_link_instead_of_the_directory_is_refused(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "link") else {
         return;
     };
@@ -188,12 +188,12 @@ fn under_sudo_a_link_in_the_place_of_the_directory_is_refused(harness: &Harness)
     let output = scene.record("trace", "true");
     is_untouched(&victims);
     refused(&output, "symbolic link");
-    // Below a link, the user's rights decide: this directory is root's.
+    // After following the link, the user's rights decide. This directory belongs to root.
     let output = scene.record("trace/new", "true");
     is_untouched_but_for(&victims, "new", &output);
 }
 
-/// Root may make a directory of its own there, but gives nothing away.
+/// Checks that root made a directory for itself, and gave nothing to the user.
 fn is_untouched_but_for(victims: &Path, name: &str, output: &Output) {
     assert!(output.status.success(), "{output:?}");
     is_trace_of(&victims.join(name), 0);
@@ -201,12 +201,12 @@ fn is_untouched_but_for(victims: &Path, name: &str, output: &Output) {
     is_untouched(victims);
 }
 
-fn under_sudo_planted_links_lead_nowhere(harness: &Harness) {
+fn under_sudo_planted_links_are_not_followed(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "planted") else {
         return;
     };
     let victims = scene.victims();
-    // The command runs as the user, to whom the directory belongs.
+    // The command runs as the user, who owns the directory.
     let plant = "for name in manifest.json.tmp init.obt.tmp segment-000009.obt other; \
                  do ln -s ../../victims/victim trace/$name || exit 9; done; sleep 0.5";
     let output = scene.record("trace", plant);
@@ -219,7 +219,7 @@ fn under_sudo_planted_links_lead_nowhere(harness: &Harness) {
     );
 }
 
-fn under_sudo_a_directory_that_was_swapped_gets_nothing(harness: &Harness) {
+fn under_sudo_a_link_swapped_for_the_directory_is_not_followed(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "swapped") else {
         return;
     };
@@ -231,15 +231,15 @@ fn under_sudo_a_directory_that_was_swapped_gets_nothing(harness: &Harness) {
     is_trace_of(&scene.home.join("aside"), NOBODY);
 }
 
-fn under_sudo_root_writes_only_where_nobody_else_could_lead_it(harness: &Harness) {
+fn under_sudo_root_writes_only_where_nobody_else_can_change_the_path(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "led") else {
         return;
     };
-    // The user may not write here, and only root can change the way: the trace is root's.
+    // The user may not write here, and only root can change the path, so the trace belongs to root.
     let output = scene.record("../of-root", "true");
     assert!(output.status.success(), "{output:?}");
     is_trace_of(&scene.root.join("of-root"), 0);
-    // The user may not write here, and a third one could change the way.
+    // The user may not write here, and a third user could change the path.
     let theirs = scene.root.join("theirs");
     fs::create_dir(&theirs).expect("a directory");
     chown(&theirs, Some(1), Some(1)).expect("given");
@@ -247,7 +247,7 @@ fn under_sudo_root_writes_only_where_nobody_else_could_lead_it(harness: &Harness
     assert_eq!(fs::read_dir(&theirs).expect("listed").count(), 0);
 }
 
-/// This program as one that writes an output: `write FILE`.
+/// Runs this program as one that writes an output: `write FILE`.
 pub fn write_for_user(path: &str) -> ExitCode {
     let user = onbeat_record::user_behind_sudo().expect("under sudo");
     let written = user.act(|| fs::write(path, "an output"));
@@ -279,7 +279,7 @@ fn under_sudo_outputs_are_written_with_the_users_rights(harness: &Harness) {
     assert_eq!(owner(&scene.home.join("own")), (NOBODY, NOBODY));
 }
 
-fn under_sudo_nothing_of_the_users_gets_roots_group(harness: &Harness) {
+fn under_sudo_the_users_files_do_not_get_roots_group(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "group") else {
         return;
     };
@@ -293,8 +293,8 @@ fn under_sudo_nothing_of_the_users_gets_roots_group(harness: &Harness) {
     assert_eq!(fs::metadata(&trace).expect("there").mode() & 0o7777, 0o2755);
 }
 
-/// sudo-rs changes the ids of its child alone.
-fn a_sudo_whose_real_user_is_its_caller_is_one(harness: &Harness) {
+/// sudo-rs changes only its child's ids.
+fn a_sudo_with_its_callers_real_user_id_is_recognised(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "real") else {
         return;
     };
@@ -306,7 +306,7 @@ fn a_sudo_whose_real_user_is_its_caller_is_one(harness: &Harness) {
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: between fork and exec, only a system call.
+    // SAFETY: between fork and exec there is only a system call.
     unsafe { sudo.pre_exec(as_started) };
     let output = sudo.output().expect("the shell starts");
     assert!(output.status.success(), "{output:?}");
@@ -314,11 +314,11 @@ fn a_sudo_whose_real_user_is_its_caller_is_one(harness: &Harness) {
     is_trace_of(&scene.home.join("trace"), NOBODY);
 }
 
-/// Variables that outlived their sudo, or were made up.
-fn without_sudo_its_variables_do_not_count(harness: &Harness) {
+/// The variables may have outlived their sudo, or be made up.
+fn sudo_variables_without_a_sudo_process_are_refused(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "doubt") else {
         return;
     };
-    refused(&scene.record_as("shell", "trace", "true"), "unset SUDO_UID");
+    refused(&scene.record_as("shell", "trace", "true"), "Unset SUDO_UID");
     assert!(!scene.home.join("trace").exists());
 }

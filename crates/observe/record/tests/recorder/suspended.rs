@@ -1,4 +1,5 @@
-//! Who is suspended while probes are attached, and who goes on in every case.
+//! Tests the suspension of processes while probes are attached: every process must go on in the
+//! end.
 
 use super::{ended, processes_with, signal, Harness, Test, WATCHDOG};
 use std::fs;
@@ -8,20 +9,22 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 pub const TESTS: &[Test] = tests![
-    who_suspends_itself_with_its_child_is_resumed,
+    a_process_that_suspends_itself_with_its_child_is_resumed,
     a_recorder_that_is_suspended_with_its_command_is_resumed,
     jobs_of_a_shell_are_not_suspended,
-    a_recorder_that_is_stopped_keeps_nobody_suspended,
-    whom_somebody_else_has_stopped_stays_so,
+    a_stopped_recorder_keeps_no_process_suspended,
+    a_process_stopped_by_another_program_stays_stopped,
 ];
 
-/// As su, sudo and nsenter do it: whoever sees its child suspended suspends itself (or, with `group`,
-/// its process group), and continues the child when it is continued. A program that nobody has seen
-/// before is suspended at its start. The recorder is stopped for half a second meanwhile: else it may resume
-/// the program before its parent looks.
+/// A script that handles its suspended child like su, sudo and nsenter do.
+///
+/// When it sees that its child is suspended, it suspends itself or, with `group`, its process
+/// group. When it is continued, it continues the child. The child is a new program, so the recorder
+/// suspends it at its start. The script stops the recorder for half a second: otherwise the
+/// recorder may resume the child before the script looks.
 const FOLLOWS: &str = "
 import os, shutil, signal, sys, time
-program, whom, stops, recorder = sys.argv[1], sys.argv[2], 0, os.getppid()
+program, suspends, stops, recorder = sys.argv[1], sys.argv[2], 0, os.getppid()
 for n in range(20):
     copy = program + str(n)
     shutil.copy('/bin/true', copy)
@@ -40,7 +43,7 @@ for n in range(20):
         if not os.WIFSTOPPED(status):
             break
         stops += 1
-        if whom == 'group':
+        if suspends == 'group':
             os.killpg(os.getpgrp(), signal.SIGSTOP)
         else:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -52,14 +55,13 @@ for n in range(20):
 print('stopped' if stops else 'not stopped', flush=True)
 ";
 
-/// A directory of the test's own.
 fn directory(harness: &Harness, name: &str) -> PathBuf {
     let dir = harness.dir.path().join(format!("in-{name}"));
     fs::create_dir(&dir).expect("a directory");
     dir
 }
 
-/// A recorder in a process group of its own.
+/// Starts a recorder in a process group of its own.
 fn start(harness: &Harness, name: &str, script: &[String]) -> Child {
     let mut recorder = harness.recorder(name, None);
     recorder.arg("--").args(script).process_group(0);
@@ -67,7 +69,7 @@ fn start(harness: &Harness, name: &str, script: &[String]) -> Child {
     recorder.spawn().expect("the recorder starts")
 }
 
-/// What the command printed; it and its recorder end.
+/// Waits for the recorder and the command. Returns what the command printed.
 fn output(mut recorder: Child, mark: &str) -> String {
     let begin = Instant::now();
     while recorder.try_wait().expect("our child").is_none() {
@@ -85,20 +87,20 @@ fn output(mut recorder: Child, mark: &str) -> String {
 
 fn end(processes: &[(u32, char)]) {
     for (pid, _) in processes {
-        // SAFETY: plain system call; ends what the test has started.
+        // SAFETY: plain system call that ends a process of this test.
         unsafe { libc::kill(*pid as i32, libc::SIGKILL) };
     }
 }
 
-fn follows(harness: &Harness, name: &str, whom: &str) {
+fn follows(harness: &Harness, name: &str, suspends: &str) {
     let program = directory(harness, name).join("program");
     let program = program.display().to_string();
-    let script = harness.script(FOLLOWS, &[&program, whom]);
+    let script = harness.script(FOLLOWS, &[&program, suspends]);
     let said = output(start(harness, name, &script), &program);
     assert_eq!(said.trim(), "stopped");
 }
 
-fn who_suspends_itself_with_its_child_is_resumed(harness: &Harness) {
+fn a_process_that_suspends_itself_with_its_child_is_resumed(harness: &Harness) {
     follows(harness, "follows", "itself");
 }
 
@@ -115,7 +117,7 @@ fn jobs_of_a_shell_are_not_suspended(harness: &Harness) {
     assert_eq!(said.trim(), "status 0");
 }
 
-fn a_recorder_that_is_stopped_keeps_nobody_suspended(harness: &Harness) {
+fn a_stopped_recorder_keeps_no_process_suspended(harness: &Harness) {
     let dir = directory(harness, "stopped").display().to_string();
     let script = "
         touch \"$0/begun\"; while ! [ -e \"$0/go\" ]; do sleep 0.1; done
@@ -142,9 +144,10 @@ fn a_recorder_that_is_stopped_keeps_nobody_suspended(harness: &Harness) {
     output(recorder, &dir);
 }
 
-fn whom_somebody_else_has_stopped_stays_so(harness: &Harness) {
+fn a_process_stopped_by_another_program_stays_stopped(harness: &Harness) {
     let mark = directory(harness, "other").display().to_string();
-    // In a session of its own: the kernel continues those of a group that is left alone.
+    // The process is in its own session, because the kernel continues the stopped processes of an
+    // orphaned process group.
     let script = "
         setsid sh -c 'kill -STOP $$; sleep 60' \"$0\" &
         while ! ps -eo stat,args | grep -q \"^T.*$0$\"; do sleep 0.1; done";

@@ -1,4 +1,4 @@
-//! Threads that run no callback, and locks that others wait for.
+//! Tests the events of threads that run no callback, and of locks for which callbacks wait.
 
 use super::{ended, events, is_recording, signal, wait_until, Harness, Test};
 use onbeat_trace::{Event, EventKind};
@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 pub const TESTS: &[Test] = tests![
-    every_thread_is_followed_and_named_where_it_is_asked_for,
-    who_holds_a_lock_that_a_callback_waits_for_is_told,
+    all_threads_are_followed_and_named_on_request,
+    the_holder_of_a_lock_that_a_callback_waits_for_is_recorded,
 ];
 
-/// Publishes ten times a second. A thread holds two mutexes for 50 ms of each time, and each callback needs
-/// one of them: the first, or the second with a limit of time. Says `locks FIRST SECOND HOLDER`, and all its
-/// threads in every fifth callback.
+/// A script that publishes ten times a second. A thread holds two mutexes for 50 ms at a time, and
+/// each callback needs one of them: the first, or the second with a timeout.
+///
+/// It prints `locks FIRST SECOND HOLDER`, and in every fifth callback all its threads.
 const LOCKER: &str = "
 import ctypes, os, threading, time, rclpy
 from rclpy.node import Node
@@ -67,17 +68,17 @@ while True:
     rclpy.spin_once(node, timeout_sec=0.2)
 ";
 
-/// Of a thread's state: it sleeps, and may be interrupted.
+/// The bit of a thread's state for an interruptible sleep.
 const INTERRUPTIBLE: u16 = 1;
 
-/// The script as it runs.
+/// The running script.
 struct Locker {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Addresses of the mutexes, and the thread that holds them.
+    /// The addresses of the mutexes.
     locks: [u64; 2],
     holder: u32,
-    /// Words that look like a mutex, for which a thread waits.
+    /// The address of words that look like a mutex, and on which a thread waits.
     alike: u64,
 }
 
@@ -101,7 +102,7 @@ impl Locker {
         locker
     }
 
-    /// The numbers of its next line that begins so.
+    /// Returns the numbers of the next line that begins with `word`.
     fn says(&mut self, word: &str) -> Vec<u64> {
         loop {
             let line = self.lines.next().expect("it says more").expect("text");
@@ -113,7 +114,7 @@ impl Locker {
     }
 }
 
-/// What was recorded of the script, which runs before (`late`) or starts meanwhile.
+/// Records the script. It starts before the recorder (`late`), or while it records.
 fn recorded(
     harness: &Harness,
     trace: &str,
@@ -149,7 +150,7 @@ fn recorded(
     (locker, threads, found)
 }
 
-/// Threads that got a CPU, and the names that were told of threads.
+/// Returns the threads that got a CPU, and the recorded names of threads.
 fn followed(events: &[Event]) -> (BTreeSet<u64>, BTreeMap<u64, String>) {
     let mut names = BTreeMap::new();
     let mut switched = BTreeSet::new();
@@ -165,7 +166,7 @@ fn followed(events: &[Event]) -> (BTreeSet<u64>, BTreeMap<u64, String>) {
     (switched, names)
 }
 
-fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
+fn all_threads_are_followed_and_named_on_request(harness: &Harness) {
     for late in [false, true] {
         let trace = format!("all-{late}");
         let (locker, threads, found) = recorded(harness, &trace, "all=1", late);
@@ -173,7 +174,8 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
         let unnamed: Vec<_> = threads.iter().filter(|t| !names.contains_key(t)).collect();
         assert!(unnamed.is_empty(), "late {late}: {unnamed:?} have no name");
         assert_eq!(names[&locker.holder.into()], "keeper", "late {late}");
-        // The middleware's threads that are at work: they have names of their own. Later none needs to wake up.
+        // These middleware threads are active and have their own names. With `late` none of them
+        // needs to wake up.
         let awake: &[&str] = if late { &[] } else { &["dds.shm", "dds.ev"] };
         for name in awake {
             let mut of_name = names.iter().filter(|(_, n)| n.starts_with(*name));
@@ -186,7 +188,8 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
     }
     let (_, threads, found) = recorded(harness, "callbacks", "all=0", false);
     let (switched, names) = followed(&found);
-    // Those that run callbacks, and what they start; the middleware started its own before.
+    // Only threads that run callbacks, and threads started by these, are followed. The middleware
+    // started its threads before.
     assert!(
         !switched.is_empty() && switched.len() < threads.len() / 2,
         "{switched:?}"
@@ -194,7 +197,7 @@ fn every_thread_is_followed_and_named_where_it_is_asked_for(harness: &Harness) {
     assert!(!names.values().any(|n| n.starts_with("dds.")), "{names:?}");
 }
 
-fn who_holds_a_lock_that_a_callback_waits_for_is_told(harness: &Harness) {
+fn the_holder_of_a_lock_that_a_callback_waits_for_is_recorded(harness: &Harness) {
     let (locker, _, found) = recorded(harness, "locks", "all=0", false);
     let is_alike =
         |e: &Event| matches!(e.kind, EventKind::LockWait { lock, .. } if lock == locker.alike);
@@ -214,6 +217,6 @@ fn who_holds_a_lock_that_a_callback_waits_for_is_told(harness: &Harness) {
         assert!(sleeps && next.tid == waiter.tid, "{next:?}");
         waits[which] += 1;
     }
-    // Of ten callbacks; one that comes late finds them free.
+    // There are ten callbacks. A callback that comes late finds the mutexes free.
     assert!(waits.iter().all(|&n| n > 0), "{waits:?}");
 }

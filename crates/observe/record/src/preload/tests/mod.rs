@@ -1,5 +1,5 @@
-//! The library in programs of these tests' own (`program.c`), which call imitations of ROS 2
-//! (`ros.c`), and the reader beside them.
+//! Tests the library with programs (`program.c`) that call imitations of ROS 2 functions (`ros.c`),
+//! and tests the reader.
 
 use super::{Place, PlaceOptions, Rings};
 use crate::decode::{decode, Decoded};
@@ -14,7 +14,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The programs, compiled once.
 fn programs() -> &'static Path {
     static MADE: OnceLock<TempDir> = OnceLock::new();
     let made = MADE.get_or_init(|| {
@@ -61,7 +60,7 @@ fn programs() -> &'static Path {
     made.path()
 }
 
-/// A place with rings of this size, its reader, and all that was read.
+/// A place, its reader, and all records read.
 struct Run {
     place: Place,
     rings: Rings,
@@ -92,7 +91,6 @@ impl Run {
             .expect("a program")
     }
 
-    /// Reads all that there is.
     fn read(&mut self) {
         let records = &mut self.records;
         while self
@@ -101,7 +99,7 @@ impl Run {
         {}
     }
 
-    /// Runs a program, reading all the while; returns what it printed.
+    /// Runs a program and reads its records at the same time. Returns what it printed.
     fn run(&mut self, program: &str, words: &[&str]) -> String {
         let mut child = self.start(program, words);
         while child.try_wait().expect("a child").is_none() {
@@ -124,7 +122,7 @@ impl Run {
             .collect()
     }
 
-    /// The messages that were published, in the order of their records, by thread.
+    /// Returns the published messages of each thread, in the order of their records.
     fn published(&self) -> BTreeMap<(u32, u32), Vec<u64>> {
         let mut found: BTreeMap<_, Vec<u64>> = BTreeMap::new();
         for event in self.events() {
@@ -138,7 +136,7 @@ impl Run {
         found
     }
 
-    /// How many publications were lost.
+    /// Returns the number of lost publications.
     fn lost(&self) -> u64 {
         let losses = self.rings.losses();
         assert!(losses.refused.is_empty(), "{losses:?}");
@@ -150,7 +148,7 @@ impl Run {
     }
 }
 
-/// The number behind a word in what a program printed.
+/// Returns the number after a word in a program's output.
 fn printed(text: &str, word: &str) -> u64 {
     let at = text
         .find(word)
@@ -161,8 +159,8 @@ fn printed(text: &str, word: &str) -> u64 {
 }
 
 #[test]
-fn the_library_needs_nothing_newer_than_the_oldest_platform() {
-    // Aligned, as its reader wants it.
+fn the_library_needs_at_most_glibc_2_35() {
+    // The copy has the alignment that the reader needs.
     let bytes = &super::place::LIBRARY.to_vec()[..];
     let file = object::File::parse(bytes).expect("ELF");
     let names: Vec<_> = file
@@ -174,7 +172,7 @@ fn the_library_needs_nothing_newer_than_the_oldest_platform() {
         !names.iter().any(|name| name.starts_with("onbeat_")),
         "{names:?}"
     );
-    // Version names lie in the string table: GLIBC_2.34.
+    // The names of versions, like GLIBC_2.34, are in the string table.
     let versions = bytes
         .windows(8)
         .enumerate()
@@ -187,8 +185,8 @@ fn the_library_needs_nothing_newer_than_the_oldest_platform() {
     assert!(newest <= 35, "GLIBC_2.{newest}");
 }
 
-/// The events of the calls that `ros sequence` makes, in order. The addresses of its publisher differ
-/// from run to run.
+/// Returns the events of the calls that `ros sequence` makes, in order. The addresses of its
+/// publisher differ between runs.
 fn calls_of_sequence(publisher: u64, rmw: u64, topic: &Name) -> Vec<EventKind> {
     let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
     let publisher_init = |publisher, depth| EventKind::PublisherInit {
@@ -262,7 +260,7 @@ fn calls_of_sequence(publisher: u64, rmw: u64, topic: &Name) -> Vec<EventKind> {
 }
 
 #[test]
-fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
+fn each_call_is_recorded_as_by_bpf_programs_and_passed_on() {
     let mut run = Run::new(256 << 10);
     let text = run.run("ros", &["sequence"]);
     let expected = "timer 42\ntimer 41\ntimer 42\npublish 43\ntake 44 1\n";
@@ -295,7 +293,7 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
 }
 
 #[test]
-fn qos_settings_are_read_where_a_filter_refuses_to_or_counted() {
+fn qos_settings_are_read_despite_a_seccomp_filter_or_count_as_lost() {
     for (refused, read, lost) in [("refuse", 1, 0), ("refuse-pipes", 0, 3)] {
         let mut run = Run::new(256 << 10);
         let text = run.run("ros", &["sequence", refused]);
@@ -314,7 +312,7 @@ fn qos_settings_are_read_where_a_filter_refuses_to_or_counted() {
 }
 
 #[test]
-fn before_jazzy_a_publication_is_the_call_of_the_middleware() {
+fn before_jazzy_a_publication_is_the_call_of_rmw_publish() {
     let mut run = Run::new(256 << 10);
     run.run("humble", &["few"]);
     let published: Vec<_> = run.published().into_values().collect();
@@ -327,7 +325,7 @@ fn before_jazzy_a_publication_is_the_call_of_the_middleware() {
 }
 
 #[test]
-fn libraries_that_no_other_library_sees_are_found_as_python_loads_them() {
+fn libraries_that_are_loaded_locally_as_by_python_are_found() {
     let mut run = Run::new(256 << 10);
     assert_eq!(printed(&run.run("local", &[]), "passed on"), 10);
     let published: Vec<_> = run.published().into_values().collect();
@@ -340,7 +338,7 @@ fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
     run.run("ros", &["forks"]);
     let mut published: Vec<_> = run.published().into_values().map(|m| m.len()).collect();
     published.sort_unstable();
-    // The one that was made by clone goes on as another program with the same id.
+    // The process made by clone executes another program with the same id.
     assert_eq!(published, [10, 20, 20]);
     assert_eq!(run.lost(), 0);
 }
@@ -349,7 +347,7 @@ fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
 fn threads_that_come_and_go_share_rings_and_lose_nothing() {
     let mut run = Run::new(1 << 20);
     run.start("ros", &["threads"]).wait().expect("gone");
-    // 50 of them at a time.
+    // At most 50 threads run at the same time.
     let file = fs::metadata(only_file(run.place.rings(), "")).expect("a file");
     assert!(
         file.len() <= 4096 + 1024 * 64 + (50 << 20),
@@ -361,7 +359,7 @@ fn threads_that_come_and_go_share_rings_and_lose_nothing() {
     let all: usize = published.values().map(Vec::len).sum();
     assert_eq!(all as u64 + run.lost(), 10_000);
     assert_eq!(run.lost(), 0, "one ring has room for all");
-    // Ids of threads are used again.
+    // Thread ids are used again.
     for messages in published.values() {
         assert!(messages
             .chunks(10)
@@ -370,7 +368,7 @@ fn threads_that_come_and_go_share_rings_and_lose_nothing() {
 }
 
 #[test]
-fn handlers_of_signals_that_publish_are_recorded_or_counted() {
+fn publications_in_signal_handlers_are_recorded_or_counted() {
     let mut run = Run::new(1 << 20);
     let text = run.run("ros", &["signals"]);
     let all: usize = run.published().values().map(Vec::len).sum();
@@ -380,7 +378,7 @@ fn handlers_of_signals_that_publish_are_recorded_or_counted() {
     let (handlers, own): (Vec<u64>, Vec<u64>) = messages.partition(|&&m| m > 1_000_000_000);
     assert!(own.is_sorted() && handlers.is_sorted());
     assert!(!handlers.is_empty());
-    // In the midst of a record, each time.
+    // In this mode a handler interrupts each record.
     let mut run = Run::new(256 << 10);
     run.run("ros", &["nested"]);
     let published: Vec<u64> = run.published().into_values().flatten().collect();
@@ -389,7 +387,7 @@ fn handlers_of_signals_that_publish_are_recorded_or_counted() {
 }
 
 #[test]
-fn a_publication_that_a_handler_jumps_out_of_costs_itself_alone() {
+fn a_jump_out_of_a_publication_loses_few_records() {
     for (mode, most) in [("left", 3), ("left-deeper", 3 * 66)] {
         let mut run = Run::new(1 << 20);
         let text = run.run("ros", &[mode]);
@@ -404,16 +402,16 @@ fn a_publication_that_a_handler_jumps_out_of_costs_itself_alone() {
 }
 
 #[test]
-fn rings_of_publications_that_were_left_are_another_threads_after_their_own() {
+fn rings_kept_after_jumps_are_reused_when_their_thread_ends() {
     let mut run = Run::new(1 << 20);
     let text = run.run("ros", &["left-in-threads"]);
-    // What one of the threads takes: each left two or three behind before it ended.
+    // This is the number of rings that one thread needs: each left two or three behind.
     let rings = printed(&text, "rings");
     assert!((2..=5).contains(&rings), "{rings} rings");
 }
 
 #[test]
-fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
+fn rings_stay_readable_after_jumps_at_random_moments() {
     let mut run = Run::new(256 << 10);
     let text = run.run("ros", &["left-at-random"]);
     let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));
@@ -421,7 +419,8 @@ fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
     let had: std::collections::BTreeSet<u64> = published.iter().copied().collect();
     assert_eq!(had.len(), published.len(), "a record came twice");
     let all = published.len() as u64 + run.lost();
-    // A jump between two steps of a call is counted, or the call was not yet, or no more, the library's.
+    // A jump between two steps of a call is counted. Otherwise the jump came before or after the
+    // library's part of the call.
     assert!(
         all + jumps >= sent && all <= sent + jumps,
         "{all} of {sent}"
@@ -434,7 +433,7 @@ fn jumps_out_of_handlers_at_random_moments_leave_rings_that_can_be_read() {
 }
 
 #[test]
-fn programs_with_sanitizers_are_recorded_as_others() {
+fn programs_with_sanitizers_are_recorded() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preload/tests");
     for sanitizer in ["address", "thread"] {
         let program = programs().join(sanitizer);
@@ -446,7 +445,7 @@ fn programs_with_sanitizers_are_recorded_as_others() {
             .args(["-L.", "-lros", "-o", sanitizer])
             .arg(format!("-Wl,-rpath,{}", programs().display()))
             .output();
-        // Some kernels' layouts of memory are not known to the sanitizer itself.
+        // The sanitizer itself does not support the memory layout of some kernels.
         let runs = built.is_ok_and(|o| o.status.success())
             && Command::new(&program)
                 .output()
@@ -463,7 +462,7 @@ fn programs_with_sanitizers_are_recorded_as_others() {
 }
 
 #[test]
-fn what_a_killed_program_has_written_is_there() {
+fn records_of_a_killed_program_can_be_read() {
     for round in 0..100 {
         let mut run = Run::new(1 << 20);
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -476,7 +475,7 @@ fn what_a_killed_program_has_written_is_there() {
                 .expect("a count");
             u64::from_le_bytes(bytes)
         };
-        // From its first publications on, at moments that no clock chooses.
+        // Each round kills the program at another number of publications, independent of time.
         while count() <= 7 * round {
             std::thread::yield_now();
         }
@@ -494,7 +493,7 @@ fn what_a_killed_program_has_written_is_there() {
 }
 
 #[test]
-fn a_full_ring_counts_exactly_what_it_has_no_room_for() {
+fn a_full_ring_counts_every_lost_record() {
     let mut run = Run::new(64 << 10);
     let mut child = run.start("ros", &["many"]);
     child.wait().expect("gone");
@@ -502,7 +501,7 @@ fn a_full_ring_counts_exactly_what_it_has_no_room_for() {
     let published: Vec<u64> = run.published().into_values().flatten().collect();
     assert_eq!(published.len() as u64 + run.lost(), 10_000);
     assert_eq!(published, (1..=published.len() as u64).collect::<Vec<_>>());
-    // 48 bytes and the word with their length, two other records before.
+    // A publication takes 48 bytes and a word with the length. Two other records come before.
     assert_eq!(published.len(), ((64 << 10) - 2 * 32) / 56);
 }
 
@@ -515,7 +514,7 @@ fn nothing_is_allocated_after_a_threads_first_record() {
 }
 
 #[test]
-fn a_program_that_can_make_no_file_runs_on_and_says_so() {
+fn a_program_that_cannot_make_its_file_runs_on_and_reports_it() {
     let run = Run::new(256 << 10);
     let rings = run.place.rings().to_owned();
     let limited = |script: &str| {
@@ -530,7 +529,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
             .output()
             .expect("sh")
     };
-    // Files of at most 512 bytes: a larger one would end the program by a signal.
+    // Files may have at most 512 bytes. A write to a larger one would end the program by a signal.
     let output = limited("ulimit -f 1");
     assert!(output.status.success(), "{output:?}");
     let mut reader = Rings::open(&run.place).expect("rings");
@@ -540,7 +539,7 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
     assert!(refused[0].reason.contains(" 18 hits"), "{refused:?}");
     drop(reader);
-    // Without its directory and its socket the recorder is gone: nobody is to be told.
+    // The recorder's directory and socket are gone, so the program must print nothing.
     let kept = TempDir::new().expect("a directory");
     let library = kept.path().join("library.so");
     fs::copy(run.place.library(), &library).expect("a copy");
@@ -559,8 +558,8 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
     );
 }
 
-/// Runs a program in new namespaces after a shell line in them; what the reader hears of it, and what
-/// it printed to its standard error. `None`: namespaces are refused here.
+/// Runs a program in new namespaces, after the shell command `line`. Returns the refused processes
+/// and the program's standard error, or `None` if namespaces are not allowed here.
 fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
     let mut run = Run::new(256 << 10);
     let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));
@@ -588,7 +587,7 @@ fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String
 }
 
 #[test]
-fn a_process_that_does_not_see_the_rings_directory_says_so() {
+fn a_process_that_does_not_see_the_rings_directory_reports_it() {
     let hidden = "mount -t tmpfs none /dev/shm";
     if let Some((refused, error)) = apart(&["--mount"], hidden) {
         assert_eq!(refused.len(), 1, "{refused:?} {error}");
@@ -599,24 +598,24 @@ fn a_process_that_does_not_see_the_rings_directory_says_so() {
         );
         assert_eq!(error, "");
     }
-    // Without inodes not even a name can be made.
+    // Without inodes the process cannot even make a file name.
     let full = "mount -t tmpfs -o nr_inodes=2 none /dev/shm && mkdir RINGS";
     if let Some((refused, _)) = apart(&["--mount"], full) {
         assert!(refused[0].reason.contains("No space left"), "{refused:?}");
     }
-    // Nobody hears it: it says so itself, once.
+    // The recorder is not reached, so the process prints one line.
     if let Some((refused, error)) = apart(&["--mount", "--net"], hidden) {
         assert_eq!(refused, []);
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(
-            error.contains("is not recorded, and onbeat cannot be told"),
+            error.contains("is not recorded, and the recorder was not reached"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn files_of_processes_that_are_gone_are_removed_once_they_are_read() {
+fn files_of_ended_processes_are_removed_after_reading() {
     let mut run = Run::new(64 << 10);
     run.run("ros", &["few"]);
     let rings = run.place.rings().to_owned();
@@ -632,7 +631,7 @@ fn files_of_processes_that_are_gone_are_removed_once_they_are_read() {
 }
 
 #[test]
-fn a_file_that_is_wrong_costs_its_own_process_only() {
+fn an_invalid_file_affects_only_its_own_process() {
     let mut run = Run::new(64 << 10);
     run.start("ros", &["few"]).wait().expect("gone");
     let damage = |at: u64, bytes: &[u8]| {
@@ -642,7 +641,7 @@ fn a_file_that_is_wrong_costs_its_own_process_only() {
     };
     let good = fs::read(only_file(run.place.rings(), "")).expect("a file");
     fs::write(run.place.rings().join("77.damaged"), &good).expect("a copy");
-    // The position: more than a ring. A hostile program may write anything.
+    // The position is larger than the ring. A hostile program may write any value.
     damage(4096, &u64::MAX.to_le_bytes());
     fs::write(run.place.rings().join("78.0"), &good[..70_000]).expect("a short copy");
     std::os::unix::fs::symlink("/etc/passwd", run.place.rings().join("79.0")).expect("a link");
@@ -652,11 +651,11 @@ fn a_file_that_is_wrong_costs_its_own_process_only() {
     let refused = run.rings.losses().refused;
     let reasons: Vec<_> = refused.iter().map(|r| r.reason.as_str()).collect();
     assert_eq!(reasons.len(), 2, "{refused:?}");
-    assert!(reasons.iter().any(|r| r.contains("what cannot be")));
+    assert!(reasons.iter().any(|r| r.contains("invalid data")));
     assert!(reasons.iter().any(|r| r.contains("cut short")));
 }
 
-/// The file in the directory whose name contains `word`.
+/// Returns the file in the directory whose name contains `word`.
 fn only_file(directory: &Path, word: &str) -> PathBuf {
     let files = fs::read_dir(directory).expect("a directory");
     let mut files = files.map(|f| f.expect("an entry").path());

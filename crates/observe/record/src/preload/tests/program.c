@@ -1,4 +1,4 @@
-// A program that calls the imitations: `program MODE`. What it did is printed, a line each.
+// A program that calls the imitations: `program MODE`. It prints its actions, one per line.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ struct endpoint {
 static struct endpoint own = { "rmw", 0, "/chatter" }, foreign = { "rmw", 0, "discovery" };
 
 #ifdef LOCAL
-// As Python has them: loaded so that no other library sees them.
+// Loads the library like Python does: no other library sees it.
 static int (*publish_function)(void *, void *, void *);
 static void load(void)
 {
@@ -72,7 +72,7 @@ static int publish(uintptr_t number)
 	return rmw_publish(&own, (void *)number, &calls);
 }
 
-// Every kind of function once.
+// Calls every kind of function once.
 static void sequence(void)
 {
 	struct {
@@ -82,7 +82,8 @@ static void sequence(void)
 	} info = { 0 };
 	bool taken = false;
 	char text[400];
-	// As rcl has them: a publisher points to its own, which begins with what it asked for.
+	// The layout is rcl's: a publisher points to its implementation, which begins with the requested
+	// QoS profile.
 	struct {
 		uint32_t history;
 		uint64_t depth;
@@ -99,9 +100,9 @@ static void sequence(void)
 	ros_trace_rcl_init(0);
 	ros_trace_rcl_node_init((void *)1, (void *)2, "talker", 0);
 	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 10);
-	// Another profile than the one that its depth is from is none of its.
+	// The depth differs from the profile's, so the profile does not belong to this publisher.
 	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 11);
-	// Anybody may call it, with anything.
+	// Any program may call this function with any argument.
 	ros_trace_rcl_publisher_init((void *)3, (void *)1, &own, text, 12);
 	ros_trace_callback_start((void *)6, true);
 	printf("timer %d\n", rcl_timer_call((void *)5));
@@ -130,7 +131,7 @@ static void *few(void *unused)
 	return unused;
 }
 
-// From now on this process is refused a call by which its own memory can be read, and with `pipes` the other.
+// Makes the kernel refuse process_vm_readv, and with `pipes` also pipe2.
 static void refuse(bool pipes)
 {
 	struct sock_filter steps[] = {
@@ -146,7 +147,7 @@ static void refuse(bool pipes)
 		exit(1);
 }
 
-// 1,000 threads come and go, 50 at a time.
+// Starts 1,000 threads, 50 at a time.
 static void threads(void)
 {
 	pthread_t thread[50];
@@ -167,7 +168,7 @@ static void on_signal(int unused)
 	publish(1000000000 + done);
 }
 
-// Publishes on while handlers of signals do so too.
+// Publishes while signal handlers publish too.
 static void signals(int count)
 {
 	struct itimerval every = { { 0, 50 }, { 0, 50 } }, never = { 0 };
@@ -184,7 +185,7 @@ static void signals(int count)
 	printf("published %lu\n", i + done);
 }
 
-// What a handler would do in the midst of a record: the library asks for the CPU there.
+// Acts like a signal handler in the middle of a record: the library calls this function there.
 static bool interrupts, jumps;
 static sigjmp_buf before;
 int sched_getcpu(void)
@@ -208,7 +209,7 @@ static void nested(void)
 	}
 }
 
-// Handlers jump out of publications: after each, the next comes from the same stack, or a deeper one.
+// Publishes after handlers have jumped out of publications, from the same stack or a deeper one.
 static __attribute__((noinline)) void publish_deeper(uintptr_t number)
 {
 	volatile char room[4096];
@@ -234,7 +235,7 @@ static void left(bool deeper)
 	printf("published %lu\n", i);
 }
 
-// The same in threads that come and go: how many rings they have had together.
+// Repeats this in threads that come and go, and prints how many rings they had together.
 static void *left_deeper(void *unused)
 {
 	(void)unused;
@@ -258,11 +259,11 @@ static void left_in_threads(void)
 	while (fgets(line, sizeof(line), maps))
 		count += strstr(line, rings) != 0;
 	fclose(maps);
-	// Its head once, each ring twice.
+	// The file's head is mapped once, each ring twice.
 	printf("rings %d\n", (count - 1) / 2);
 }
 
-// The same at moments that nobody chooses.
+// Repeats this at random moments.
 static void on_signal_jump(int unused)
 {
 	(void)unused;
@@ -290,7 +291,7 @@ static void left_at_random(void)
 	printf("published %lu jumps %d\n", i, count);
 }
 
-// Publishes, and keeps in a file who it is and how often it did, until it is killed.
+// Publishes until it is killed. Keeps its process id and its number of publications in a file.
 static void endless(const char *file)
 {
 	FILE *open = fopen(file, "r+");
@@ -335,7 +336,7 @@ void *malloc(size_t size)
 }
 #endif
 
-// Nanoseconds per call: the median of 1,000 rounds of 100.
+// Measures the nanoseconds per call: the median of 1,000 rounds of 100 calls.
 static int compare(const void *a, const void *b)
 {
 	double difference = *(double *)a - *(double *)b;

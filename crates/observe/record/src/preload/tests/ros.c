@@ -1,5 +1,6 @@
-// Imitations of the functions of ROS 2, in one library: each counts its calls, and the ones with
-// results or many arguments say whether they came through. HUMBLE leaves out what came later.
+// Imitations of ROS 2 functions, in one library. Each counts its calls. Functions with results or
+// many arguments also check the arguments. HUMBLE leaves out functions that later distributions
+// added.
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,7 +37,7 @@ bool ros_trace_enabled_rclcpp_callback_register(void)
 	return session;
 }
 
-// With more arguments than there are registers, as a later version might.
+// Has more arguments than there are registers, as a later version might.
 void ros_trace_rclcpp_ring_buffer_enqueue(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
 					  uint64_t f, uint64_t g, uint64_t h, uint64_t i)
 {

@@ -1,4 +1,4 @@
-// A library between a program and the imitations, as librcl is one.
+// A library between a program and the imitations, like librcl.
 int rmw_publish(void *, void *, void *);
 int user_publish(void *publisher, void *message, void *allocation)
 {

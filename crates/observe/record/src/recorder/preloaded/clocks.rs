@@ -1,44 +1,41 @@
-//! When threads were off their CPU, from their CPU clocks alone: where the kernel shows no switches.
+//! Estimates when threads were off their CPU from their CPU clocks, for kernels that do not show
+//! context switches.
 //!
-//! The library reads a thread's clock where callbacks begin and end. What is missing between two
-//! readings, the thread was off its CPU. It did nothing meanwhile: its longest pauses between two calls
-//! are taken for it, so that the sum is right and its place likely.
+//! The library reads a thread's clock where callbacks begin and end. Time missing between two
+//! readings is time off the CPU. The missing time is placed in the longest pauses between the
+//! thread's calls: the sum is right, and the place is likely.
 
 use std::collections::HashMap;
 
-/// Less than this is the readings' own: it counts with the next.
+/// Missing time below this is within the readings' error. It counts with the next reading.
 const MIN_NS: u64 = 10_000;
-/// Pauses of a thread between two readings that are told apart: the longest.
+/// The number of longest pauses kept between two readings of a thread.
 const PAUSES: usize = 32;
-/// Threads that are told apart.
 const THREADS_MAX: usize = 1 << 16;
 
-/// A time from and to which a thread was off its CPU.
+/// A time off the CPU, from its begin to its end.
 pub type Off = (u64, u64);
 
-/// The last reading of a thread's clock.
 struct Reading {
     time_ns: u64,
     cpu_ns: u64,
-    /// Its last call.
     called_ns: u64,
-    /// Pauses since the reading.
     pauses: Vec<Off>,
 }
 
-/// The clocks of threads.
 #[derive(Default)]
 pub struct Clocks(HashMap<u32, Reading>);
 
 impl Clocks {
-    /// A thread called something.
+    /// Notes a call by a thread.
     pub fn called(&mut self, tid: u32, time_ns: u64) {
         if let Some(reading) = self.0.get_mut(&tid) {
             reading.call(time_ns);
         }
     }
 
-    /// A thread's clock was read: when it was off its CPU since the last reading, in order.
+    /// Takes a reading of a thread's clock. Returns the times off the CPU since the last reading,
+    /// in order.
     pub fn read(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
         let begin = || Reading {
             time_ns,
@@ -68,7 +65,7 @@ impl Clocks {
         off
     }
 
-    /// A thread has ended, or another one has its id.
+    /// Forgets a thread that has ended, or whose id another thread has now.
     pub fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }
@@ -91,12 +88,12 @@ impl Reading {
         }
     }
 
-    /// So long at the ends of the longest pauses.
+    /// Places `off_ns` at the ends of the longest pauses.
     fn off(&mut self, mut off_ns: u64) -> Vec<Off> {
         self.pauses.sort_by_key(|p| std::cmp::Reverse(length(*p)));
         let mut off = Vec::new();
         for &(begin, end) in &self.pauses {
-            // Within the pause, so that the calls around it are made on a CPU.
+            // The ends stay within the pause, so that the calls around it happen on a CPU.
             let length = off_ns.min(end - begin - 2);
             off.push((end - 1 - length, end - 1));
             off_ns -= length;
@@ -118,25 +115,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_clock_misses_lies_in_the_longest_pauses() {
+    fn time_off_the_cpu_is_placed_in_the_longest_pauses() {
         let mut clocks = Clocks::default();
         assert!(clocks.read(7, 1_000_000, 50).is_empty());
         clocks.called(7, 2_000_000);
         clocks.called(7, 5_000_000);
         clocks.called(7, 5_000_500);
-        // 5 ms passed since, of which it ran 1 ms: 3 ms fit into the longest pause.
+        // Since the reading 5 ms passed, and the thread ran for 1 ms of them. The longest pause
+        // takes 3 ms.
         let off = clocks.read(7, 6_000_000, 1_000_050);
         assert_eq!(off.len(), 2);
         assert_eq!(off[1], (2_000_001, 4_999_999).min(off[1]));
         let sum: u64 = off.iter().map(|o| length(*o)).sum();
         assert!((3_990_000..=4_000_000).contains(&sum), "{off:?}");
-        // Nothing is missing, or nearly so: it counts with the next reading.
+        // Almost nothing is missing: it counts with the next reading.
         assert!(clocks.read(7, 7_000_000, 1_995_050).is_empty());
         assert_eq!(clocks.read(7, 9_000_000, 2_000_050).len(), 1);
     }
 
     #[test]
-    fn a_clock_that_says_nonsense_does_no_harm() {
+    fn nonsensical_clock_readings_are_harmless() {
         let mut clocks = Clocks::default();
         let _ = clocks.read(7, 5_000_000, u64::MAX);
         let _ = clocks.read(7, 1, 0);

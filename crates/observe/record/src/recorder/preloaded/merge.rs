@@ -1,20 +1,22 @@
-//! Puts what the library wrote and what the kernel saw into one order of time, and makes the same
-//! events of both as the BPF programs do: scheduler events of threads that run callbacks or publish.
+//! Merges the preloaded library's records and the kernel's scheduler records into one order of
+//! time.
+//!
+//! The result has the events that the BPF programs would make: among others, scheduler events of
+//! threads that run callbacks or publish.
 
 use super::clocks::{Clocks, Off};
 use crate::decode::Decoded;
-use crate::perf::{Seen, What};
+use crate::perf::{Action, Seen};
 use onbeat_trace::table::is_state;
 use onbeat_trace::{Event, EventKind, Name, UNTOLD};
 use std::collections::{HashMap, HashSet};
 
-/// Priority and policy of a thread, as [`EventKind::SwitchIn`] has them.
+/// The priority and policy of a thread, as in [`EventKind::SwitchIn`].
 pub type Profile = (u8, u8);
 
-/// Of a thread that nobody can be asked about any more: an ordinary one.
+/// The profile of a thread that has ended before it could be looked at.
 const ORDINARY: Profile = (120, 0);
 
-/// Something that happened at a time.
 enum Item {
     Called(Decoded),
     Scheduled(Seen),
@@ -29,54 +31,51 @@ impl Item {
     }
 }
 
-/// A thread whose scheduler events are recorded.
 #[derive(Default)]
 struct Thread {
-    /// It left its CPU to sleep.
+    /// Is true after the thread left its CPU to sleep.
     asleep: bool,
     profile: Option<Profile>,
 }
 
-/// What is not yet complete, and which threads are recorded.
+/// The items that are not complete yet, and the threads whose scheduler events are recorded.
 #[derive(Default)]
 pub struct Merge {
     pending: Vec<Item>,
     processes: HashSet<u32>,
     threads: HashMap<u32, Thread>,
-    /// Names of the programs of processes.
+    /// The names of the processes' programs.
     programs: HashMap<u32, Name>,
     clocks: Clocks,
 }
 
 impl Merge {
-    /// A record of the library.
     pub fn called(&mut self, decoded: Decoded) {
         self.pending.push(Item::Called(decoded));
     }
 
-    /// Records of the kernel.
     pub fn scheduled(&mut self, seen: impl IntoIterator<Item = Seen>) {
         self.pending.extend(seen.into_iter().map(Item::Scheduled));
     }
 
-    /// The processes of ROS 2 that have not ended.
+    /// Returns the ROS 2 processes that have not ended.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.processes.iter().copied()
     }
 
-    /// A process has ended, or executes another program.
+    /// Forgets a process that has ended or executes another program.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
         self.clocks.forget(pid);
     }
 
-    /// What threads are told to be is asked for again.
-    pub fn look_again(&mut self) {
+    /// Forgets the threads' profiles, so that they are read again.
+    pub fn forget_profiles(&mut self) {
         self.threads.values_mut().for_each(|t| t.profile = None);
     }
 
-    /// Tells what happened up to a time, in order. `profile` looks at a thread, of which it gets the
-    /// process and the thread.
+    /// Passes everything that happened up to `until_ns` to `tell`, in order of time. `profile`
+    /// returns the profile of a process's thread.
     pub fn until(
         &mut self,
         until_ns: u64,
@@ -120,7 +119,7 @@ impl Merge {
                 }
                 return;
             }
-            // Of the programs that attach probes while it records.
+            // Only BPF programs make these records.
             Decoded::Library { .. }
             | Decoded::Listener { .. }
             | Decoded::Followed { .. }
@@ -148,13 +147,13 @@ impl Merge {
                 kind,
             }));
         };
-        match seen.what {
-            What::In => {
+        match seen.action {
+            Action::In => {
                 let Some(thread) = self.threads.get_mut(&tid) else {
                     return;
                 };
                 if std::mem::take(&mut thread.asleep) {
-                    // When it was woken is not seen: it counts as asleep until now.
+                    // The time of the wake-up is not seen: the thread counts as asleep until now.
                     event(EventKind::Woken { ready_ns: 0 });
                 }
                 let look = || profile(pid, tid).unwrap_or(ORDINARY);
@@ -165,7 +164,7 @@ impl Merge {
                     policy,
                 });
             }
-            What::Out { preempted } => {
+            Action::Out { preempted } => {
                 let Some(thread) = self.threads.get_mut(&tid) else {
                     return;
                 };
@@ -175,13 +174,13 @@ impl Merge {
                     state: u16::from(!preempted),
                 });
             }
-            What::Fork {
+            Action::Fork {
                 parent_pid,
                 parent_tid,
             } => {
                 self.threads.remove(&tid);
                 if pid == parent_pid && self.threads.contains_key(&parent_tid) {
-                    // What a thread with callbacks makes works for it.
+                    // A thread that a thread with callbacks starts works for it.
                     self.threads.insert(tid, Thread::default());
                 }
                 let comm = self.programs.get(&parent_pid).cloned().unwrap_or_default();
@@ -194,12 +193,12 @@ impl Merge {
                     comm,
                 });
             }
-            What::Exec { comm } => {
+            Action::Exec { comm } => {
                 self.processes.remove(&pid);
                 self.programs.insert(pid, comm.clone());
                 event(EventKind::Exec { comm });
             }
-            What::Exit => {
+            Action::Exit => {
                 self.threads.remove(&tid);
                 if pid == tid {
                     self.processes.remove(&pid);
@@ -211,7 +210,7 @@ impl Merge {
     }
 }
 
-/// A thread is off its CPU for a time: as switches show it.
+/// Reports a time off the CPU like the switches that the kernel would show.
 fn leave((pid, tid, cpu): (u32, u32, u16), (begin, end): Off, tell: &mut impl FnMut(Decoded)) {
     let (priority, policy) = ORDINARY;
     let kinds = [
@@ -247,13 +246,13 @@ fn leave((pid, tid, cpu): (u32, u32, u16), (begin, end): Off, tell: &mut impl Fn
 mod tests {
     use super::*;
 
-    fn seen(time_ns: u64, tid: u32, what: What) -> Seen {
+    fn seen(time_ns: u64, tid: u32, action: Action) -> Seen {
         Seen {
             time_ns,
             cpu: 1,
             pid: 7,
             tid,
-            what,
+            action,
         }
     }
 
@@ -267,7 +266,7 @@ mod tests {
         })
     }
 
-    fn told(merge: &mut Merge, until_ns: u64) -> Vec<(u64, u32, String)> {
+    fn merged(merge: &mut Merge, until_ns: u64) -> Vec<(u64, u32, String)> {
         let mut all = Vec::new();
         merge.until(
             until_ns,
@@ -284,24 +283,24 @@ mod tests {
     }
 
     #[test]
-    fn switches_count_from_a_threads_first_call_on_and_of_threads_that_it_makes() {
+    fn switches_are_recorded_after_a_threads_first_call_and_for_threads_that_it_starts() {
         let mut merge = Merge::default();
-        let out = What::Out { preempted: false };
-        let fork = What::Fork {
+        let out = Action::Out { preempted: false };
+        let fork = Action::Fork {
             parent_pid: 7,
             parent_tid: 8,
         };
         merge.scheduled([
             seen(10, 8, out.clone()),
-            seen(20, 8, What::In),
+            seen(20, 8, Action::In),
             seen(40, 8, out.clone()),
             seen(41, 9, fork),
-            seen(42, 9, What::In),
-            seen(43, 9, What::Exit),
-            seen(44, 9, What::In),
-            seen(50, 8, What::In),
-            seen(60, 8, What::Out { preempted: true }),
-            seen(70, 8, What::In),
+            seen(42, 9, Action::In),
+            seen(43, 9, Action::Exit),
+            seen(44, 9, Action::In),
+            seen(50, 8, Action::In),
+            seen(60, 8, Action::Out { preempted: true }),
+            seen(70, 8, Action::In),
         ]);
         merge.called(call(30, 8, EventKind::TimerCall { timer: 1 }));
         let made = EventKind::TimerInit {
@@ -316,7 +315,7 @@ mod tests {
             of.collect::<Vec<_>>()
         };
         assert_eq!(
-            names(told(&mut merge, 50)),
+            names(merged(&mut merge, 50)),
             [
                 "5 8 TimerInit",
                 "30 8 TimerCall",
@@ -329,13 +328,13 @@ mod tests {
             ]
         );
         assert_eq!(
-            names(told(&mut merge, 70)),
+            names(merged(&mut merge, 70)),
             ["60 8 SwitchOut", "70 8 SwitchIn"]
         );
     }
 
     #[test]
-    fn a_process_is_told_once_until_it_ends_or_executes_another_program() {
+    fn a_process_is_reported_once_until_it_ends_or_executes_another_program() {
         let mut merge = Merge::default();
         let process = |time_ns| Decoded::Process {
             pid: 7,
@@ -346,7 +345,7 @@ mod tests {
             merge.called(process(time_ns));
         }
         let comm = "talker".into();
-        merge.scheduled([seen(3, 7, What::Exec { comm }), seen(7, 7, What::Exit)]);
+        merge.scheduled([seen(3, 7, Action::Exec { comm }), seen(7, 7, Action::Exit)]);
         let mut times = Vec::new();
         merge.until(
             u64::MAX,

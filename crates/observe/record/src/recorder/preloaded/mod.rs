@@ -1,5 +1,5 @@
-//! A recording without any right: a library in the command's processes sees the calls, the kernel's
-//! records of one's own processes see the scheduling.
+//! Records without privileges: a preloaded library sees the command's calls, and `perf_event_open`
+//! shows its scheduling.
 
 mod clocks;
 mod merge;
@@ -17,7 +17,7 @@ use crate::decode::{decode, Decoded};
 use crate::descriptors;
 use crate::libraries::Libraries;
 use crate::limits::Border;
-use crate::perf::What;
+use crate::perf::Action;
 use crate::preload::{Place, PlaceOptions, Rings};
 use crate::privilege;
 use crate::records::Head;
@@ -30,16 +30,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use unloaded::Unloaded;
 
-/// How long records stay in the rings of threads: nobody is woken when one is full.
+/// The longest time that records stay in the threads' rings. A full ring wakes nobody.
 const DRAIN: Duration = Duration::from_millis(20);
-/// How often the processes of the command are looked at.
+/// The interval at which the command's processes are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Records that are taken at a time.
+/// The largest number of records taken at a time.
 const RECORDS_AT_ONCE: usize = 1 << 17;
 
-/// A recording under way.
 pub struct Preloaded {
-    // First: dropped before the place in which they lie.
+    // The rings are dropped before the directory in which they lie.
     rings: Rings,
     place: Place,
     scheduler: Scheduler,
@@ -49,24 +48,24 @@ pub struct Preloaded {
     border: Border,
     unloaded: Unloaded,
     lost: Lost,
-    /// Records of each function of the library.
+    /// The number of records of each function of the library.
     hits: BTreeMap<u16, u64>,
     command: Option<u32>,
     looked: Instant,
 }
 
-/// Losses that were told.
+/// The losses that the trace already reports.
 #[derive(Default)]
 struct Lost {
     by_kind: BTreeMap<&'static str, u64>,
-    /// Sentences of processes whose records are not had.
+    /// Sentences about processes whose records cannot be read.
     refused: Vec<String>,
-    /// Why the command's context switches are not seen.
+    /// The reason why the command's context switches are not seen.
     unseen: Option<String>,
 }
 
 impl Lost {
-    /// Those of a kind that are new, if any, and all of them.
+    /// Returns the new losses of a kind and its total, or `None` if nothing is new.
     fn update(&mut self, kind: &'static str, total: u64) -> Option<(u64, u64)> {
         let told = self.by_kind.entry(kind).or_default();
         let new = total.saturating_sub(*told);
@@ -80,12 +79,13 @@ impl Lost {
 }
 
 impl Preloaded {
-    /// Makes the trace directory, the library and the place of its rings.
+    /// Makes the trace directory, the library, and the directory of its rings.
     pub fn begin(options: &RecordOptions) -> Result<Preloaded, RecordError> {
         let Target::Command { words, .. } = &options.target else {
             return Err(RecordError::PreloadWithoutCommand);
         };
-        // Root alone has any: to start the command as the user behind sudo, who gets the trace.
+        // Only root has rights to raise. It needs them to start the command as the user behind
+        // sudo, who also gets the trace.
         onbeat_rights::raise();
         RecordedCommand::check(words)?;
         descriptors::raise();
@@ -121,7 +121,7 @@ impl Preloaded {
         })
     }
 
-    /// Takes what waits in the rings and in the kernel's buffers. True where more may wait.
+    /// Takes the records in the rings and in the kernel's buffers. Returns true if more may wait.
     fn drain(&mut self) -> bool {
         let mut records = Vec::new();
         let hits = &mut self.hits;
@@ -135,19 +135,23 @@ impl Preloaded {
         self.scheduler.take(&mut seen);
         let now_ns = monotonic_ns();
         for record in records {
-            // The processes may write what they like. What has not happened yet would be kept.
+            // The command's processes can write any record. One from the future would be kept
+            // without end.
             if record.time_ns().is_some_and(|at| at <= now_ns) {
                 self.merge.called(record);
             }
         }
-        for exec in seen.iter().filter(|s| matches!(s.what, What::Exec { .. })) {
+        for exec in seen
+            .iter()
+            .filter(|s| matches!(s.action, Action::Exec { .. }))
+        {
             self.unloaded.executes(exec.pid);
         }
         self.merge.scheduled(seen);
         more
     }
 
-    /// Handles what happened up to a time, and writes it.
+    /// Handles what happened up to `until_ns`, and writes it.
     fn handle_until(
         &mut self,
         until_ns: u64,
@@ -160,7 +164,7 @@ impl Preloaded {
             self.handle(decoded);
         }
         let control = Control { kernel: None };
-        let until_ns = until_ns.saturating_sub(self.scheduler.behind_ns());
+        let until_ns = until_ns.saturating_sub(self.scheduler.max_delay_ns());
         self.log.write_until(until_ns, &control, observer)
     }
 
@@ -183,20 +187,20 @@ impl Preloaded {
         }
     }
 
-    /// Looks at the command's processes from time to time.
+    /// Looks at the command's processes once per [`LOOK`].
     fn look(&mut self) {
         if self.looked.elapsed() < LOOK {
             return;
         }
         self.looked = Instant::now();
-        self.merge.look_again();
+        self.merge.forget_profiles();
         if let Some(command) = self.command {
             self.unloaded.look(command);
         }
         if matches!(self.scheduler, Scheduler::Perf(_)) {
             return;
         }
-        // Nobody else tells that they have ended.
+        // Without perf events, nothing else reports the end of a process.
         let all: Vec<u32> = self.merge.processes().collect();
         for pid in all.into_iter().filter(|&pid| !onbeat_proc::is_alive(pid)) {
             self.merge.forget(pid);
@@ -210,13 +214,13 @@ impl Preloaded {
         }
     }
 
-    /// How the recording is made, and what cannot be seen so, a sentence each.
+    /// Describes how the recording is made and what it cannot see.
     fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![
-            "Recorded without BPF, by a library in the command's processes: tasks and links of onbeat-flow and onbeat-link are not seen, and synchronisers of message_filters show by the data flow alone.".to_owned(),
+            "Recorded without BPF, by a library in the command's processes. Tasks of onbeat-flow and links of onbeat-link are not recorded. Synchronisers of message_filters are recognised only by their data flow.".to_owned(),
             match &self.scheduler {
-                Scheduler::Perf(_) => "Context switches are those of perf_event_open: how long a thread was ready after a sleep counts as sleep; who had its CPU meanwhile, which thread woke it, and time that a host takes from a virtual machine are not seen.".to_owned(),
-                Scheduler::Refused(why) => format!("Context switches are not seen (perf_event_open: {why}): CPU time is that of the threads' clocks at the beginning and end of callbacks, and time in which a thread was ready counts as sleep."),
+                Scheduler::Perf(_) => "Context switches come from perf_event_open. The time from a thread's wake-up until it gets a CPU counts as sleep. It is not recorded which thread had the CPU meanwhile, which thread made the wake-up, or what time a host takes from a virtual machine.".to_owned(),
+                Scheduler::Refused(why) => format!("Context switches are not recorded (perf_event_open: {why}). CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready counts as sleep."),
             },
         ];
         sentences.extend(self.lost.unseen.clone());
@@ -225,7 +229,7 @@ impl Preloaded {
         sentences
     }
 
-    /// The functions that the library stands in for and that were called.
+    /// Lists the library's functions that were called.
     fn probes(&self) -> Vec<ProbeInfo> {
         let of = |(&number, &hits): (&u16, &u64)| {
             let name = Rings::function(number)?;
@@ -243,7 +247,6 @@ impl Preloaded {
     }
 }
 
-/// Priority and policy of a thread.
 fn profile_of(pid: u32, tid: u32) -> Option<merge::Profile> {
     let stat = onbeat_proc::Stat::of_thread(pid, tid)?;
     Some((stat.priority, stat.policy))
@@ -265,7 +268,7 @@ impl Session for Preloaded {
         Ok(command)
     }
 
-    fn give_up(&self, command: bool) {
+    fn drop_privileges(&self, command: bool) {
         privilege::drop_without_kernel(command);
     }
 
@@ -275,11 +278,11 @@ impl Session for Preloaded {
         observer: &mut dyn Observer,
     ) -> Result<Option<u64>, RecordError> {
         self.scheduler.wait(timeout.min(DRAIN));
-        // What was written before this is taken now.
+        // Everything that was written before this time is taken now.
         let now_ns = monotonic_ns();
         let more = self.drain();
         self.look();
-        // Where more waits, its times are not known.
+        // If more records wait, their times are not known yet.
         if !more {
             self.handle_until(now_ns.saturating_sub(REORDER_NS), observer)?;
         }
@@ -318,14 +321,14 @@ impl Session for Preloaded {
         }
     }
 
-    fn let_run(&self) {}
+    fn stop_suspending(&self) {}
 
     fn finish(
         mut self,
         command_status: Option<i32>,
         observer: &mut dyn Observer,
     ) -> Result<Summary, RecordError> {
-        // All that was recorded by now, and not what is made meanwhile without end.
+        // This takes all records made until now, but does not follow records that keep coming.
         let end_ns = monotonic_ns();
         while self
             .turn(Duration::ZERO, observer)?

@@ -1,6 +1,8 @@
-//! Hears of processes that loaded the library and cannot write rings: the directory is in another
-//! mount namespace, behind a `chroot`, another user's, or full. They say so to a socket without a place
-//! in the file system, once, and how much they left unrecorded when they end.
+//! Receives messages of processes that loaded the library but cannot write rings.
+//!
+//! This happens if the directory is in another mount namespace, outside of a `chroot`, another
+//! user's, or full. Such a process sends a message once to an abstract socket. At its end it sends
+//! how many hits were not recorded.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,40 +13,38 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Longest message that is read.
+/// The longest message in bytes.
 const MESSAGE_MAX: usize = 64;
 
-/// Bytes of control data that has credentials and nothing else.
-// SAFETY: arithmetic.
+/// The size of control data that has credentials and nothing else.
+// SAFETY: CMSG_SPACE only computes a number.
 const CREDENTIALS_BYTES: usize =
     unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
 
-/// What a process said. The kernel says who it was.
+/// The message of a process. The kernel provides the sender's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
-    /// In this process's pid namespace; 0: it has no number there.
+pub(super) struct Report {
+    /// The sender, in this process's PID namespace. Is 0 if it has no id there.
     pub pid: u32,
-    /// Why it has no rings.
+    /// The error for which the process has no rings.
     pub error: i32,
-    /// Hits in it that were not recorded, by now.
+    /// The number of hits so far that were not recorded.
     pub calls: u64,
 }
 
-/// The socket. Anybody in this network namespace can write to it: what is said costs a sentence.
+/// The socket. Any process in this network namespace can write to it. A false message only adds a
+/// sentence to the report.
 #[derive(Debug, Clone)]
-pub(super) struct Ear(Arc<UnixDatagram>);
+pub(super) struct Mailbox(Arc<UnixDatagram>);
 
-impl Ear {
-    /// A socket with the name of the rings' directory.
-    ///
-    /// # Errors
-    /// This user may have none.
-    pub fn open(rings: &Path) -> io::Result<Ear> {
+impl Mailbox {
+    /// Opens a socket with the name of the rings' directory. Fails if this user may not.
+    pub fn open(rings: &Path) -> io::Result<Mailbox> {
         let name = rings.file_name().unwrap_or_default();
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
         socket.set_nonblocking(true)?;
         let on: libc::c_int = 1;
-        // SAFETY: an option of a socket that is open, with a value that lives through the call.
+        // SAFETY: the socket is open, and the option's value lives through the call.
         let done = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -55,16 +55,16 @@ impl Ear {
             )
         };
         match done {
-            0 => Ok(Ear(Arc::new(socket))),
+            0 => Ok(Mailbox(Arc::new(socket))),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// The next message, if there is one that says something.
-    pub fn hear(&self) -> Option<Told> {
+    /// Returns the next valid message.
+    pub fn receive(&self) -> Option<Report> {
         let mut text = [0u8; MESSAGE_MAX];
-        // Room for the credentials alone: descriptors that come along are closed by the kernel. Aligned as its head
-        // has to be.
+        // The buffer has room only for credentials, so the kernel closes descriptors that are sent
+        // along. It has the alignment of a control header.
         let mut control = [0u64; CREDENTIALS_BYTES / size_of::<u64>()];
         let mut part = libc::iovec {
             iov_base: text.as_mut_ptr().cast(),
@@ -81,7 +81,7 @@ impl Ear {
         let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
         let length = usize::try_from(length).ok()?;
         let pid = sender(&message)?;
-        Some(parse(pid, &text[..length]).unwrap_or(Told {
+        Some(parse(pid, &text[..length]).unwrap_or(Report {
             pid,
             error: 0,
             calls: 0,
@@ -89,22 +89,22 @@ impl Ear {
     }
 }
 
-/// The process that sent a message, as the kernel knows it.
+/// Returns the sender's process id, which the kernel provides.
 fn sender(message: &libc::msghdr) -> Option<u32> {
-    // SAFETY: the message was filled by the kernel, its control part is still there.
+    // SAFETY: the kernel filled the message, and its control part still lives.
     let head = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     if head.cmsg_level != libc::SOL_SOCKET || head.cmsg_type != libc::SCM_CREDENTIALS {
         return None;
     }
-    // SAFETY: this kind of control data is a `ucred`; it may lie unaligned.
+    // SAFETY: this kind of control data is a `ucred`. The read may be unaligned.
     let who = unsafe { libc::CMSG_DATA(head).cast::<libc::ucred>().read_unaligned() };
     u32::try_from(who.pid).ok()
 }
 
-/// `ERROR CALLS`.
-fn parse(pid: u32, text: &[u8]) -> Option<Told> {
+/// Decodes `ERROR CALLS`.
+fn parse(pid: u32, text: &[u8]) -> Option<Report> {
     let (error, calls) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-    Some(Told {
+    Some(Report {
         pid,
         error: error.parse().ok()?,
         calls: calls.parse().ok()?,
@@ -116,26 +116,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_has_its_sender_from_the_kernel() {
-        let ear = Ear::open(Path::new(&format!("/x/onbeat-ear-{}", std::process::id())));
-        let ear = ear.expect("a socket");
-        assert_eq!(ear.hear(), None);
+    fn the_kernel_provides_the_sender_of_a_message() {
+        let mailbox = Mailbox::open(Path::new(&format!(
+            "/x/onbeat-mailbox-{}",
+            std::process::id()
+        )));
+        let mailbox = mailbox.expect("a socket");
+        assert_eq!(mailbox.receive(), None);
         let mouth = UnixDatagram::unbound().expect("a socket");
-        let name = ear.0.local_addr().expect("its name");
+        let name = mailbox.0.local_addr().expect("its name");
         for (text, error, calls) in [("13 7", 13, 7), ("nonsense", 0, 0), ("", 0, 0)] {
             mouth.send_to_addr(text.as_bytes(), &name).expect("sent");
             let pid = std::process::id();
-            assert_eq!(ear.hear(), Some(Told { pid, error, calls }), "{text}");
+            assert_eq!(
+                mailbox.receive(),
+                Some(Report { pid, error, calls }),
+                "{text}"
+            );
         }
-        assert_eq!(ear.hear(), None);
+        assert_eq!(mailbox.receive(), None);
     }
 
-    /// Who may write here may send descriptors: the recorder must not hold them.
+    /// Any process that can write here can also send descriptors.
     #[test]
-    fn descriptors_that_come_along_are_not_kept() {
-        let ear = Ear::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));
-        let ear = ear.expect("a socket");
-        let name = ear.0.local_addr().expect("its name");
+    fn descriptors_sent_along_are_not_kept() {
+        let mailbox = Mailbox::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));
+        let mailbox = mailbox.expect("a socket");
+        let name = mailbox.0.local_addr().expect("its name");
         let file = std::fs::File::open("/proc/self/stat").expect("a file");
         let marked = || {
             let fds = std::fs::read_dir("/proc/self/fd")
@@ -148,11 +155,10 @@ mod tests {
         send_with(&name, b"1 2", file.as_raw_fd());
         let pid = std::process::id();
         let (error, calls) = (1, 2);
-        assert_eq!(ear.hear(), Some(Told { pid, error, calls }));
+        assert_eq!(mailbox.receive(), Some(Report { pid, error, calls }));
         assert_eq!(marked(), before);
     }
 
-    /// Sends a text with a descriptor.
     fn send_with(to: &SocketAddr, text: &[u8], fd: i32) {
         let mouth = UnixDatagram::unbound().expect("a socket");
         mouth.connect_addr(to).expect("connected");
@@ -161,7 +167,7 @@ mod tests {
             iov_len: text.len(),
         };
         let mut control = [0u64; 4];
-        // SAFETY: plain data, filled below; all parts live through the call.
+        // SAFETY: plain data, filled below. All parts live through the call.
         unsafe {
             let mut message: libc::msghdr = zeroed();
             message.msg_iov = &raw mut part;

@@ -1,8 +1,9 @@
-//! Who had the CPU while an observed thread waited for it, and who woke it up (thesis section 3.8).
+//! Finds which thread had the CPU while an observed thread waited for it, and which thread woke it
+//! up (thesis section 3.8).
 //!
-//! Each CPU keeps its last switches. When a thread gets its CPU, they say who had it meanwhile, as far
-//! as the recording shows that without a gap. Memory: 64 switches a CPU, and a name for each thread
-//! that took part.
+//! Each CPU keeps its latest switches. When a thread gets its CPU, these switches show which
+//! threads had it meanwhile, as far as the recording has no gap. Memory holds 64 switches per CPU
+//! and a name for each thread that took part.
 
 use super::ids::InstanceId;
 use crate::index::NameId;
@@ -10,29 +11,30 @@ use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// In place of a thread id: the hypervisor.
+/// Stands for the hypervisor in place of a thread id.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
-/// Switches that a CPU keeps: a wait makes 32 at most, and those of observed threads.
+/// Number of switches kept per CPU. One wait causes at most 32 of them, and switches of observed
+/// threads come in addition.
 const SWITCHES: usize = 64;
 
-/// Names of threads that are kept; those of others come again.
+/// Maximum number of thread names kept. The recorder reports further names again when needed.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Causes of one run that are told apart; more go to *others*.
+/// Maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
 
-/// Causes of one callback in one run. Cut before anything is merged, so that merging keeps its order.
-const OF_CALLBACK_MAX: usize = 64;
+/// Maximum number of causes per callback in one run. The list is cut before any merge, so that
+/// merging stays independent of the order.
+const CAUSES_PER_CALLBACK_MAX: usize = 64;
 
-/// A part of a time in which a thread did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// Who had the CPU, or woke it up: a thread id, 0 (nobody), [`UNTOLD`] or [`HOST`].
+    /// The thread that had the CPU or that woke up the waiting thread: a thread id, 0 (no thread),
+    /// [`UNTOLD`] or [`HOST`].
     pub(super) by: u32,
-    /// It was asleep; else it was ready.
     pub(super) asleep: bool,
 }
 
@@ -43,13 +45,11 @@ struct Switch {
     next: u32,
 }
 
-/// The last switches of a CPU.
 #[derive(Debug, Clone)]
 struct Cpu {
     switches: [Switch; SWITCHES],
     made: usize,
-    /// Who had it while this thread waited was not recorded.
-    blind: u32,
+    unrecorded_wait_of: u32,
 }
 
 impl Cpu {
@@ -58,19 +58,19 @@ impl Cpu {
         self.made += 1;
     }
 
-    /// The switches, latest first.
-    fn back(&self) -> impl Iterator<Item = &Switch> {
+    fn latest_first(&self) -> impl Iterator<Item = &Switch> {
         let kept = self.made.min(SWITCHES);
         (1..=kept).map(|i| &self.switches[(self.made - i) % SWITCHES])
     }
 
-    /// Who had the CPU from `begin` to `end`, latest first. `last` had it at the end.
-    fn holders(&self, begin: u64, end: u64, last: u32, mut tell: impl FnMut(Wait)) {
+    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` had it at the
+    /// end.
+    fn holders(&self, begin: u64, end: u64, last: u32, mut report: impl FnMut(Wait)) {
         let (mut until, mut holder) = (end, last);
         let mut wait = |begin: u64, end: u64, by: u32| {
             if begin < end {
                 let asleep = false;
-                tell(Wait {
+                report(Wait {
                     begin,
                     end,
                     by,
@@ -78,22 +78,22 @@ impl Cpu {
                 });
             }
         };
-        for switch in self.back() {
-            // The switch that ends the wait.
+        for switch in self.latest_first() {
+            // This switch ends the wait.
             if switch.time >= until {
                 continue;
             }
-            // Before somebody waited, switches between others were not recorded.
+            // Switches between other threads are recorded only while an observed thread waits.
             let begins_before = switch.time < begin;
-            let told = begins_before || switch.next == holder;
-            let by = if told { holder } else { UNTOLD };
+            let certain = begins_before || switch.next == holder;
+            let by = if certain { holder } else { UNTOLD };
             wait(switch.time.max(begin), until, by);
             if switch.time <= begin {
                 return;
             }
             (until, holder) = (switch.time, switch.prev);
         }
-        // What is before all that is kept.
+        // The rest lies before the oldest switch that is kept.
         let by = if self.made <= SWITCHES {
             holder
         } else {
@@ -103,19 +103,18 @@ impl Cpu {
     }
 }
 
-/// A thread that makes others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Who {
+struct CauseThread {
     kind: ComponentKind,
-    /// Of a process that may have nodes; else 0.
+    /// The process id, if the process may have nodes, else 0.
     pid: u32,
     process: Option<NameId>,
     thread: Option<NameId>,
 }
 
-impl Who {
-    fn nobody(kind: ComponentKind) -> Who {
-        Who {
+impl CauseThread {
+    fn nobody(kind: ComponentKind) -> CauseThread {
+        CauseThread {
             kind,
             pid: 0,
             process: None,
@@ -124,29 +123,28 @@ impl Who {
     }
 }
 
-/// Times that a cause made a callback wait.
+/// The waiting times of a callback that have one cause, each as total in ns and count.
 #[derive(Debug, Clone, Copy, Default)]
-struct Times {
+struct WaitTimes {
     preempted: (u64, u64),
     delayed: (u64, u64),
     blocked: (u64, u64),
 }
 
-/// What made one callback wait, by the number of the cause.
+/// The waiting times of one callback, by index of the cause.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waits(FxHashMap<usize, Times>);
+pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
-/// Follows CPUs, and names threads.
+/// Follows the switches of all CPUs and keeps the names of threads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
-    /// The recording says who takes CPUs: it has the names of bystanders.
-    told: bool,
+    /// The recording contains the names of bystanders. Older recordings do not.
+    has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
-    names: FxHashMap<u32, Who>,
-    numbers: FxHashMap<Who, usize>,
-    list: Vec<Who>,
-    /// Waits of instances whose end was not processed yet.
-    ended: FxHashMap<InstanceId, Vec<Wait>>,
+    names: FxHashMap<u32, CauseThread>,
+    numbers: FxHashMap<CauseThread, usize>,
+    list: Vec<CauseThread>,
+    pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
 }
 
 impl Causes {
@@ -159,50 +157,50 @@ impl Causes {
             Box::new(Cpu {
                 switches: [Switch::default(); SWITCHES],
                 made: 0,
-                blind: 0,
+                unrecorded_wait_of: 0,
             })
         })
     }
 
-    /// A CPU goes from one thread to another.
-    pub(super) fn switch(&mut self, cpu: u16, time: u64, prev: u32, next: u32) {
+    pub(super) fn record_switch(&mut self, cpu: u16, time: u64, prev: u32, next: u32) {
         self.cpu(cpu).push(Switch { time, prev, next });
     }
 
-    /// The recording does not say who had the CPU while this thread waited.
-    pub(super) fn blind(&mut self, cpu: u16, tid: u32) {
-        self.cpu(cpu).blind = tid;
+    /// Records that the holders of the CPU during the wait of `tid` are unknown.
+    pub(super) fn mark_unrecorded(&mut self, cpu: u16, tid: u32) {
+        self.cpu(cpu).unrecorded_wait_of = tid;
     }
 
-    /// A thread that was preempted, or woken, gets a CPU from another one, `prev`: who had it
-    /// meanwhile. `on`: where it was preempted. Call it before [`Causes::switch`] with that switch.
+    /// Reports which threads had the CPU while a preempted or woken thread waited for it.
+    ///
+    /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which it was
+    /// preempted. Call this before [`Causes::switch`] with that switch.
     pub(super) fn waited(
         &mut self,
         (begin, on): (u64, Option<u16>),
         (end, cpu, tid): (u64, u16, u32),
         prev: u32,
-        tell: impl FnMut(Wait),
+        report: impl FnMut(Wait),
     ) {
-        if !self.told {
+        if !self.has_bystanders {
             return;
         }
         let here = self.cpu(cpu);
-        let blind = std::mem::take(&mut here.blind) == tid;
+        let unrecorded = std::mem::take(&mut here.unrecorded_wait_of) == tid;
         match on {
-            // It was taken to another CPU: until then it waited for this one.
+            // The thread moved to another CPU. Until then it waited for this one.
             Some(on) if on != cpu => {
                 let there = self.cpu(on);
-                let last = there.back().next().map_or(UNTOLD, |s| s.next);
-                there.holders(begin, end, last, tell);
+                let last = there.latest_first().next().map_or(UNTOLD, |s| s.next);
+                there.holders(begin, end, last, report);
             }
-            None if blind => here.holders(begin, end, UNTOLD, tell),
-            _ => here.holders(begin, end, prev, tell),
+            None if unrecorded => here.holders(begin, end, UNTOLD, report),
+            _ => here.holders(begin, end, prev, report),
         }
     }
 
-    /// An observed thread has this name.
-    pub(super) fn name(&mut self, (pid, tid): (u32, u32), thread: NameId) {
-        let who = Who {
+    pub(super) fn name_observed(&mut self, (pid, tid): (u32, u32), thread: NameId) {
+        let who = CauseThread {
             kind: ComponentKind::Thread,
             pid,
             process: None,
@@ -211,24 +209,24 @@ impl Causes {
         self.names.insert(tid, who);
     }
 
-    /// A thread that is not observed has this name, and its process that. `known`: it is a process of
-    /// the recording.
-    pub(super) fn bystander(
+    /// Sets the names of a thread that is not observed and of its process. `known` means that the
+    /// process belongs to the recording.
+    pub(super) fn name_bystander(
         &mut self,
         (pid, tid): (u32, u32),
         (process, thread): (NameId, NameId),
         (kernel, known): (bool, bool),
     ) {
-        self.told = true;
+        self.has_bystanders = true;
         if self.names.len() >= NAMES_MAX {
-            // They are reported again.
+            // The recorder reports dropped names again.
             self.names.retain(|_, who| who.pid != 0);
         }
         let kind = match kernel {
             true => ComponentKind::Kernel,
             false => ComponentKind::Thread,
         };
-        let who = Who {
+        let who = CauseThread {
             kind,
             pid: if known { pid } else { 0 },
             process: (!kernel && !known).then_some(process),
@@ -237,19 +235,19 @@ impl Causes {
         self.names.insert(tid, who);
     }
 
-    /// The instance that ended waited so.
-    pub(super) fn ended(&mut self, instance: InstanceId, waits: Vec<Wait>) {
-        self.ended.insert(instance, waits);
+    /// Keeps the waits of an ended instance until [`Causes::add`] takes them.
+    pub(super) fn keep_waits(&mut self, instance: InstanceId, waits: Vec<Wait>) {
+        self.pending_waits.insert(instance, waits);
     }
 
     fn number(&mut self, by: u32) -> usize {
         let who = match by {
-            0 => Who::nobody(ComponentKind::Idle),
-            UNTOLD => Who::nobody(ComponentKind::Untold),
-            HOST => Who::nobody(ComponentKind::Host),
+            0 => CauseThread::nobody(ComponentKind::Idle),
+            UNTOLD => CauseThread::nobody(ComponentKind::Untold),
+            HOST => CauseThread::nobody(ComponentKind::Host),
             tid => match self.names.get(&tid) {
                 Some(who) => *who,
-                None => Who::nobody(ComponentKind::Unnamed),
+                None => CauseThread::nobody(ComponentKind::Unnamed),
             },
         };
         if let Some(&number) = self.numbers.get(&who) {
@@ -257,7 +255,7 @@ impl Causes {
         }
         let who = match self.list.len() < CAUSES_MAX {
             true => who,
-            false => Who::nobody(ComponentKind::Others),
+            false => CauseThread::nobody(ComponentKind::Others),
         };
         *self.numbers.entry(who).or_insert_with(|| {
             self.list.push(who);
@@ -265,12 +263,13 @@ impl Causes {
         })
     }
 
-    /// Adds the waits of an instance to those of its callback: within it, and right before its start.
+    /// Adds the waits of an instance to those of its callback. These are the waits within the
+    /// instance and right before its start.
     pub(super) fn add(&mut self, instance: InstanceId, start: Option<u64>, to: &mut Waits) {
-        if self.ended.is_empty() {
+        if self.pending_waits.is_empty() {
             return;
         }
-        let (Some(waits), Some(start)) = (self.ended.remove(&instance), start) else {
+        let (Some(waits), Some(start)) = (self.pending_waits.remove(&instance), start) else {
             return;
         };
         for wait in waits {
@@ -279,7 +278,7 @@ impl Causes {
                 (true, true) => &mut times.blocked,
                 (true, false) => &mut times.preempted,
                 (false, false) => &mut times.delayed,
-                // It waited for work.
+                // The thread waited for work, which is not a delay.
                 (false, true) => continue,
             };
             *ns = ns.saturating_add(wait.end - wait.begin);
@@ -287,14 +286,14 @@ impl Causes {
         }
     }
 
-    /// The causes of a callback. `nodes` are those of a process.
-    pub(super) fn of(
+    /// Returns the causes of a callback. `nodes` returns the names of the nodes of a process.
+    pub(super) fn causes_of(
         &self,
         waits: &Waits,
         nodes: impl Fn(u32) -> Vec<String>,
         name: impl Fn(NameId) -> String,
     ) -> Vec<Cause> {
-        let component = |who: &Who| {
+        let component = |who: &CauseThread| {
             let nodes = if who.pid == 0 {
                 Vec::new()
             } else {
@@ -304,10 +303,12 @@ impl Causes {
                 kind: who.kind,
                 nodes,
                 process: who.process.map_or_else(String::new, &name),
-                thread: who.thread.map_or_else(String::new, |n| plain(&name(n))),
+                thread: who
+                    .thread
+                    .map_or_else(String::new, |n| without_cpu(&name(n))),
             }
         };
-        let cause = |(&number, times): (&usize, &Times)| Cause {
+        let cause = |(&number, times): (&usize, &WaitTimes)| Cause {
             by: component(&self.list[number]),
             preempted_ns: times.preempted.0,
             preempted: times.preempted.1,
@@ -318,10 +319,11 @@ impl Causes {
         };
         let mut all = Vec::new();
         onbeat_document::evidence::add_causes(&mut all, waits.0.iter().map(cause));
-        if all.len() > OF_CALLBACK_MAX {
-            // The largest stay; equal ones by name, so that the same run always gives the same model.
+        if all.len() > CAUSES_PER_CALLBACK_MAX {
+            // The largest causes stay. Equal ones are ordered by name, so that the same run always
+            // gives the same model.
             all.sort_by(|a, b| (b.total_ns(), &a.by).cmp(&(a.total_ns(), &b.by)));
-            let mut others = all.split_off(OF_CALLBACK_MAX);
+            let mut others = all.split_off(CAUSES_PER_CALLBACK_MAX);
             for cause in &mut others {
                 cause.by = Component::of(ComponentKind::Others);
             }
@@ -332,8 +334,7 @@ impl Causes {
     }
 }
 
-/// A thread's name without its place: the kernel's threads are named after their CPU.
-fn plain(name: &str) -> String {
+fn without_cpu(name: &str) -> String {
     let known = [
         "kworker",
         "ksoftirqd",
@@ -365,89 +366,89 @@ mod tests {
         all
     }
 
-    fn told() -> Causes {
+    fn with_bystanders() -> Causes {
         Causes {
-            told: true,
+            has_bystanders: true,
             ..Causes::default()
         }
     }
 
     #[test]
-    fn each_that_had_the_cpu_is_named_for_its_time() {
-        let mut causes = told();
-        causes.switch(0, 100, 7, 20);
-        causes.switch(0, 130, 20, 30);
-        causes.switch(0, 190, 30, 20);
+    fn each_thread_that_had_the_cpu_is_reported_with_its_time() {
+        let mut causes = with_bystanders();
+        causes.record_switch(0, 100, 7, 20);
+        causes.record_switch(0, 130, 20, 30);
+        causes.record_switch(0, 190, 30, 20);
         let all = waited(&mut causes, (100, Some(0)), (200, 0, 7), 20);
         assert_eq!(all, [(20, 10), (30, 60), (20, 30)]);
     }
 
     #[test]
-    fn a_gap_is_not_filled_with_a_guess() {
-        let mut causes = told();
-        causes.switch(0, 100, 7, 20);
-        // From 20 to 30 was not recorded.
-        causes.switch(0, 160, 30, 40);
+    fn the_holder_of_the_cpu_is_unknown_in_a_gap_of_the_recording() {
+        let mut causes = with_bystanders();
+        causes.record_switch(0, 100, 7, 20);
+        // The switch from 20 to 30 is missing in the recording.
+        causes.record_switch(0, 160, 30, 40);
         let all = waited(&mut causes, (100, Some(0)), (200, 0, 7), 40);
         assert_eq!(all, [(40, 40), (UNTOLD, 60)]);
-        causes.blind(0, 7);
+        causes.mark_unrecorded(0, 7);
         let all = waited(&mut causes, (170, None), (200, 0, 7), 40);
         assert_eq!(all, [(UNTOLD, 30)]);
     }
 
     #[test]
-    fn before_somebody_waits_nothing_needs_to_be_recorded() {
-        let mut causes = told();
-        causes.switch(0, 100, 7, 20);
-        // Asleep until 150: who followed 20 before is of no interest.
+    fn switches_before_a_wait_do_not_need_to_be_recorded() {
+        let mut causes = with_bystanders();
+        causes.record_switch(0, 100, 7, 20);
+        // The thread sleeps until 150, so the switch away from 20 does not matter.
         let all = waited(&mut causes, (150, None), (200, 0, 7), 30);
         assert_eq!(all, [(30, 50)]);
     }
 
     #[test]
-    fn who_is_taken_to_another_cpu_waited_for_the_first() {
-        let mut causes = told();
-        causes.switch(0, 100, 7, 20);
-        causes.switch(1, 120, 8, 0);
+    fn a_thread_moved_to_another_cpu_waited_for_the_first_cpu() {
+        let mut causes = with_bystanders();
+        causes.record_switch(0, 100, 7, 20);
+        causes.record_switch(1, 120, 8, 0);
         let all = waited(&mut causes, (100, Some(0)), (180, 1, 7), 0);
         assert_eq!(all, [(20, 80)]);
     }
 
     #[test]
-    fn what_is_not_kept_any_more_is_not_told() {
-        let mut causes = told();
+    fn the_holder_of_the_cpu_is_unknown_before_the_oldest_kept_switch() {
+        let mut causes = with_bystanders();
         for i in 0..SWITCHES as u32 + 10 {
-            causes.switch(0, 100 + u64::from(i), i, i + 1);
+            causes.record_switch(0, 100 + u64::from(i), i, i + 1);
         }
         let last = SWITCHES as u32 + 10;
         let all = waited(&mut causes, (50, Some(0)), (200, 0, 7), last);
         assert_eq!(all.iter().map(|(_, ns)| ns).sum::<u64>(), 150);
         assert_eq!(all.last().map(|(by, _)| *by), Some(UNTOLD));
-        // An older recording does not say who takes CPUs.
-        causes.told = false;
+        // An older recording does not contain the names of bystanders.
+        causes.has_bystanders = false;
         assert_eq!(waited(&mut causes, (50, Some(0)), (200, 0, 7), last), []);
     }
 
     #[test]
-    fn too_many_causes_are_summed_up_before_anything_is_merged() {
-        let mut causes = told();
+    fn causes_beyond_the_limit_are_summed_up_as_others() {
+        let mut causes = with_bystanders();
         let mut waits = Waits::default();
         let mut names = Vec::new();
         for tid in 1..=100u32 {
             let name = NameId::new(tid as usize);
             names.push(tid);
-            causes.bystander((tid, tid), (name, name), (false, false));
+            causes.name_bystander((tid, tid), (name, name), (false, false));
             let wait = |ns: u64| Wait {
                 begin: 10,
                 end: 10 + ns,
                 by: tid,
                 asleep: false,
             };
-            causes.ended(InstanceId::new(0), vec![wait(u64::from(tid))]);
+            causes.keep_waits(InstanceId::new(0), vec![wait(u64::from(tid))]);
             causes.add(InstanceId::new(0), Some(10), &mut waits);
         }
-        let all = causes.of(&waits, |_| Vec::new(), |n| format!("{:03}", n.index()));
-        assert_eq!(all.len(), OF_CALLBACK_MAX + 1);
+        let all = causes.causes_of(&waits, |_| Vec::new(), |n| format!("{:03}", n.index()));
+        assert_eq!(all.len(), CAUSES_PER_CALLBACK_MAX + 1);
         assert_eq!(all.iter().map(|c| c.preempted_ns).sum::<u64>(), 5050);
         let others = all.iter().find(|c| c.by.kind == ComponentKind::Others);
         assert_eq!(

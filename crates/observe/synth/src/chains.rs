@@ -1,33 +1,35 @@
-//! Chains, item by item (Algorithm 1): the paths that data took, and how long each part took.
+//! Follows chains item by item (Algorithm 1): the paths that data took and the time that each part
+//! took.
 //!
-//! A *path* is a sequence of callbacks, kept in a trie. A *step* is one execution of a callback as
-//! part of a lineage: it knows the step before it, so a lineage is a linked list that branches
-//! share. A published item carries the steps of the execution that published it; the execution
-//! that takes the item appends its own. When an execution ends, walking back from its step gives
-//! the latency and every callback's and edge's part of it.
+//! A *path* is a sequence of callbacks, kept in a trie. A *step* is one execution of a callback
+//! within a lineage. Each step refers to the step before it, so a lineage is a linked list, and
+//! branches share their beginnings.
+//!
+//! A published item carries the steps of the execution that published it. The execution that takes
+//! the item appends its own steps. When an execution ends, the steps before it give the latency and
+//! the shares of all callbacks and edges.
 
 use crate::index::{NameId, PathId, StepId, VertexId};
 use crate::mode_rules::{ModeId, PerMode, Switches};
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
-/// Most lineages that one execution or item carries.
+/// Maximum number of lineages that one execution or item carries.
 pub(crate) const MAX_LINEAGES: usize = 16;
 
-/// Most paths that are kept apart.
 const MAX_PATHS: usize = 50_000;
 
-/// Most extensions of paths that are remembered, refused ones included.
+/// Maximum number of path extensions that are remembered, including refused ones.
 const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
-/// Longest path, in edges.
-const MAX_DEPTH: u32 = 64;
+const MAX_EDGES: u32 = 64;
 
-/// The steps of an execution or an item. Owns one reference on each; see [`Steps::release_all`].
+/// The steps of an execution or an item. It owns one reference to each step, which
+/// [`Steps::release_all`] gives back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
     len: u8,
-    /// Only the first `len` count.
+    /// The steps. Only the first `len` are valid.
     steps: [StepId; MAX_LINEAGES],
 }
 
@@ -41,12 +43,11 @@ impl Default for Lineages {
 }
 
 impl Lineages {
-    /// The steps.
     pub(crate) fn as_slice(&self) -> &[StepId] {
         &self.steps[..usize::from(self.len)]
     }
 
-    /// Adds a step; false when there is no room.
+    /// Adds a step. Returns false if the list is full.
     pub(crate) fn push(&mut self, step: StepId) -> bool {
         if usize::from(self.len) == MAX_LINEAGES {
             return false;
@@ -62,17 +63,17 @@ impl Lineages {
 struct Step {
     parent: Option<StepId>,
     path: PathId,
-    /// When the parent published the item that this execution took.
+    /// The time at which the parent published the item that this execution took.
     via_pub: u64,
     start: u64,
-    /// Start of the lineage's first callback.
+    /// The start of the lineage's first callback.
     origin: u64,
     refs: u32,
-    /// Its data went on this way before: they were stored, and are read once more.
-    again: bool,
+    /// The data came this way before: it was stored and is now read again.
+    reread: bool,
 }
 
-/// Slab of steps with reference counts: no allocation in the steady state.
+/// A slab of steps with reference counts. It does not allocate in the steady state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     steps: Vec<Step>,
@@ -93,7 +94,7 @@ impl Steps {
         }
     }
 
-    /// A first step: the caller owns one reference.
+    /// Creates the first step of a lineage. The caller owns one reference.
     pub(crate) fn root(&mut self, path: PathId, start: u64) -> StepId {
         self.insert(Step {
             parent: None,
@@ -102,12 +103,14 @@ impl Steps {
             start,
             origin: start,
             refs: 1,
-            again: false,
+            reread: false,
         })
     }
 
-    /// A step after `parent`, which published at `via_pub`: the caller owns one reference.
-    /// Times are kept in order, so that shares are never negative and add up.
+    /// Creates a step after `parent`, which published at `via_pub`. The caller owns one reference.
+    ///
+    /// Times that are out of order are corrected, so that shares are never negative and add up to
+    /// the latency.
     pub(crate) fn extend(
         &mut self,
         parent: StepId,
@@ -125,28 +128,26 @@ impl Steps {
             start,
             origin: p.origin,
             refs: 1,
-            again: p.again,
+            reread: p.reread,
         };
         self.insert(step)
     }
 
-    /// Marks a step whose data went on this way before.
-    pub(crate) fn set_again(&mut self, step: StepId) {
-        self.steps[step.index()].again = true;
+    pub(crate) fn mark_reread(&mut self, step: StepId) {
+        self.steps[step.index()].reread = true;
     }
 
-    /// Whether a step's data went on this way before.
-    pub(crate) fn is_again(&self, step: StepId) -> bool {
-        self.steps[step.index()].again
+    pub(crate) fn is_reread(&self, step: StepId) -> bool {
+        self.steps[step.index()].reread
     }
 
-    /// One more reference on a step.
+    /// Adds a reference to a step and returns the step.
     pub(crate) fn share_one(&mut self, step: StepId) -> StepId {
         self.steps[step.index()].refs += 1;
         step
     }
 
-    /// One more reference on every step.
+    /// Adds a reference to each step and returns a copy of the list.
     pub(crate) fn share(&mut self, lineages: &Lineages) -> Lineages {
         for &s in lineages.as_slice() {
             self.steps[s.index()].refs += 1;
@@ -154,7 +155,8 @@ impl Steps {
         *lineages
     }
 
-    /// Gives back one reference on a step.
+    /// Gives back one reference to a step. Frees the step and its parents when no reference is
+    /// left.
     pub(crate) fn release(&mut self, step: StepId) {
         let mut next = Some(step);
         while let Some(id) = next {
@@ -168,7 +170,7 @@ impl Steps {
         }
     }
 
-    /// Gives back one reference on every step.
+    /// Gives back one reference to each step and empties the list.
     pub(crate) fn release_all(&mut self, lineages: &mut Lineages) {
         for &s in lineages.as_slice() {
             self.release(s);
@@ -176,35 +178,31 @@ impl Steps {
         lineages.len = 0;
     }
 
-    /// The path that a step ends.
     pub(crate) fn path(&self, step: StepId) -> PathId {
         self.steps[step.index()].path
     }
 
-    /// Start of the lineage's first callback.
     pub(crate) fn origin(&self, step: StepId) -> u64 {
         self.steps[step.index()].origin
     }
 
-    /// Steps in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.steps.len() - self.free.len()
     }
 }
 
-/// How a path goes on to its next vertex.
+/// The way in which a path continues to its next vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
-    /// With an item of this name.
+    /// An item with this name was taken.
     Item(NameId),
-    /// Into a sync vertex, with the input of the callback that published, which came under this
-    /// name. If the callback waits for no other, the same path leads past the sync vertex.
+    /// The publishing callback's own input, of this name, entered the sync vertex. If the callback
+    /// does not wait for other inputs, the same path also leads past the sync vertex.
     Own(NameId),
 }
 
 impl Via {
-    /// The item's name.
     pub(crate) fn name(self) -> NameId {
         match self {
             Via::Item(name) | Via::Own(name) => name,
@@ -212,79 +210,73 @@ impl Via {
     }
 }
 
-/// Figures of the executions that ended with a path's last callback.
+/// The figures of executions that ended with the last callback of a path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
-    /// By the mode in which they began.
+    /// The figures, by the mode in which the lineages began.
     pub(crate) figures: PerMode<PathFigures>,
-    /// Start of the lineage that ended last.
-    last: Option<u64>,
-    /// How often each topic was the last output; `None`: nothing was published.
+    last_origin: Option<u64>,
+    /// Counts for each topic how often it was the last output. `None` counts ends without a
+    /// publication.
     pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
 
-/// A path.
+/// A path, as a node of the trie.
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
-    /// The path without its last callback, and what led from it to that callback.
+    /// The path without its last callback, and the way from there to that callback.
     pub(crate) parent: Option<(PathId, Via)>,
-    /// Last callback.
+    /// The last callback.
     pub(crate) vertex: VertexId,
-    /// Number of edges.
+    /// The number of edges.
     pub(crate) depth: u32,
-    /// Some execution went on from here.
+    /// At least one execution continued from here, so the path does not end a chain.
     extended: bool,
-    /// Executions end here whether others go on or not, with their first publication: the user cut
-    /// the path. Start of the last callback in the execution that ended last.
+    /// The user cut the path here. Executions then end here with their first publication, even if
+    /// others continue. The value is the start of the last callback in the execution that ended
+    /// last.
     cut: Option<u64>,
-    /// Items that were lost on the way from the parent to here.
+    /// Counts items that were lost between the parent and this callback.
     pub(crate) lost: PerMode<u64>,
-    /// Lineages that were not followed to here, or not beyond, because there were too many.
+    /// Counts lineages that were not followed to here, or not beyond, because there were too many.
     pub(crate) dropped: PerMode<u64>,
-    /// Figures of executions that ended here.
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
-/// Every path that was taken.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     nodes: Vec<PathNode>,
-    /// Which mode was active when.
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
-    children: FxHashMap<(PathId, Via, VertexId), Next>,
+    children: FxHashMap<(PathId, Via, VertexId), Extension>,
 }
 
-/// What comes of extending a path by a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// It is this path.
+pub(crate) enum Extension {
     Path(PathId),
-    /// The path has visited the callback already.
+    /// The callback is already on the path.
     Cycle,
-    /// There are too many paths, or it would be too long.
+    /// There are too many paths, or the path would be too long.
     Full,
 }
 
 impl Paths {
-    /// All paths.
     pub(crate) fn nodes(&self) -> &[PathNode] {
         &self.nodes
     }
 
-    /// A path.
     pub(crate) fn node(&self, path: PathId) -> &PathNode {
         &self.nodes[path.index()]
     }
 
-    /// A path and those that it extends, longest first.
+    /// Returns a path and its parents, longest first.
     pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
         let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
         std::iter::successors(Some(self.node(path)), parent)
     }
 
-    /// The callbacks of a path, last to first, as far back as it is certain that data came from
-    /// them: to a sync vertex that it reaches from another callback than the one that published.
+    /// Returns the callbacks of a path from which the data certainly came, last to first. The list
+    /// ends at a sync vertex that the path reaches from a callback other than the publishing one.
     pub(crate) fn certain<'a>(
         &'a self,
         path: PathId,
@@ -298,14 +290,14 @@ impl Paths {
         })
     }
 
-    /// The callbacks of a path, first to last.
+    /// Returns the callbacks of a path, first to last.
     pub(crate) fn vertices(&self, path: PathId) -> Vec<VertexId> {
         let mut vertices: Vec<_> = self.upwards(path).map(|node| node.vertex).collect();
         vertices.reverse();
         vertices
     }
 
-    /// The path that consists of one callback; none where there are too many paths.
+    /// Returns the path that consists of one callback, or `None` if there are too many paths.
     pub(crate) fn root(&mut self, vertex: VertexId) -> Option<PathId> {
         if let Some(&root) = self.roots.get(&vertex) {
             return Some(root);
@@ -315,17 +307,17 @@ impl Paths {
         Some(root)
     }
 
-    /// `parent` and then, by `via`, `vertex`.
-    pub(crate) fn child(&mut self, parent: PathId, via: Via, vertex: VertexId) -> Next {
+    /// Extends `parent` by `vertex`, reached by `via`.
+    pub(crate) fn child(&mut self, parent: PathId, via: Via, vertex: VertexId) -> Extension {
         if let Some(&next) = self.children.get(&(parent, via, vertex)) {
             return next;
         }
         let next = if self.upwards(parent).any(|node| node.vertex == vertex) {
-            Next::Cycle
+            Extension::Cycle
         } else {
             let depth = self.node(parent).depth + 1;
             let path = self.insert(Some((parent, via)), vertex, depth);
-            path.map_or(Next::Full, Next::Path)
+            path.map_or(Extension::Full, Extension::Path)
         };
         if self.children.len() < MAX_CHILDREN {
             self.children.insert((parent, via, vertex), next);
@@ -333,11 +325,12 @@ impl Paths {
         next
     }
 
-    /// The extensions that would have visited a callback twice: the path, and the callback.
+    /// Returns each refused extension that would have visited a callback twice, as the path and
+    /// that callback.
     pub(crate) fn cycles(&self) -> impl Iterator<Item = (PathId, VertexId)> + '_ {
         let children = self.children.iter();
         children.filter_map(|(&(path, _, vertex), next)| {
-            (*next == Next::Cycle).then_some((path, vertex))
+            (*next == Extension::Cycle).then_some((path, vertex))
         })
     }
 
@@ -353,7 +346,7 @@ impl Paths {
         vertex: VertexId,
         depth: u32,
     ) -> Option<PathId> {
-        if self.nodes.len() >= MAX_PATHS || depth > MAX_DEPTH {
+        if self.nodes.len() >= MAX_PATHS || depth > MAX_EDGES {
             return None;
         }
         self.nodes.push(PathNode {
@@ -369,7 +362,7 @@ impl Paths {
         Some(PathId::new(self.nodes.len() - 1))
     }
 
-    /// Marks that a path goes on, so that executions need no longer be counted as ending there.
+    /// Marks that a path continues, so that executions no longer count as ending there.
     pub(crate) fn set_extended(&mut self, path: PathId) {
         let node = &mut self.nodes[path.index()];
         if node.extended {
@@ -379,13 +372,15 @@ impl Paths {
         if node.cut.is_none() {
             node.terminal = None;
         }
-        // Where the publishing callback waits for no other, it is the one that goes on.
+        // If the publishing callback does not wait for other inputs, the path past the sync vertex
+        // continues too.
         if let Some((parent, Via::Own(_))) = node.parent {
             self.set_extended(parent);
         }
     }
 
-    /// Counts `n` (or takes back, if negative) items lost after `step` on the way to a vertex.
+    /// Counts `n` items as lost between `step` and a vertex. A negative `n` takes back earlier
+    /// losses.
     pub(crate) fn lose(
         &mut self,
         steps: &Steps,
@@ -394,13 +389,13 @@ impl Paths {
         n: i64,
     ) {
         let mode = self.switches.at(steps.origin(step));
-        if let Next::Path(child) = self.child(steps.path(step), Via::Item(via), vertex) {
+        if let Extension::Path(child) = self.child(steps.path(step), Via::Item(via), vertex) {
             let lost = self.nodes[child.index()].lost.of(mode);
             *lost = lost.saturating_add_signed(n);
         }
     }
 
-    /// An execution's lineage ended with `step`, its output left at `time`.
+    /// Records that a lineage ended with `step` and that its output left at `time`.
     pub(crate) fn finish(
         &mut self,
         steps: &Steps,
@@ -416,8 +411,8 @@ impl Paths {
         }
     }
 
-    /// The same at a place where the user cut the path: whatever goes on, the first output of an
-    /// execution of its last callback counts.
+    /// Records that a lineage ended where the user cut the path. Only the first output of each
+    /// execution of the last callback counts.
     pub(crate) fn finish_cut(&mut self, steps: &Steps, step: StepId, time: u64, output: NameId) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
@@ -425,7 +420,7 @@ impl Paths {
         match node.cut.replace(last.start) {
             Some(counted) if counted == last.start => return,
             Some(_) => {}
-            // Executions that ended before had no such output.
+            // Executions that ended here before had no publication.
             None => node.terminal = None,
         }
         node.end(steps, last, (time, modes), Some(output));
@@ -433,8 +428,8 @@ impl Paths {
 }
 
 impl PathNode {
-    /// An execution's lineage ended with the step `last`, its output left at `time`. Which modes were
-    /// active when it began and then.
+    /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when it
+    /// began, and `now` when its output left at `time`.
     fn end(
         &mut self,
         steps: &Steps,
@@ -447,7 +442,7 @@ impl PathNode {
         figures.sums.resize(2 * self.depth as usize + 1, 0);
         let time = time.max(last.start);
         let latency = time - last.origin;
-        if last.again {
+        if last.reread {
             let latencies = &figures.latency_ns;
             let age = figures.age_ns.get_or_insert_with(|| latencies.clone());
             age.record(latency);
@@ -458,21 +453,22 @@ impl PathNode {
         }
         figures.latency_ns.record(latency);
         figures.crossed += u64::from(now != mode);
-        match terminal.last {
+        match terminal.last_origin {
             Some(before) if before >= last.origin => {}
             before => {
-                // Something new that came just after the start before shows first in this output.
+                // Data that came just after the earlier start appears first in this output.
                 if let Some(before) = before {
                     figures.reaction_ns.record(time.saturating_sub(before));
                 }
-                terminal.last = Some(last.origin);
+                terminal.last_origin = Some(last.origin);
             }
         }
         match terminal.outputs.iter_mut().find(|o| o.0 == output) {
             Some(o) => o.1 += 1,
             None => terminal.outputs.push((output, 1)),
         }
-        // From the last callback back to the first: its own share, then its edge's.
+        // From the last callback back to the first: the share of the callback, then the share of
+        // its edge.
         let (mut out, mut at) = (time, Some(last));
         for sum in figures.sums.rchunks_mut(2) {
             let Some(s) = at else { break };
@@ -493,19 +489,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_and_nothing_is_kept() {
+    fn shares_add_up_to_the_latency_and_all_steps_are_freed() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let (vertex, topic) = (VertexId::new, |n| Via::Item(NameId::new(n)));
         let a = paths.root(vertex(0)).unwrap();
-        let next = |next: Next| match next {
-            Next::Path(path) => path,
+        let path_of = |next: Extension| match next {
+            Extension::Path(path) => path,
             other => panic!("{other:?}"),
         };
-        let ab = next(paths.child(a, topic(7), vertex(1)));
-        let abc = next(paths.child(ab, topic(8), vertex(2)));
+        let ab = path_of(paths.child(a, topic(7), vertex(1)));
+        let abc = path_of(paths.child(ab, topic(8), vertex(2)));
         assert_eq!(
             paths.child(abc, topic(9), vertex(1)),
-            Next::Cycle,
+            Extension::Cycle,
             "a path visits a callback once"
         );
         assert_eq!(paths.vertices(abc), [vertex(0), vertex(1), vertex(2)]);

@@ -1,4 +1,5 @@
-//! Which tracker an event concerns. No handler here decides anything about the model.
+//! Passes each event to the trackers that it concerns. The handlers here make no decisions about
+//! the model.
 
 use super::entities::HandleKind;
 use super::events::{Input, MadeBy, Response};
@@ -8,7 +9,6 @@ use super::Synth;
 use onbeat_document::schema::qos::of_codes;
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNTOLD};
 
-/// Where and when an event happened.
 #[derive(Debug, Clone, Copy)]
 struct At {
     thread: ThreadIndex,
@@ -17,7 +17,7 @@ struct At {
     cpu: u16,
 }
 
-/// What the recorder finds out while the thread that it is filed under may sleep.
+/// Reports whether the recorder found this itself. The thread of such an event may be asleep.
 fn is_found(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -29,25 +29,25 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl Synth {
-    /// Hands an event, with its time put in order, to those that it concerns.
+    /// Passes an event to the trackers. `time` is at least the time of every earlier event.
     pub(super) fn dispatch(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. }
             | EventKind::SwitchOut { .. }
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }
-            | EventKind::Stolen { .. } => self.scheduler(event, time),
+            | EventKind::Stolen { .. } => self.on_scheduler(event, time),
             EventKind::Fork { .. }
             | EventKind::Exec { .. }
             | EventKind::Exit
             | EventKind::Process { .. }
-            | EventKind::Thread { .. } => self.life(event, time),
+            | EventKind::Thread { .. } => self.on_thread_life(event, time),
             EventKind::Occupied { prev_tid, last } => {
                 let causes = &mut self.cx.causes;
                 let next = if last { UNTOLD } else { event.tid };
                 match prev_tid {
-                    UNTOLD => causes.blind(event.cpu, event.tid),
-                    _ => causes.switch(event.cpu, time, prev_tid, next),
+                    UNTOLD => causes.mark_unrecorded(event.cpu, event.tid),
+                    _ => causes.record_switch(event.cpu, time, prev_tid, next),
                 }
             }
             EventKind::Bystander {
@@ -59,9 +59,9 @@ impl Synth {
                 let names = (entities.names.intern(process), entities.names.intern(comm));
                 let known = entities.processes.known(event.pid).is_some();
                 let who = (event.pid, event.tid);
-                self.cx.causes.bystander(who, names, (kernel, known));
+                self.cx.causes.name_bystander(who, names, (kernel, known));
             }
-            // A switch follows, which says all that counts here.
+            // The switch event that follows has all that is needed.
             EventKind::LockWait { .. } => {}
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
@@ -90,21 +90,20 @@ impl Synth {
                 if !is_found(&event.kind) {
                     self.spans.acted(&mut self.cx, thread, time);
                 }
-                self.act(event, at);
+                self.on_thread_event(event, at);
             }
         }
     }
 
-    /// The thread of an event, made when new.
+    /// Returns the thread of an event and creates it if it is new.
     fn thread(&mut self, event: &Event, time: u64) -> ThreadIndex {
         let ti = self.spans.thread(&mut self.cx, event.pid, event.tid, time);
-        // If its tid was another process's thread, that one has just ended.
+        // If the thread id belonged to another process, that thread has just ended.
         self.deliver();
         ti
     }
 
-    /// Scheduler events.
-    fn scheduler(&mut self, event: &Event, time: u64) {
+    fn on_scheduler(&mut self, event: &Event, time: u64) {
         let ti = self.thread(event, time);
         match event.kind {
             EventKind::SwitchIn {
@@ -132,8 +131,7 @@ impl Synth {
         }
     }
 
-    /// Threads and processes that begin and end, and what is known of them.
-    fn life(&mut self, event: &Event, time: u64) {
+    fn on_thread_life(&mut self, event: &Event, time: u64) {
         let (pid, tid) = (event.pid, event.tid);
         match event.kind {
             EventKind::Fork {
@@ -142,7 +140,8 @@ impl Synth {
                 ref comm,
             } => {
                 if parent_pid != pid && self.cx.entities.processes.known(pid).is_some() {
-                    // The pid is used again, and the old process' end was not recorded.
+                    // The process id is reused, and the end of the earlier process is missing in
+                    // the recording.
                     self.end_process(pid, time);
                 } else {
                     self.end_thread(tid, time);
@@ -189,7 +188,7 @@ impl Synth {
         let comm = self.cx.entities.names.intern(comm);
         let ti = self.thread(event, time);
         self.spans.describe(ti, comm, scheduling);
-        self.cx.causes.name((event.pid, event.tid), comm);
+        self.cx.causes.name_observed((event.pid, event.tid), comm);
         ti
     }
 
@@ -206,8 +205,8 @@ impl Synth {
         }
     }
 
-    /// An event that a thread causes itself.
-    fn act(&mut self, event: &Event, at: At) {
+    /// Handles an event that the thread itself causes.
+    fn on_thread_event(&mut self, event: &Event, at: At) {
         match event.kind {
             EventKind::NodeInit { .. }
             | EventKind::NodeFound { .. }
@@ -220,7 +219,7 @@ impl Synth {
             | EventKind::EndpointNode { .. }
             | EventKind::EndpointQos { .. }
             | EventKind::LinkInit { .. }
-            | EventKind::HandleFini { .. } => self.endpoint(event, at),
+            | EventKind::HandleFini { .. } => self.on_endpoint(event, at),
             EventKind::ClockInit { .. }
             | EventKind::ClockKind { .. }
             | EventKind::ClockOverride { .. }
@@ -230,14 +229,14 @@ impl Synth {
             | EventKind::TimerNode { .. }
             | EventKind::TimerReset { .. }
             | EventKind::TimerCancel { .. }
-            | EventKind::TimerPeriod { .. } => self.timer(event, at),
+            | EventKind::TimerPeriod { .. } => self.on_timer(event, at),
             EventKind::TimerCallback { .. }
             | EventKind::ServiceCallback { .. }
             | EventKind::SubscriptionObject { .. }
             | EventKind::SubscriptionCallback { .. }
             | EventKind::CallbackSymbol { .. }
             | EventKind::IntraBufferSubscription { .. }
-            | EventKind::RingBufferIntraBuffer { .. } => self.tie(event, at),
+            | EventKind::RingBufferIntraBuffer { .. } => self.on_same_entity(event, at),
             EventKind::PublisherGid { .. }
             | EventKind::SubscriptionGid { .. }
             | EventKind::RingBufferInit { .. }
@@ -252,13 +251,15 @@ impl Synth {
             | EventKind::ExecuteEnd { .. }
             | EventKind::WaitSetInit
             | EventKind::Wait
-            | EventKind::GuardTrigger { .. } => self.executor(event, at),
+            | EventKind::GuardTrigger { .. } => self.on_executor(event, at),
             EventKind::TimerCall { .. }
             | EventKind::Take { .. }
             | EventKind::RequestTake { .. }
             | EventKind::ResponseTake { .. }
-            | EventKind::RingBufferDequeue { .. } => self.input(event, at),
-            EventKind::LinkSend { .. } | EventKind::LinkReceive { .. } => self.cross(event, at),
+            | EventKind::RingBufferDequeue { .. } => self.on_input(event, at),
+            EventKind::LinkSend { .. } | EventKind::LinkReceive { .. } => {
+                self.on_link_item(event, at)
+            }
             EventKind::IntraPublish { .. }
             | EventKind::RingBufferEnqueue { .. }
             | EventKind::RingBufferClear { .. }
@@ -267,8 +268,8 @@ impl Synth {
             | EventKind::RequestSend { .. }
             | EventKind::ResponseSend { .. }
             | EventKind::SyncInput { .. }
-            | EventKind::SyncApproximate { .. } => self.output(event, at),
-            // `dispatch` has handled these.
+            | EventKind::SyncApproximate { .. } => self.on_output(event, at),
+            // `dispatch` has handled these events.
             EventKind::SwitchIn { .. }
             | EventKind::SwitchOut { .. }
             | EventKind::Wake { .. }
@@ -287,8 +288,7 @@ impl Synth {
         }
     }
 
-    /// Nodes and endpoints that begin and end.
-    fn endpoint(&mut self, event: &Event, at: At) {
+    fn on_endpoint(&mut self, event: &Event, at: At) {
         let (p, entities) = (at.process, &mut self.cx.entities);
         match event.kind {
             EventKind::NodeInit {
@@ -311,11 +311,11 @@ impl Synth {
                 rcl,
                 node,
             } => entities.endpoint_node(p, endpoint, rcl, node),
-            EventKind::EndpointQos { .. } => self.endpoint_qos(&event.kind, p),
+            EventKind::EndpointQos { .. } => self.on_endpoint_qos(&event.kind, p),
             EventKind::PublisherInit { .. }
             | EventKind::SubscriptionInit { .. }
             | EventKind::ServiceInit { .. }
-            | EventKind::ClientInit { .. } => self.endpoint_of_node(&event.kind, p),
+            | EventKind::ClientInit { .. } => self.on_endpoint_init(&event.kind, p),
             EventKind::ClientGid { rmw, gid } => {
                 if let Some(client) = entities.client_gid(p, rmw, gid) {
                     self.flow.announce(&mut self.cx, gid, client);
@@ -339,8 +339,7 @@ impl Synth {
         }
     }
 
-    /// A publisher, subscription, service or client begins.
-    fn endpoint_of_node(&mut self, event: &EventKind, p: ProcessIndex) {
+    fn on_endpoint_init(&mut self, event: &EventKind, p: ProcessIndex) {
         match *event {
             EventKind::PublisherInit {
                 publisher: rcl,
@@ -378,8 +377,7 @@ impl Synth {
         }
     }
 
-    /// What an endpoint asks of the middleware.
-    fn endpoint_qos(&mut self, event: &EventKind, p: ProcessIndex) {
+    fn on_endpoint_qos(&mut self, event: &EventKind, p: ProcessIndex) {
         let &EventKind::EndpointQos {
             endpoint,
             rcl,
@@ -402,7 +400,8 @@ impl Synth {
         }
     }
 
-    /// An endpoint with its rcl handle, its rmw handle and its node's handle begins.
+    /// Creates an endpoint. `handles` are the addresses of its rcl handle, its rmw handle and its
+    /// node.
     fn endpoint_init(
         &mut self,
         p: ProcessIndex,
@@ -420,8 +419,7 @@ impl Synth {
         }
     }
 
-    /// Timers and their clocks.
-    fn timer(&mut self, event: &Event, at: At) {
+    fn on_timer(&mut self, event: &Event, at: At) {
         let (p, entities) = (at.process, &mut self.cx.entities);
         let creation = self.spans.creation(at.thread);
         match event.kind {
@@ -452,8 +450,8 @@ impl Synth {
         }
     }
 
-    /// Addresses that stand for the same entity.
-    fn tie(&mut self, event: &Event, at: At) {
+    /// Handles events that state that two addresses belong to the same entity.
+    fn on_same_entity(&mut self, event: &Event, at: At) {
         let (p, entities) = (at.process, &mut self.cx.entities);
         match event.kind {
             EventKind::TimerCallback { timer, callback } => {
@@ -487,8 +485,7 @@ impl Synth {
         }
     }
 
-    /// The executor, and the callbacks that it runs.
-    fn executor(&mut self, event: &Event, at: At) {
+    fn on_executor(&mut self, event: &Event, at: At) {
         let (spans, cx) = (&mut self.spans, &mut self.cx);
         let (ti, time) = (at.thread, at.time);
         match event.kind {
@@ -513,15 +510,15 @@ impl Synth {
         }
     }
 
-    /// The executor reads what a callback will run on.
-    fn input(&mut self, event: &Event, at: At) {
+    /// Handles events with which the executor reads the input of a callback.
+    fn on_input(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         if let EventKind::RingBufferDequeue { buffer, index } = event.kind {
             let when = (time, at.cpu);
             self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
             return;
         }
-        let e = self.taken(event, at);
+        let e = self.taken_from(event, at);
         let together = e.is_some_and(|e| self.spans.is_together(&self.cx, ti, e));
         if !together {
             let is_take = matches!(event.kind, EventKind::Take { .. });
@@ -530,7 +527,7 @@ impl Synth {
         match event.kind {
             EventKind::TimerCall { timer } => {
                 let e = self.cx.entities.timer_found(at.process, timer);
-                // rcl refuses to call a cancelled timer: no callback follows.
+                // rcl refuses to call a cancelled timer, so no callback follows.
                 if !self.cx.entities.is_cancelled(e) {
                     self.read(at, Some(e), Input::Timer);
                 }
@@ -559,7 +556,7 @@ impl Synth {
                 taken: true,
                 ..
             } => {
-                // What ran before may depend on what is known of clients by now.
+                // Earlier events may depend on what is now known of clients.
                 self.deliver();
                 if let Some(e) = e {
                     let flow = &mut self.flow;
@@ -576,9 +573,9 @@ impl Synth {
         }
     }
 
-    /// Late attach: whether a response answers a request from before the recording, or of a
-    /// callback that began before it. In rclpy, code that waited for it goes on in its stretch, and
-    /// whose code that is nobody saw.
+    /// Late attach: reports whether a response answers a request from before the recording, or of a
+    /// callback that began before it. In rclpy, the code that waited for it continues, and its
+    /// callback is unknown.
     fn is_unasked(&self, at: At, client: Option<EntityId>, sequence: i64) -> bool {
         self.cx.entities.process(at.process).late
             && !self.spans.runs_rclcpp(at.thread)
@@ -588,8 +585,7 @@ impl Synth {
             })
     }
 
-    /// The entity that something was taken from.
-    fn taken(&self, event: &Event, at: At) -> Option<EntityId> {
+    fn taken_from(&self, event: &Event, at: At) -> Option<EntityId> {
         match event.kind {
             EventKind::Take {
                 rmw, taken: true, ..
@@ -608,7 +604,7 @@ impl Synth {
         self.cx.entities.handle(at.process, kind, address)
     }
 
-    /// An entity is read; one that is not known by its handle is only noted.
+    /// Records that an entity is read. An unknown entity is only counted.
     fn read(&mut self, at: At, e: Option<EntityId>, input: Input) {
         match e {
             Some(e) => {
@@ -619,8 +615,7 @@ impl Synth {
         }
     }
 
-    /// A thread publishes, sends or hands on.
-    fn output(&mut self, event: &Event, at: At) {
+    fn on_output(&mut self, event: &Event, at: At) {
         let (ti, time, p) = (at.thread, at.time, at.process);
         match event.kind {
             EventKind::IntraPublish { publisher, .. } => {
@@ -646,13 +641,13 @@ impl Synth {
                 source_ns,
             } => {
                 let publisher = self.publisher(at, rmw, message);
-                if let Some(e) = self.kept(publisher) {
+                if let Some(e) = self.kept_or_counted(publisher) {
                     self.spans.publish(&mut self.cx, ti, time, e, source_ns);
                 }
             }
             EventKind::RequestSend { rmw, sequence } => {
                 let client = self.handle(at, HandleKind::RmwClient, rmw);
-                if let Some(e) = self.kept(client) {
+                if let Some(e) = self.kept_or_counted(client) {
                     self.cx.entities.get_mut(e).asks(sequence);
                     self.spans.request(&mut self.cx, ti, time, e, sequence);
                 }
@@ -664,7 +659,7 @@ impl Synth {
                 source_ns,
             } => {
                 let service = self.handle(at, HandleKind::RmwService, rmw);
-                if let Some(service) = self.kept(service) {
+                if let Some(service) = self.kept_or_counted(service) {
                     let response = Response {
                         service,
                         gid,
@@ -686,20 +681,20 @@ impl Synth {
         }
     }
 
-    /// An item goes into a link of onbeat-link, or comes out of one.
-    fn cross(&mut self, event: &Event, at: At) {
+    /// Handles an item that goes into a link of onbeat-link or comes out of one.
+    fn on_link_item(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         match event.kind {
             EventKind::LinkSend { end, number } => {
                 let end = self.handle(at, HandleKind::RmwPublisher, end);
-                if let Some(e) = self.kept(end) {
+                if let Some(e) = self.kept_or_counted(end) {
                     let item = self.cx.entities.get(e).link_item(number);
                     self.spans.publish(&mut self.cx, ti, time, e, Some(item));
                 }
             }
             EventKind::LinkReceive { end, number } => {
                 let end = self.handle(at, HandleKind::RmwSubscription, end);
-                if let Some(e) = self.kept(end) {
+                if let Some(e) = self.kept_or_counted(end) {
                     let item = self.cx.entities.get(e).link_item(number);
                     self.spans.receive(&mut self.cx, ti, time, e, item);
                 }
@@ -708,7 +703,7 @@ impl Synth {
         }
     }
 
-    /// Late attach: a ring buffer is found by what is put into it.
+    /// Late attach: creates a ring buffer that is first seen when an item is put into it.
     fn ring_found(&mut self, at: At, buffer: u64) -> EntityId {
         let publisher = self.spans.intra_publisher(at.thread);
         let entities = &mut self.cx.entities;
@@ -723,7 +718,7 @@ impl Synth {
         e
     }
 
-    /// The publisher of a message, by its rmw handle or by the `rcl_publish` before.
+    /// Returns the publisher of a message by its rmw handle, or by the `rcl_publish` before it.
     fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
         let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
         by_rmw.or_else(|| {
@@ -732,8 +727,7 @@ impl Synth {
         })
     }
 
-    /// The topic of a message that is published.
-    pub(super) fn topic_of(
+    pub(super) fn published_topic(
         &mut self,
         event: &Event,
         time: u64,
@@ -752,8 +746,8 @@ impl Synth {
         Some(self.cx.entities.names.get(name).to_string())
     }
 
-    /// An entity that the model keeps; one that is not known is noted.
-    fn kept(&mut self, e: Option<EntityId>) -> Option<EntityId> {
+    /// Returns the entity if the model keeps it. An unknown entity is counted.
+    fn kept_or_counted(&mut self, e: Option<EntityId>) -> Option<EntityId> {
         if e.is_none() {
             self.cx.notes.count(Note::UnknownHandle, 1);
         }

@@ -1,5 +1,5 @@
-//! What `spans` tells `flow`: every event that concerns data, with the callback instance that
-//! caused it.
+//! The events that `spans` passes to `flow`: everything that concerns data, with the callback
+//! instance that caused it.
 
 use super::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
@@ -7,15 +7,14 @@ use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 /// The cause of a publication or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// This instance of a callback.
     Instance(InstanceId),
-    /// No callback.
+    /// The cause is outside of all callbacks.
     Outside,
-    /// A callback that the model leaves out.
+    /// The cause is a callback that the model leaves out.
     Hidden,
-    /// One of several callbacks; which cannot be told.
-    Untold,
-    /// Not decided yet: [`SpanEvent::Decided`] follows.
+    /// The cause is one of several callbacks, and it is unknown which.
+    Ambiguous,
+    /// The cause is not decided yet. [`SpanEvent::Decided`] follows.
     Undecided(DecisionId),
 }
 
@@ -24,25 +23,38 @@ pub(super) enum Owner {
 pub(super) enum Input {
     /// No input was observed.
     Unknown,
-    /// One of several inputs; which cannot be told.
-    Untold,
-    /// A timer.
+    /// The input is one of several, and it is unknown which.
+    Ambiguous,
     Timer,
     /// A message with this source time stamp.
-    Message { source_ns: i64 },
-    /// The item in this place of the subscription's ring buffer.
-    Ring { index: u64 },
-    /// A request, taken at `at`.
-    Request { gid: Gid, sequence: i64, at: u64 },
-    /// A response, taken at `at`.
-    Response { sequence: i64, at: u64 },
+    Message {
+        source_ns: i64,
+    },
+    /// The item at this index of the subscription's ring buffer.
+    Ring {
+        index: u64,
+    },
+    /// A request that was taken at time `at`.
+    Request {
+        gid: Gid,
+        sequence: i64,
+        at: u64,
+    },
+    /// A response that was taken at time `at`.
+    Response {
+        sequence: i64,
+        at: u64,
+    },
     /// Work that a callback handed to the thread.
-    Handed { work: HandedId },
+    Handed {
+        work: HandedId,
+    },
     /// Work that an instance handed on.
-    Made { hand: HandId },
+    Made {
+        hand: HandId,
+    },
 }
 
-/// An instance of a callback starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begin {
     pub(super) instance: InstanceId,
@@ -50,18 +62,16 @@ pub(super) struct Begin {
     pub(super) start: u64,
     pub(super) thread: ThreadId,
     pub(super) input: Input,
-    /// The executor's last wait, if it slept in it.
+    /// The executor's last wait, if its thread slept.
     pub(super) idle: Option<Idle>,
-    /// When the timer was due.
     pub(super) release: Release,
 }
 
-/// An instance of a callback ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) instance: InstanceId,
     pub(super) time: u64,
-    /// Where the thread's time went from the instance's start to its end.
+    /// The thread's CPU and waiting times from the instance's start to its end.
     pub(super) spent: Totals,
     pub(super) how: Ending,
     pub(super) profile: ThreadProfile,
@@ -70,56 +80,55 @@ pub(super) struct End {
     pub(super) scheduled: bool,
 }
 
-/// How an instance's end was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// By its own event.
+    /// The end has an event of its own.
     Exact,
-    /// From the executor's next action.
+    /// The end follows from the executor's next action.
     Inferred,
-    /// It shared its stretch of the thread with others, so that it has no times of its own.
+    /// The instance shared its stretch of the thread with others and has therefore no times of its
+    /// own.
     Shared,
-    /// It ran where no event shows it, so that it has no times.
+    /// No event shows the run of the instance, so it has no times.
     Unshown,
-    /// It was left without the event of its end.
+    /// The event of the end is missing.
     Aborted,
-    /// Its process or thread ended.
+    /// The process or thread ended first.
     CutOff,
-    /// The recording ended.
+    /// The recording ended first.
     Unfinished,
 }
 
 impl Ending {
-    /// Whether the instance ran to an end, and not to where something cut it off.
+    /// Reports whether the instance ran to its end and was not cut off.
     pub(super) fn is_whole(self) -> bool {
         self.is_timed() || matches!(self, Ending::Shared | Ending::Unshown)
     }
 
-    /// Whether it has times of its own.
     pub(super) fn is_timed(self) -> bool {
         matches!(self, Ending::Exact | Ending::Inferred)
     }
 }
 
-/// A running instance takes one more input itself, by `take()` and the like.
+/// One more input that a running instance takes itself, for example by `take()`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnInput {
     pub(super) instance: InstanceId,
-    /// What it takes from.
+    /// The subscription or client from which the instance takes.
     pub(super) entity: EntityId,
     pub(super) input: Input,
     pub(super) time: u64,
 }
 
-/// A message published through the middleware.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Publication {
     pub(super) owner: Owner,
     pub(super) publisher: EntityId,
     pub(super) time: u64,
-    /// Absent in Humble's recordings.
+    /// The source time stamp. Recordings of Humble have none.
     pub(super) source_ns: Option<i64>,
-    /// When the same message was published within the process, if it was.
+    /// The time of the publication within the process, if the same message was also published
+    /// there.
     pub(super) message: Option<u64>,
 }
 
@@ -129,14 +138,12 @@ pub(super) struct Enqueue {
     pub(super) owner: Owner,
     pub(super) publisher: Option<EntityId>,
     pub(super) subscription: EntityId,
-    /// Its place in the ring buffer.
     pub(super) index: u64,
     pub(super) time: u64,
-    /// When the message was published within the process: equal for its copies.
+    /// The time of the publication within the process. It is equal for all copies of the message.
     pub(super) message: Option<u64>,
 }
 
-/// A request sent by a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub(super) owner: Owner,
@@ -145,7 +152,6 @@ pub(super) struct Request {
     pub(super) time: u64,
 }
 
-/// A response sent by a service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Response {
     pub(super) service: EntityId,
@@ -155,14 +161,13 @@ pub(super) struct Response {
     pub(super) made_by: MadeBy,
 }
 
-/// What made the content of a response.
+/// The callback that made the content of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
-    /// The service's callback.
     Service,
-    /// Another callback, which handed it on.
+    /// Another callback, which handed the content on.
     Handed(HandId),
-    /// One of several others.
+    /// One of several other callbacks.
     Unknown,
 }
 
@@ -172,52 +177,51 @@ pub(super) enum SpanEvent {
     Begin(Begin),
     End(End),
     OwnInput(OwnInput),
-    /// A client's instance ended within another one, which waited for the response.
+    /// An instance of a client ended within another instance, which waited for the response.
     Continue {
         instance: InstanceId,
         client: InstanceId,
         time: u64,
     },
-    /// A running instance wakes up a thread, or makes it: perhaps to hand work to it.
+    /// A running instance wakes up a thread or creates it, perhaps to hand work to it.
     HandOver {
         work: HandedId,
         instance: InstanceId,
         time: u64,
     },
-    /// Nothing begins with that.
+    /// No execution begins with this work.
     NotHanded {
         work: HandedId,
     },
-    /// The instance hands something on within the process: work to do, or the result of work.
+    /// The instance hands on work to be done later, or the result of such work, within the process.
     Hand {
         instance: InstanceId,
         hand: HandId,
         time: u64,
     },
-    /// The instance may have ended at this time: its end follows, with this time or a later one.
+    /// The instance may have ended at this time. Its end follows, with this time or a later one.
     InputDone {
         instance: InstanceId,
         time: u64,
     },
-    /// Who [`Owner::Undecided`] is.
+    /// The owner that was first reported as [`Owner::Undecided`].
     Decided {
         decision: DecisionId,
         owner: Owner,
     },
     Publish(Publication),
-    /// The publisher's last publishing call, without a time stamp, lasted until then at most.
+    /// The publisher's last call to publish, which had no time stamp, returned by this time.
     PublishReturned {
         publisher: EntityId,
         time: u64,
     },
     Enqueue(Enqueue),
-    /// The ring buffer was emptied.
     Clear {
         subscription: EntityId,
     },
     Request(Request),
     Response(Response),
-    /// A message was read, but no callback ran on it.
+    /// A message was read without a callback that runs on it.
     ReadOnly {
         subscription: EntityId,
         source_ns: i64,
@@ -226,14 +230,12 @@ pub(super) enum SpanEvent {
     Synchronise {
         instance: InstanceId,
         filter: u64,
-        /// It joins by approximate time.
         approximate: bool,
         time: u64,
     },
 }
 
 impl SpanEvent {
-    /// The cause of a publication or a request.
     pub(super) fn owner(&self) -> Option<Owner> {
         match self {
             SpanEvent::Publish(Publication { owner, .. })
@@ -243,7 +245,6 @@ impl SpanEvent {
         }
     }
 
-    /// Sets the cause, once that is decided.
     pub(super) fn set_owner(&mut self, by: Owner) {
         match self {
             SpanEvent::Publish(Publication { owner, .. })
@@ -253,7 +254,7 @@ impl SpanEvent {
         }
     }
 
-    /// When an event happened that may be deferred for its own sake.
+    /// Returns the time of an event that may be deferred until its own cause or input is known.
     pub(super) fn since(&self) -> Option<u64> {
         match *self {
             SpanEvent::Begin(Begin {

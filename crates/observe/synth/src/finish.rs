@@ -1,6 +1,7 @@
-//! The end of a pass: what the trackers found becomes evidence, with ids for indices.
+//! Turns the results of the trackers into evidence at the end of a pass, with ids instead of
+//! indices.
 
-use super::course::Course;
+use super::batch_means::BatchMeans;
 use super::entities::EntityKind;
 use super::flow::{EdgeData, Group, Ids, Joined, Measured, Member, Output, Part as JoinPart};
 use super::flow::{Route, Use, Vertex};
@@ -28,17 +29,17 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From so many items on, of which none was taken, a subscription is reported to get nothing.
+/// A subscription that took none of at least this many items is reported as starved.
 const STARVED: u64 = 10;
 
 impl Synth {
-    /// Ids of the callbacks so far, by their number; none for those that did not run. Equal ones
-    /// get ordinals in order of creation.
+    /// Returns the ids of the callbacks so far, by callback number, or `None` for callbacks that
+    /// did not run. Equal ids get ordinals in order of creation.
     pub fn callback_ids(&self) -> Vec<Option<String>> {
         self.ids().all()
     }
 
-    /// The callbacks' ids when no event follows, for [`SynthOptions::ids`].
+    /// Ends the events and returns the callback ids, for [`SynthOptions::ids`].
     ///
     /// [`SynthOptions::ids`]: super::SynthOptions::ids
     pub fn into_ids(mut self) -> Vec<Option<String>> {
@@ -46,7 +47,7 @@ impl Synth {
         self.callback_ids()
     }
 
-    /// The model of all events so far.
+    /// Ends the events and returns the model.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
         conclude(Finish::of(&self).evidence())
@@ -59,7 +60,7 @@ impl Synth {
         }
     }
 
-    /// The recording. What its options leave open is as the events say.
+    /// Returns the runs of the recording. Values that the options lack come from the events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -78,8 +79,7 @@ impl Synth {
     }
 }
 
-/// The nodes of each process whose callbacks ran.
-fn nodes(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
+fn nodes_by_pid(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
     let mut all: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     for v in &synth.flow.graph.vertices {
         for thread in &v.runs.threads {
@@ -92,16 +92,14 @@ fn nodes(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
     all.into_iter().map(sorted).collect()
 }
 
-/// A pass whose events have ended.
 struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
-    /// By number of the vertex; none for callbacks that did not run.
+    /// The ids by vertex number, or `None` for callbacks that did not run.
     ids: Vec<Option<String>>,
-    /// By vertex of a group: those of the group from which its inputs descend.
+    /// The vertices of the same group from which the inputs of a vertex descend.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
-    /// Names of the nodes of each process, sorted.
-    nodes: BTreeMap<u32, Vec<String>>,
+    nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
 
 impl<'a> Finish<'a> {
@@ -111,13 +109,13 @@ impl<'a> Finish<'a> {
             parts: synth.runs(),
             ids: synth.callback_ids(),
             after: synth.flow.descents(),
-            nodes: nodes(synth),
+            nodes_by_pid: nodes_by_pid(synth),
         }
     }
 
     fn evidence(self) -> Evidence {
         let mut evidence = Evidence::default();
-        for (v, id) in self.vertices() {
+        for (v, id) in self.vertices_with_id() {
             self.add_vertex(&mut evidence, v, id);
         }
         for (modes, run) in self.parts.modes() {
@@ -148,7 +146,7 @@ impl<'a> Finish<'a> {
         evidence
     }
 
-    /// Figures by the name of the mode.
+    /// Sums up figures by the name of the mode.
     fn by_mode<F: Figures>(&self, figures: &PerMode<F>) -> BTreeMap<String, F> {
         let mut all = BTreeMap::new();
         for (mode, figures) in figures.iter() {
@@ -158,8 +156,7 @@ impl<'a> Finish<'a> {
         all
     }
 
-    /// Vertices that have an id.
-    fn vertices(&self) -> impl Iterator<Item = (&'a Vertex, &str)> {
+    fn vertices_with_id(&self) -> impl Iterator<Item = (&'a Vertex, &str)> {
         let vertices = self.synth.flow.graph.vertices.iter().zip(&self.ids);
         vertices.filter_map(|(v, id)| Some((v, id.as_deref()?)))
     }
@@ -186,7 +183,7 @@ impl<'a> Finish<'a> {
         let mut outputs: Vec<String> = v.outputs.iter().map(|&n| self.name(n)).collect();
         outputs.sort();
         let sync = v.kind() == CallbackType::Sync;
-        // What it is named after is its output.
+        // A sync vertex or a thread is named after its output, not after an input.
         let triggered = !sync && v.kind() != CallbackType::Thread;
         Callback {
             id: id.into(),
@@ -215,7 +212,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// By mode. Where it did not run, it was observed all the same.
+    /// Returns the figures by mode. A mode in which the callback did not run still counts as
+    /// observed time.
     fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
         let mut all = BTreeMap::new();
         for (modes, run) in self.parts.modes() {
@@ -227,8 +225,8 @@ impl<'a> Finish<'a> {
                 if let Some(measured) = v.runs.measured.get(mode) {
                     figures.add(&measured.figures);
                     let causes = &self.synth.cx.causes;
-                    let nodes = |pid| self.nodes.get(&pid).cloned().unwrap_or_default();
-                    let waits = causes.of(&measured.waits, nodes, |n| self.name(n));
+                    let nodes = |pid| self.nodes_by_pid.get(&pid).cloned().unwrap_or_default();
+                    let waits = causes.causes_of(&measured.waits, nodes, |n| self.name(n));
                     add_causes(&mut figures.causes, waits.into_iter());
                 }
             }
@@ -248,10 +246,11 @@ impl<'a> Finish<'a> {
         all
     }
 
-    /// The callbacks of each thread, of those that ran in these modes.
+    /// Returns which callbacks ran on one thread, for each thread that ran callbacks in these
+    /// modes.
     fn together(&self, modes: &[ModeId]) -> Vec<Together> {
         let mut of_thread: BTreeMap<ThreadId, BTreeSet<String>> = BTreeMap::new();
-        for (v, id) in self.vertices() {
+        for (v, id) in self.vertices_with_id() {
             if !modes.iter().any(|&m| v.runs.measured.get(m).is_some()) {
                 continue;
             }
@@ -287,7 +286,7 @@ impl<'a> Finish<'a> {
     ) {
         let modes = self.by_mode(figures);
         if modes.is_empty() {
-            // No item went this way: all were counted on another edge since.
+            // All items of this edge have been moved to another edge since.
             return;
         }
         let edge = evidence.edges.entry(key).or_insert_with_key(|key| Edge {
@@ -309,12 +308,13 @@ impl<'a> Finish<'a> {
         add_all(&mut edge.modes, &modes);
     }
 
-    /// One topic that a node's subscriptions publish.
+    /// Adds one topic that a node's subscriptions publish together.
     fn add_sync(&self, evidence: &mut Evidence, node: NodeId, group: &Group, output: &Output) {
         let Some(sync) = self.id(output.vertex) else {
             return;
         };
-        // Subscriptions of a guessed node may be of several: only their own calls tie them.
+        // Subscriptions of a guessed node may belong to several nodes. Only their own calls of a
+        // synchroniser show that they belong together.
         let nodes = &self.synth.cx.entities.nodes;
         if nodes.settled(node) != node {
             return;
@@ -333,7 +333,7 @@ impl<'a> Finish<'a> {
             }
             let vertex = self.synth.flow.graph.vertex(member.vertex);
             if nodes.settled(vertex.node()) != node {
-                // It turned out to be another node's.
+                // The subscription belongs to another node, which was found later.
                 continue;
             }
             let after = self.after.get(&member.vertex).into_iter().flatten();
@@ -348,7 +348,12 @@ impl<'a> Finish<'a> {
                 to: sync.clone(),
                 topic: input.map_or_else(String::new, |n| self.name(n)),
             };
-            self.add_edge(evidence, key, Route::Topic, &part.joined.map(into_sync));
+            self.add_edge(
+                evidence,
+                key,
+                Route::Topic,
+                &part.joined.map(sync_edge_figures),
+            );
         }
         if let Some(c) = evidence.callbacks.get_mut(&sync) {
             for (mode, interarrival) in self.by_mode(&output.interarrival) {
@@ -367,7 +372,7 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// A path on which executions ended, items were lost, or lineages were dropped.
+    /// Adds a path if executions ended, items were lost or lineages were dropped on it.
     fn add_path(&self, evidence: &mut Evidence, path: PathId, node: &PathNode) {
         let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
         lost.retain(|_, n| *n > 0);
@@ -390,7 +395,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// The ids and topics of a path; none where one of its callbacks has no id.
+    /// Returns the ids and topics of a path, or `None` if one of its callbacks has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
         let mut key = PathKey::default();
         for node in self.synth.flow.lineage.paths.upwards(path) {
@@ -441,10 +446,10 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Threads without callbacks, of processes with some.
+    /// Adds the threads without callbacks in processes that run callbacks.
     fn add_helpers(&self, evidence: &mut Evidence) {
         for (pid, name, of) in self.synth.cx.helpers.all() {
-            let Some(nodes) = self.nodes.get(&pid) else {
+            let Some(nodes) = self.nodes_by_pid.get(&pid) else {
                 continue;
             };
             let name = name.map_or_else(String::new, |n| self.name(n));
@@ -504,8 +509,8 @@ impl<'a> Finish<'a> {
             evidence.note(Note::Junction(stated.to_string()), 1);
         }
         let nodes = &self.synth.cx.entities.nodes;
-        for (v, id) in self.vertices() {
-            if v.node_is_told_by_output() {
+        for (v, id) in self.vertices_with_id() {
+            if v.node_follows_from_outputs() {
                 evidence.note(Note::TimerNode(id.to_string()), 1);
             }
             if nodes.is_guessed(v.node()) {
@@ -515,11 +520,11 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Links of which a callback did not run under the id that the user wrote.
+    /// Adds a note for each link with a callback that did not run under the id that the user wrote.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {
-                let mut vertices = self.vertices();
+                let mut vertices = self.vertices_with_id();
                 vertices.any(|(v, id)| of(v).contains(&i) && id == end)
             };
             if !tied(|v| &v.links.from, &link.from) || !tied(|v| &v.links.to, &link.to) {
@@ -528,7 +533,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Subscriptions that never ran and took nothing, with how much was published for them.
+    /// Returns the subscriptions that never ran and took nothing, with the number of items
+    /// published for them.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();
@@ -540,11 +546,11 @@ impl<'a> Finish<'a> {
                 let sum =
                     |of: fn(&EdgeFigures) -> u64| e.figures.iter().map(|f| of(f.1)).sum::<u64>();
                 *starved.entry(e.to).or_default() += sum(|f| f.published);
-                // By `take()` outside of callbacks.
+                // Code outside of callbacks took items with `take()`.
                 fed.extend((sum(|f| f.taken) > 0).then_some(e.to));
             }
         }
-        // At the end of a recording some are always on their way.
+        // At the end of a recording, some items are always in flight.
         starved.retain(|v, published| *published >= STARVED && !fed.contains(v));
         let vertex = |(v, published): (VertexId, u64)| (&vertices[v.index()], published);
         starved.into_iter().map(vertex)
@@ -567,8 +573,7 @@ fn member_evidence(member: &Member, part: &JoinPart) -> MemberEvidence {
     }
 }
 
-/// The edge from a subscription into the sync vertex.
-fn into_sync(part: &Joined) -> EdgeFigures {
+fn sync_edge_figures(part: &Joined) -> EdgeFigures {
     EdgeFigures {
         latency_ns: part.latency.clone(),
         waiting_ns: part.latency.clone(),
@@ -579,7 +584,6 @@ fn into_sync(part: &Joined) -> EdgeFigures {
     }
 }
 
-/// The name of a SCHED_* policy.
 fn policy_name(policy: u8) -> &'static str {
     match policy {
         0 => "other",
@@ -593,20 +597,18 @@ fn policy_name(policy: u8) -> &'static str {
     }
 }
 
-/// What is typical of one run's values.
-fn typical(dist: &Dist, course: &Course) -> Typical {
+fn typical(dist: &Dist, batches: &BatchMeans) -> Typical {
     Typical {
         count: dist.count(),
         median_ns: dist.quantile(0.5),
         p99_ns: (dist.count() >= Typical::TAIL).then(|| dist.quantile(0.99)),
-        effective: course.effective(),
+        effective: batches.effective(),
     }
 }
 
-/// Extremes of one run's executions; none without any.
 fn extremes(measured: &Measured, run: &Run) -> Option<RunExtremes> {
     let Measured {
-        figures, courses, ..
+        figures, batches, ..
     } = measured;
     let exec = &figures.exec_ns;
     (exec.count() > 0).then(|| RunExtremes {
@@ -616,9 +618,9 @@ fn extremes(measured: &Measured, run: &Run) -> Option<RunExtremes> {
         mean_ns: exec.mean(),
         max_ns: exec.max(),
         typical: Some(RunTypical {
-            exec_ns: typical(exec, &courses.exec),
-            response_ns: typical(&figures.response_ns, &courses.response),
-            interarrival_ns: typical(&figures.interarrival_ns, &courses.interarrival),
+            exec_ns: typical(exec, &batches.exec),
+            response_ns: typical(&figures.response_ns, &batches.response),
+            interarrival_ns: typical(&figures.interarrival_ns, &batches.interarrival),
         }),
     })
 }

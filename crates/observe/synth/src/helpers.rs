@@ -1,5 +1,7 @@
-//! Threads that run no callback: how long each was ready and had no CPU. Memory: a distribution for each
-//! name of such threads in a process, and for each that lives.
+//! Measures how long threads that run no callback were ready without a CPU.
+//!
+//! Memory holds one distribution for each name of such threads in a process and one for each living
+//! thread.
 
 use super::values::{Cpus, ThreadProfile};
 use crate::index::NameId;
@@ -7,35 +9,34 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::HelperFigures;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of a process's threads that are told apart; those of others have none.
+/// Maximum number of thread names per process. Threads with further names are counted without a
+/// name.
 const NAMES_MAX: usize = 256;
-/// Processes and names in all.
-const ALL_MAX: usize = 1 << 16;
+/// Maximum number of pairs of process and thread name.
+const ENTRIES_MAX: usize = 1 << 16;
 
-/// A thread, as long as it has made no call of ROS 2.
+/// A thread that has not called ROS 2 so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Quiet {
-    /// It has made one.
-    acts: bool,
-    /// Its first event.
-    first: Option<u64>,
+pub(super) struct HelperCandidate {
+    calls_ros: bool,
+    first_event: Option<u64>,
     ready: Option<Box<Dist>>,
     cpus: Cpus,
 }
 
-impl Quiet {
-    /// It makes a call: it is no helper.
-    pub(super) fn acts(&mut self) {
-        self.acts = true;
+impl HelperCandidate {
+    /// Records that the thread calls ROS 2. It is then not a helper.
+    pub(super) fn calls_ros(&mut self) {
+        self.calls_ros = true;
         self.ready = None;
     }
 
-    /// It gets a CPU, for which it has waited since `ready`.
-    pub(super) fn runs(&mut self, time: u64, cpu: u16, ready: Option<u64>) {
-        if self.acts {
+    /// Records that the thread gets a CPU. `ready` is the time from which on it waited for one.
+    pub(super) fn gets_cpu(&mut self, time: u64, cpu: u16, ready: Option<u64>) {
+        if self.calls_ros {
             return;
         }
-        self.first.get_or_insert(ready.unwrap_or(time));
+        self.first_event.get_or_insert(ready.unwrap_or(time));
         self.cpus.add(cpu);
         if let Some(since) = ready {
             let waits = self.ready.get_or_insert_with(Box::default);
@@ -44,28 +45,29 @@ impl Quiet {
     }
 }
 
-/// What is known of the helpers of one name.
+/// The figures of all helpers of a process that share a name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OfName {
+pub(super) struct NamedHelpers {
     pub(super) figures: HelperFigures,
     pub(super) uses: BTreeSet<(Option<u8>, u8)>,
     pub(super) cpus: Cpus,
 }
 
-/// Helpers that have ended, by process and name.
+/// The figures of helpers that have ended, by process id and name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Helpers(BTreeMap<(u32, Option<NameId>), OfName>);
+pub(super) struct Helpers(BTreeMap<(u32, Option<NameId>), NamedHelpers>);
 
 impl Helpers {
-    /// A thread ends, or the recording does. `exec_ns`: what it has used of a CPU.
-    pub(super) fn ended(
+    /// Adds a thread's figures when the thread or the recording ends. `exec_ns` is the CPU time
+    /// that the thread used.
+    pub(super) fn add_ended(
         &mut self,
         pid: u32,
         profile: &ThreadProfile,
-        quiet: Quiet,
+        candidate: HelperCandidate,
         (time, exec_ns): (u64, u64),
     ) {
-        let (Some(first), false) = (quiet.first, quiet.acts) else {
+        let (Some(first), false) = (candidate.first_event, candidate.calls_ros) else {
             return;
         };
         let names = self
@@ -73,21 +75,20 @@ impl Helpers {
             .range((pid, None)..)
             .take_while(|((p, _), _)| *p == pid);
         let is_new = !self.0.contains_key(&(pid, profile.comm));
-        let is_full = is_new && (names.count() >= NAMES_MAX || self.0.len() >= ALL_MAX);
+        let is_full = is_new && (names.count() >= NAMES_MAX || self.0.len() >= ENTRIES_MAX);
         let name = profile.comm.filter(|_| !is_full);
         let of = self.0.entry((pid, name)).or_default();
-        if let Some(ready) = quiet.ready {
+        if let Some(ready) = candidate.ready {
             of.figures.ready_ns.merge(&ready);
         }
         of.figures.exec_ns = of.figures.exec_ns.saturating_add(exec_ns);
         let observed_ns = time.saturating_sub(first);
         of.figures.observed_ns = of.figures.observed_ns.saturating_add(observed_ns);
         of.uses.insert((profile.policy, profile.priority));
-        of.cpus.unite(&quiet.cpus);
+        of.cpus.unite(&candidate.cpus);
     }
 
-    /// All, by process and name.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, Option<NameId>, &OfName)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, Option<NameId>, &NamedHelpers)> {
         self.0.iter().map(|(&(pid, name), of)| (pid, name, of))
     }
 }

@@ -1,48 +1,50 @@
-//! Traces of several hosts as one stream: how far the hosts' clocks are apart, from the messages that they
-//! exchanged, and events with the times of one clock.
+//! Joins the traces of several hosts into one stream. The clock offset between two hosts is
+//! estimated from the messages that they exchanged; then all events get the time of one clock.
 //!
-//! A message cannot be taken before it was published. So each message from A to B says by how much B's clock is
-//! ahead of A's at most, and each one back by how much at least: the fastest of both directions leave the
-//! smallest room, and the middle of it is the estimate, as in NTP. Half of the room is how far it can be off.
+//! A message cannot be taken before it was published. Each message from A to B therefore limits
+//! from above how far B's clock is ahead of A's. Each message back limits it from below. The
+//! fastest messages of both directions give the narrowest interval. As in NTP, its middle is the
+//! estimate, and half of its width is the largest possible error.
 
 use onbeat_trace::{Event, EventKind, UNTOLD};
 use rustc_hash::FxHashMap;
 
-/// Most hosts of one model.
+/// Maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
-/// CPU `n` of the host number `k` (from 0) has so many times `k` plus `n` as its number in a model of several
-/// hosts: the largest with which all numbers are among the 256 that a model tells apart.
+/// The first CPU of host `k` (from 0) gets the number `k` times one of these values. The largest
+/// value is used with which all numbers stay below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
-/// Processes' and threads' ids are smaller than this on Linux.
+/// The exclusive upper limit of process and thread ids on Linux.
 const IDS: u32 = 1 << 22;
-/// Stretches of a recording, each with an estimate of its own, for clocks of different rates.
+/// Number of stretches into which a recording is divided. Each has its own estimate, so that clocks
+/// of different rates are followed.
 const STRETCHES: usize = 16;
-/// Messages of each direction that a stretch needs.
+/// Minimum number of messages per direction in a stretch with an estimate.
 const FEW: usize = 5;
 
-/// Why traces of several hosts cannot be joined.
+/// The reason why traces of several hosts cannot be joined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// No message went between them.
-    #[error("no message of '{0}' was taken on another of the hosts, or sent to it: without one, nothing says how far their clocks are apart (were they recorded at one time?)")]
+    /// No message went between this host and the others.
+    #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    /// More than are told apart.
-    #[error("{0} hosts are too many: at most {MOST_HOSTS} can be joined")]
+    /// There are more hosts than a model can distinguish.
+    #[error("{0} hosts are too many. Join at most {MOST_HOSTS}.")]
     TooMany(usize),
-    /// Its CPUs have numbers of another host.
+    /// The host has more CPUs than a model of so many hosts can distinguish.
     #[error(
-        "'{0}' has more than the {1} CPUs that a model of so many hosts tells apart: join fewer"
+        "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
     )]
     Cpus(String, u16),
 }
 
-/// What a host published and took: stamps and the times on its own clock. Grows with the recording, by 24
-/// bytes a message.
+/// The messages that a host published and took: source time stamps and times on the host's own
+/// clock. It grows with the recording, by 24 bytes per message.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The host's name, for messages.
+    /// The host's name, which reports use.
     pub name: String,
-    /// Id of its boot: two of one boot have one clock.
+    /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,
     published: FxHashMap<i64, u64>,
     taken: Vec<(i64, u64)>,
@@ -51,7 +53,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A host of this name and boot; empty where it is not known.
+    /// Creates an exchange without messages. `name` and `boot` are empty if they are unknown.
     pub fn new(name: &str, boot: &str) -> Self {
         Exchange {
             name: name.into(),
@@ -60,7 +62,7 @@ impl Exchange {
         }
     }
 
-    /// Looks at an event of the host.
+    /// Processes an event of the host.
     pub fn push(&mut self, event: &Event) {
         self.cpus = self.cpus.max(event.cpu);
         match event.kind {
@@ -78,7 +80,8 @@ impl Exchange {
         }
     }
 
-    /// When messages of `from` were taken here: that, and by how much later than they were published, on two clocks.
+    /// Returns the messages of `from` that this host took. Each has the time of the take and the
+    /// apparent delay, which compares two clocks.
     fn from<'a>(&'a self, from: &'a Exchange) -> impl Iterator<Item = (u64, i64)> + 'a {
         let here = |stamp: &i64| self.published.contains_key(stamp);
         let taken = self.taken.iter().filter(move |(stamp, _)| !here(stamp));
@@ -89,24 +92,28 @@ impl Exchange {
     }
 }
 
-/// How a host's clock goes beside the first one's.
+/// The clock of a host in comparison with the clock of the first host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
-    /// So much is it ahead, at `at_ns` of its own time, ns.
+    /// The offset of the host's clock ahead of the first host's clock, in ns, at `at_ns` of its own
+    /// time.
     pub ahead_ns: i64,
-    /// So far the estimate can be off, ns; none where messages went one way only.
+    /// The largest possible error of the estimate, in ns, or `None` if messages went in one
+    /// direction only.
     pub within_ns: Option<u64>,
-    /// So much faster it goes.
+    /// The relative rate: the clock gains this many ns per ns on the first host's clock.
     pub drift: f64,
-    /// The middle of its messages, on its own clock.
+    /// The middle of the time in which it exchanged messages, on the host's own clock.
     pub at_ns: u64,
-    /// Messages that it took from the host that it was compared with, and gave to it.
+    /// Counts the messages that this host took from the host it was compared with, and those that
+    /// it sent to it.
     pub messages: (usize, usize),
-    /// Place of the host that it was compared with.
+    /// The index of the host with which this host was compared.
     pub beside: usize,
-    /// Number of its first CPU in the model.
+    /// The number of the host's first CPU in the model.
     pub first_cpu: u16,
-    /// Items that it published without a time stamp: nobody else's takes are known to be of them.
+    /// Counts items that this host published without a time stamp. Takes on other hosts cannot be
+    /// matched with them.
     pub unstamped: u64,
 }
 
@@ -124,15 +131,15 @@ impl Clock {
         }
     }
 
-    /// A time of this host on the first host's clock.
+    /// Converts a time of this host to the first host's clock.
     pub fn common_ns(&self, time_ns: u64) -> u64 {
         let since = time_ns as f64 - self.at_ns as f64;
         let ahead = i128::from(self.ahead_ns) + (since * self.drift).round() as i128;
         u64::try_from(i128::from(time_ns) - ahead).unwrap_or(0)
     }
 
-    /// An event of the host number `host` on the common clock, with ids that no other host has. None for what
-    /// only concerns its own clock.
+    /// Moves an event of host number `host` to the common clock and gives it ids that no other host
+    /// has. Returns `None` for an event that concerns the host's own clock only.
     pub fn common(&self, mut event: Event, host: usize) -> Option<Event> {
         if host == 0 {
             return Some(event);
@@ -144,7 +151,7 @@ impl Clock {
         event.pid = id(event.pid);
         event.tid = id(event.tid);
         match &mut event.kind {
-            // It tells when items without stamps were published: on the first host.
+            // This offset dates items without stamps, which are matched on the first host only.
             EventKind::ClockOffset { .. } => return None,
             EventKind::SwitchIn { prev_tid, .. } => *prev_tid = id(*prev_tid),
             EventKind::Occupied { prev_tid, .. } if *prev_tid != UNTOLD => {
@@ -162,45 +169,46 @@ impl Clock {
         Some(event)
     }
 
-    /// What is to be said of it: an assumption of the model.
+    /// Returns the sentence that states this clock's offset as an assumption of the model.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
-        let cpus = format!("CPU n of {name} is number {} + n.", self.first_cpu);
+        let cpus = format!("CPU n of {name} has the number {} + n.", self.first_cpu);
         if hosts[host].boot == hosts[self.beside].boot && !hosts[host].boot.is_empty() {
             return format!(
-                "{name} has the clock of {beside}: they are of one boot of one machine. {cpus}"
+                "{name} and {beside} share one clock, because both were recorded in the same boot of one machine. {cpus}"
             );
         }
         let off = match self.within_ns {
             Some(within) => format!(
-                "by at most {:.3} ms off; so can latencies between them be",
+                "The error of this offset, and of latencies between these hosts, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "a bound: messages went one way only, and the fastest is taken to have needed no time, so that \
-                latencies between them are too short by what it needed"
+            None => "This is only a bound, because messages went in one direction only: the fastest message is assumed to \
+                have taken no time. Latencies between these hosts are too short by the time it really took."
                 .into(),
         };
         let (to, back) = self.messages;
         let drift = match self.drift {
             0.0 => String::new(),
-            d => format!(", going {:.2} ppm faster", d * 1e6),
+            d => format!(" and {:.2} ppm faster", d * 1e6),
         };
         let unstamped = match self.unstamped {
             0 => String::new(),
-            n => format!(" {n} messages that it published have no time stamp (Humble), and are not followed to other hosts."),
+            n => format!(" {n} messages of {name} have no time stamp (Humble) and are not followed to other hosts."),
         };
         format!(
-            "The clock of {name} is taken to be {:.3} ms ahead of the first host's{drift}, from {to} messages that it took from {beside} and {back} that went back: {off}. {cpus}{unstamped}",
+            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
             self.ahead_ns as f64 / 1e6
         )
     }
 }
 
-/// How the hosts' clocks go beside the first one's. Each is compared with one that is known already, the pair
-/// with the least doubt first.
+/// Estimates each host's clock in comparison with the first host's clock. Each host is compared
+/// with one whose clock is already known; the pair with the smallest possible error comes first.
 ///
 /// # Errors
-/// [`HostsError`].
+/// Returns [`HostsError`] if a host has no messages with the others, or if there are too many hosts
+/// or CPUs.
 pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     if hosts.len() > MOST_HOSTS {
         return Err(HostsError::TooMany(hosts.len()));
@@ -235,7 +243,8 @@ pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     Ok(clocks)
 }
 
-/// A host's clock by its messages with one whose clock is known. None without any.
+/// Estimates a host's clock from its messages with a host whose clock is known. Returns `None`
+/// without messages.
 fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<Clock> {
     if !hosts[i].boot.is_empty() && hosts[i].boot == hosts[j].boot {
         return Some(Clock {
@@ -245,7 +254,7 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
             ..known.clone()
         });
     }
-    // On the common clock of the known host, and the own one of the other.
+    // Times are on the common clock for the known host and on the own clock for the other one.
     let on_common = |own_known: u64| i128::from(own_known) - i128::from(known.common_ns(own_known));
     let there: Vec<(f64, f64)> = hosts[j]
         .from(&hosts[i])
@@ -274,7 +283,7 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     }
     let middle = (first + last) / 2.0;
     let drift = drift(&there, &back, (first, last)).unwrap_or(0.0);
-    // What is left once the drift is taken out: at most, and at least.
+    // The rest without the drift limits the offset from above and from below.
     let rest = |m: &(f64, f64)| m.1 - (m.0 - middle) * drift;
     let most = there.iter().map(rest).reduce(f64::min);
     let least = back.iter().map(rest).reduce(f64::max);
@@ -297,8 +306,8 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     })
 }
 
-/// How much faster a clock goes: the slope of a line through the estimates of stretches, if there are enough of
-/// them and it is clearly not level.
+/// Returns the slope of a line through the estimates of the stretches. Returns `None` if there are
+/// too few stretches or the slope is not clear.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
     let length = (last - first) / STRETCHES as f64;
     let mut points = Vec::new();
@@ -329,7 +338,8 @@ fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -
 mod tests {
     use super::*;
 
-    /// A host whose clock is ahead by this, and goes so much faster.
+    /// A simulated host. Its clock starts `ahead` ns ahead of the true time and gains `drift` ns
+    /// per ns.
     struct Machine {
         ahead: i64,
         drift: f64,
@@ -361,9 +371,9 @@ mod tests {
         }
     }
 
-    /// A message at a true time, which takes so long.
+    /// Sends a message at the true time `at`, which is taken `takes` ns later.
     fn message(from: &mut Machine, to: &mut Machine, at: u64, takes: u64) {
-        // No two machines publish in the same nanosecond.
+        // Two machines never publish in the same nanosecond.
         let own = u64::from(from.seen.name.as_bytes()[0]);
         let source_ns = (from.own(at) + 1_000 + own) as i64;
         let (rmw, message) = (1, 2);
@@ -389,7 +399,8 @@ mod tests {
     const START: u64 = 1_000_000_000_000;
     const MS: u64 = 1_000_000;
 
-    /// Messages to and fro for a minute; the fastest take 100 us there and `back` us back.
+    /// Sends messages in both directions for a minute. The fastest take 100 µs from `a` to `b` and
+    /// `back` µs from `b` to `a`.
     fn minute(a: &mut Machine, b: &mut Machine, back: u64) {
         let mut random = 12_345_u64;
         for i in 0..600 {
@@ -408,12 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn two_ways_bound_the_offset_from_both_sides() {
+    fn messages_in_both_directions_limit_the_clock_offset() {
         for ahead in [0, 37_000_000_123, -5_000_000_000] {
             let (mut a, mut b) = (Machine::new("a", 0, 0.0), Machine::new("b", ahead, 0.0));
             minute(&mut a, &mut b, 140);
             let found = &clocks(&[a.seen, b.seen]).unwrap()[1];
-            // Half of what the ways differ by.
+            // The limit is half of the difference between the two directions.
             assert!((found.ahead_ns - ahead).abs() <= 20_001, "{found:?}");
             let within = found.within_ns.unwrap();
             assert!((119_000..=121_000).contains(&within), "{found:?}");
@@ -422,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_faster_is_followed_along_a_line() {
+    fn the_drift_of_a_faster_clock_is_estimated() {
         let (mut a, mut b) = (
             Machine::new("a", 0, 0.0),
             Machine::new("b", 2_000_000_000, 40e-6),
@@ -432,23 +443,23 @@ mod tests {
         assert!((found.drift - 40e-6).abs() < 1e-6, "{found:?}");
         for at in [START, START + 30_000 * MS, START + 59_000 * MS] {
             let off = found.common_ns(b.own(at)).abs_diff(at);
-            // Without the line it would be 1.2 ms at both ends.
+            // Without the drift, the error would be 1.2 ms at both ends.
             assert!(off < 30_000, "{off} at {at}");
         }
     }
 
     #[test]
-    fn one_way_gives_a_bound_that_is_said() {
+    fn messages_in_one_direction_give_a_bound_and_the_sentence_states_it() {
         let (mut a, mut b) = (Machine::new("a", 0, 0.0), Machine::new("b", 5_000_000, 0.0));
         (0..100).for_each(|i| message(&mut a, &mut b, START + i * MS, 80_000 + i));
         let hosts = [a.seen, b.seen];
         let found = clocks(&hosts).unwrap();
         assert_eq!((found[1].ahead_ns, found[1].within_ns), (5_080_000, None));
-        assert!(found[1].sentence(1, &hosts).contains("one way only"));
+        assert!(found[1].sentence(1, &hosts).contains("one direction only"));
     }
 
     #[test]
-    fn hosts_are_compared_along_the_surest_pairs_and_strangers_refused() {
+    fn hosts_are_compared_in_the_most_certain_pairs_and_need_messages() {
         let mut m = [
             Machine::new("a", 0, 0.0),
             Machine::new("b", 700_000_000, 0.0),
@@ -463,26 +474,29 @@ mod tests {
         assert_eq!((found[1].first_cpu, found[2].first_cpu), (50, 100));
         assert!((found[2].ahead_ns + 300_000_000).abs() < 1_000, "{found:?}");
         let within: Vec<u64> = found.iter().filter_map(|c| c.within_ns).collect();
-        assert!(within[2] > within[1], "doubts add up: {within:?}");
+        assert!(
+            within[2] > within[1],
+            "the possible errors add up: {within:?}"
+        );
         let strangers = [hosts[0].clone(), hosts[2].clone()];
         assert_eq!(clocks(&strangers), Err(HostsError::Apart("c".into())));
     }
 
     #[test]
-    fn one_boot_is_one_clock() {
+    fn traces_of_one_boot_share_one_clock() {
         let of = |name: &str, boot: &str| Exchange::new(name, boot);
         let hosts = [of("a", "b1"), of("c", "b1")];
         let found = clocks(&hosts).unwrap();
         assert_eq!((found[1].ahead_ns, found[1].within_ns), (0, Some(0)));
-        assert!(found[1].sentence(1, &hosts).contains("one boot"));
+        assert!(found[1].sentence(1, &hosts).contains("same boot"));
         assert!(
             clocks(&[of("a", ""), of("c", "")]).is_err(),
-            "not known is not one"
+            "unknown boots are not the same boot"
         );
     }
 
     #[test]
-    fn ids_of_two_hosts_differ_and_idle_is_idle() {
+    fn ids_of_two_hosts_differ_and_the_idle_thread_stays_0() {
         let clock = Clock {
             ahead_ns: 5,
             first_cpu: 200,

@@ -3,12 +3,12 @@
 use crate::index::index_type;
 
 index_type! {
-    /// A process; the index is used again after the process has ended.
+    /// A process. The index is reused after the process has ended.
     ProcessIndex
 }
 
 index_type! {
-    /// A node. Nodes are never dropped: a restarted one continues the one before.
+    /// A node. Nodes are never dropped; a restarted node continues the earlier one.
     NodeId
 }
 
@@ -18,17 +18,16 @@ index_type! {
 }
 
 index_type! {
-    /// A thread; the index is used again after the thread has ended.
+    /// A thread. The index is reused after the thread has ended.
     ThreadIndex
 }
 
 index_type! {
-    /// A callback instance that runs, or has run and is not processed yet.
+    /// A callback instance that runs, or whose events are not processed yet.
     InstanceId
 }
 
 index_type! {
-    /// An edge in the making.
     EdgeId
 }
 
@@ -36,10 +35,10 @@ index_type! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandedId(pub(super) u64);
 
-/// Names a decision about an owner that has not been made yet.
+/// A pending decision about which callback owns an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
 
-/// Names the work that an instance hands on to be done later, or the result of that work.
+/// Work that an instance hands on to be done later, or the result of that work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandId(pub(super) u32);

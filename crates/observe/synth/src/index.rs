@@ -1,6 +1,6 @@
-//! Typed indices: a place in a table is a number of its own type, and its absence is `None`.
+//! Typed indices: each table has an index type of its own, and a missing entry is `None`.
 
-/// Defines a type of index. An `Option` of it takes no more room than the index.
+/// Defines an index type. An `Option` of it takes the same space as the index.
 macro_rules! index_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -9,16 +9,16 @@ macro_rules! index_type {
 
         #[allow(dead_code)]
         impl $name {
-            /// The index of the table's entry number `index`, counted from 0.
+            /// Makes an index from a position in the table, counted from 0.
             pub(crate) const fn new(index: usize) -> Self {
-                assert!(index < u32::MAX as usize, "a table outgrew its index");
+                assert!(index < u32::MAX as usize, "a table has more entries than its index type allows");
                 match std::num::NonZeroU32::new(index as u32 + 1) {
                     Some(number) => Self(number),
                     None => unreachable!(),
                 }
             }
 
-            /// The entry's number, counted from 0.
+            /// Returns the position in the table, counted from 0.
             pub(crate) const fn index(self) -> usize {
                 self.0.get() as usize - 1
             }
@@ -34,7 +34,7 @@ index_type! {
 }
 
 index_type! {
-    /// A name (topic, service, node, command), each kept once.
+    /// A name of a topic, service, node or command. Each name is stored once.
     NameId
 }
 
@@ -44,7 +44,7 @@ index_type! {
 }
 
 index_type! {
-    /// A step: one execution of a callback as part of a lineage.
+    /// A step: one execution of a callback within a lineage.
     StepId
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_counts_from_zero_and_absence_takes_no_room() {
+    fn an_index_counts_from_zero_and_an_option_needs_no_extra_space() {
         assert_eq!(VertexId::new(0).index(), 0);
         assert_eq!(VertexId::new(7).index(), 7);
         assert!(VertexId::new(1) < VertexId::new(2));

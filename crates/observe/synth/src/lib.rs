@@ -1,21 +1,22 @@
-//! Events to a model in one streaming pass, with memory bounded by what is in flight.
+//! Makes the timing model of an application from recorded events, in one streaming pass.
 //!
-//! [`Synth`] hands each event to the trackers that it concerns (`dispatch`), and does nothing else:
+//! Memory is bounded by the data that is in flight. [`Synth`] passes each event to the trackers
+//! that it concerns (`dispatch`):
 //!
-//! - [`entities`]: what was created (processes, nodes, endpoints, timers), and which handle stands
-//!   for which;
-//! - [`spans`]: which stretch of which thread is which callback. It turns the events of threads
-//!   into [`events::SpanEvent`]s: a callback began, published, ended;
-//! - [`flow`]: what became of items. It takes the span events in order, matches items with takes,
-//!   and adds to the figures of callbacks, edges and chains;
-//! - [`observe`]: what is reported while synthesis runs.
+//! - [`entities`] tracks what was created (processes, nodes, endpoints, timers) and which handle
+//!   names which of them.
+//! - [`spans`] finds which stretch of which thread is which callback. It turns events of threads
+//!   into [`events::SpanEvent`]s, for example that a callback began, published or ended.
+//! - [`flow`] follows items. It receives the span events in order, matches items with takes, and
+//!   adds to the figures of callbacks, edges and chains.
+//! - [`observe`] reports single executions and items while synthesis runs.
 //!
-//! `spans` does not know `flow`, and `flow` does not know threads. [`finish`] makes evidence, and
-//! with it the model, of what they found.
+//! `spans` does not use `flow`, and `flow` does not see threads. [`finish`] turns their results
+//! into evidence and then into the model.
 
+mod batch_means;
 mod causes;
 mod chains;
-mod course;
 mod dispatch;
 mod entities;
 mod events;
@@ -60,7 +61,6 @@ use onbeat_trace::Event;
 use spans::Spans;
 use std::collections::BTreeMap;
 
-/// What all trackers share.
 #[derive(Debug, Clone, Default)]
 struct Context {
     entities: Entities,
@@ -69,19 +69,17 @@ struct Context {
     helpers: Helpers,
 }
 
-/// The recording so far.
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// Time of the first event that counts.
+    /// The time of the first event that belongs to the recording's duration, in ns.
     first: Option<u64>,
-    /// Time of the last event.
     now: u64,
     events: PerMode<u64>,
-    /// Lost events by probe.
+    /// Counts lost events by the name of their probe.
     lost: PerMode<BTreeMap<String, u64>>,
 }
 
-/// Makes a model of one recording from its events, in time order.
+/// Makes a model of one recording. Events are pushed in time order.
 #[derive(Debug, Clone)]
 pub struct Synth {
     options: SynthOptions,
@@ -90,15 +88,15 @@ pub struct Synth {
     spans: Spans,
     flow: Flow,
     modes: Modes,
-    /// Room for the events between `spans` and `flow`.
+    /// A buffer for events between `spans` and `flow`. It is kept so that `deliver` need not
+    /// allocate.
     room: Vec<SpanEvent>,
-    /// All of them, for tests.
     #[cfg(test)]
     delivered: Vec<SpanEvent>,
 }
 
 impl Synth {
-    /// Starts a model.
+    /// Creates a synthesis without events.
     pub fn new(options: SynthOptions) -> Self {
         let spans = Spans::new(options.own_threads);
         let mut cx = Context::default();
@@ -127,7 +125,8 @@ impl Synth {
         }
     }
 
-    /// The next event. Events come in time order.
+    /// Processes the next event. An event that is older than an earlier one is counted and gets the
+    /// time of that one.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
         if event.time_ns < recording.now {
@@ -151,14 +150,13 @@ impl Synth {
         }
     }
 
-    /// Hands what `spans` found to `flow`.
     fn deliver(&mut self) {
         if !self.spans.has_events() {
             return;
         }
         let mut events = self.spans.take_events(std::mem::take(&mut self.room));
         for (instance, waits) in self.spans.take_waits() {
-            self.cx.causes.ended(instance, waits);
+            self.cx.causes.keep_waits(instance, waits);
         }
         for event in &events {
             self.flow.receive(&mut self.cx, event);
@@ -172,7 +170,6 @@ impl Synth {
         }
     }
 
-    /// Drops what is kept for entities that ended.
     fn forget_ended(&mut self) {
         while let Some(e) = self.cx.entities.take_freed() {
             self.flow.forget(&self.cx, e);
@@ -183,7 +180,7 @@ impl Synth {
         }
     }
 
-    /// Ends everything that still runs: no event follows.
+    /// Ends all callbacks that still run. No event may follow.
     pub fn end_of_events(&mut self) {
         let now = self.recording.now;
         self.spans.end_all(&mut self.cx, now);
@@ -191,37 +188,39 @@ impl Synth {
         self.flow.settle(&mut self.cx, now);
     }
 
-    /// The model so far; the recording goes on.
+    /// Returns the model of the events so far. More events may follow.
     pub fn snapshot(&self) -> Model {
         self.clone().finish()
     }
 }
 
 impl Synth {
-    /// From here on, keeps observations for [`Synth::drain_observations`], which is then to be
-    /// called after every few events.
+    /// Keeps observations from here on. The caller must then call [`Synth::drain_observations`]
+    /// after every few events.
     pub fn observe(&mut self) {
         self.flow.observer.list();
     }
 
-    /// The observations since the last call.
+    /// Returns the observations since the last call and removes them.
     pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
         self.flow.observer.list().drain(..)
     }
 
-    /// A topic's or service's name by its number (untrusted).
+    /// Returns the name of a topic or service by its number. Names come from the recorded
+    /// application and are not checked.
     pub fn name(&self, number: u32) -> &str {
         self.cx.entities.names.get(NameId::new(number as usize))
     }
 
-    /// Whether chains begin with a callback, by its number, though others give it its data.
+    /// Sets whether chains begin with a callback even if other callbacks give it its data.
+    /// `callback` is an index into [`Synth::callback_ids`].
     pub fn begin_chains(&mut self, callback: u32, begins: bool) {
         self.flow
             .graph
             .set_cut(VertexId::new(callback as usize), begins);
     }
 
-    /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
+    /// Returns the callbacks of a path, first to last, as indices into [`Synth::callback_ids`].
     pub fn path(&self, path: u32) -> Vec<u32> {
         let paths = &self.flow.lineage.paths;
         let vertices = paths.vertices(PathId::new(path as usize));

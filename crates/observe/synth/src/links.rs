@@ -1,31 +1,32 @@
-//! Links: a user states that data passes from one callback to another through a node's memory. No
-//! trace shows that.
+//! Links that the user states: data passes from one callback to another through the memory of a
+//! node. A trace does not show this.
 
 use std::fmt;
 
-/// B publishes the data that A stored: B's next execution after an end of A continues A's chain.
+/// A link from callback A to callback B, which publishes data that A stored. B's next execution
+/// after an end of A continues A's chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Id of the callback that stores.
+    /// The id of the callback that stores the data.
     pub from: String,
-    /// Id of the callback that uses the stored data.
+    /// The id of the callback that uses the stored data.
     pub to: String,
 }
 
-/// Why a text states no link.
+/// The reason why a text is not a link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkParseError {
-    /// No arrow.
-    #[error("the link '{0}' has no arrow: write it as 'CALLBACK -> CALLBACK'")]
+    /// The text has no arrow.
+    #[error("the link '{0}' has no arrow. Write it as 'CALLBACK -> CALLBACK'.")]
     NoArrow(String),
     /// A callback is missing before or after the arrow.
-    #[error("the link '{0}' lacks a callback on one side of the arrow: write it as 'CALLBACK -> CALLBACK'")]
+    #[error("the link '{0}' lacks a callback on one side of the arrow. Write it as 'CALLBACK -> CALLBACK'.")]
     OneSided(String),
-    /// More than one arrow.
-    #[error("the link '{0}' has several arrows: state one link per pair of callbacks")]
+    /// The text has more than one arrow.
+    #[error("the link '{0}' has several arrows. State one link per pair of callbacks.")]
     SeveralArrows(String),
-    /// From a callback to itself.
-    #[error("the link '{0}' leads from a callback to itself: name two callbacks")]
+    /// The link leads from a callback to itself.
+    #[error("the link '{0}' leads from a callback to itself. Name two different callbacks.")]
     Itself(String),
 }
 

@@ -1,41 +1,42 @@
-//! Modes of one run: when each begins, as the user states it (thesis section 3.6).
+//! Rules that state when each mode of a run begins (thesis section 3.6).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// When a mode is active: `urban@0s..30s`, `urban,highway@/mode`, `driving@/planner=active`.
+/// A rule for when a mode is active, for example `urban@0s..30s`, `urban,highway@/mode` or
+/// `driving@/planner=active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeRule {
-    /// From one time of the recording to another; without an end, to the recording's.
+    /// The mode is active between two times of the recording.
     Time {
-        /// The mode.
+        /// The name of the mode.
         mode: String,
-        /// Since the recording's first event.
+        /// The begin, in ns since the recording's first event.
         from_ns: u64,
-        /// The first time after it.
+        /// The first time after the mode, or `None` if the mode lasts to the end of the recording.
         to_ns: Option<u64>,
     },
-    /// Each message on a topic begins the next of these modes; after the last comes the first.
+    /// Each message on a topic begins the next mode. After the last mode comes the first.
     Topic {
-        /// The modes, in turn.
+        /// The names of the modes, in turn.
         modes: Vec<String>,
-        /// The topic's full name.
+        /// The full name of the topic.
         topic: String,
     },
-    /// While a lifecycle node is in a state.
+    /// The mode is active while a lifecycle node is in a state.
     Lifecycle {
-        /// The mode.
+        /// The name of the mode.
         mode: String,
-        /// The node's full name.
+        /// The full name of the node.
         node: String,
-        /// The state's label: `active`, `inactive` ...
+        /// The label of the state, for example `active` or `inactive`.
         state: String,
     },
 }
 
-/// A text that states no rule.
+/// The error for a text that is not a mode rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("mode '{text}': {why}; write NAME, NAME@FROM..TO (urban@0s..30s), NAME@TOPIC (urban,highway@/mode) or NAME@NODE=STATE (driving@/planner=active)")]
+#[error("mode '{text}': {why}. Write NAME, NAME@FROM..TO (urban@0s..30s), NAME@TOPIC (urban,highway@/mode) or NAME@NODE=STATE (driving@/planner=active).")]
 pub struct ModeRuleError {
     text: String,
     why: &'static str,
@@ -49,9 +50,9 @@ impl FromStr for ModeRule {
             text: text.into(),
             why,
         };
-        let (names, when) = text
-            .split_once('@')
-            .ok_or(wrong("it does not say when after '@'"))?;
+        let (names, when) = text.split_once('@').ok_or(wrong(
+            "it has no '@' with a time, a topic or a node's state",
+        ))?;
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         if names.iter().any(|n| n.is_empty()) {
             return Err(wrong("a mode has no name"));
@@ -63,7 +64,7 @@ impl FromStr for ModeRule {
                 modes: names.into_iter().map(String::from).collect(),
                 topic: when.into(),
             }),
-            _ if several => Err(wrong("several modes take turns on a topic only")),
+            _ if several => Err(wrong("only a topic can have several modes")),
             (_, Some((node, state))) if node.starts_with('/') && !state.trim().is_empty() => {
                 Ok(ModeRule::Lifecycle {
                     mode: names[0].into(),
@@ -73,13 +74,12 @@ impl FromStr for ModeRule {
             }
             (Some((from, to)), None) => time(names[0], from, to).map_err(wrong),
             _ => Err(wrong(
-                "what follows '@' is no times, no topic and no state of a node",
+                "the text after '@' is neither a time range nor a topic nor a node's state",
             )),
         }
     }
 }
 
-/// A rule of two times.
 fn time(mode: &str, from: &str, to: &str) -> Result<ModeRule, &'static str> {
     let no_time = "a time needs a number and a unit (ns, us, ms, s, min)";
     let to_ns = match to.trim() {
@@ -97,7 +97,7 @@ fn time(mode: &str, from: &str, to: &str) -> Result<ModeRule, &'static str> {
     }
 }
 
-/// `30s`, `1.5min`.
+/// Parses a duration such as `30s` or `1.5min`.
 fn duration_ns(text: &str) -> Option<u64> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit);
@@ -110,14 +110,15 @@ fn duration_ns(text: &str) -> Option<u64> {
         _ => return None,
     };
     let ns = number.trim().parse::<f64>().ok()? * ns;
-    // Some 146 years: beyond any recording, and exact enough below.
+    // The limit is about 146 years. That is longer than any recording, and an `f64` is exact enough
+    // below it.
     (0.0..=(u64::MAX / 4) as f64)
         .contains(&ns)
         .then_some(ns.round() as u64)
 }
 
 impl ModeRule {
-    /// The modes that it can begin.
+    /// Returns the modes that this rule can begin.
     pub fn modes(&self) -> impl Iterator<Item = &str> {
         let (one, several) = match self {
             ModeRule::Time { mode, .. } | ModeRule::Lifecycle { mode, .. } => (Some(mode), &[][..]),
@@ -144,7 +145,6 @@ impl fmt::Display for ModeRule {
     }
 }
 
-/// A mode of the run, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ModeId(u16);
 
@@ -158,30 +158,30 @@ impl ModeId {
     }
 }
 
-/// Which mode was active when. Begins with the first mode.
+/// The times at which modes began. The first mode is active before them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Switches(Vec<(u64, ModeId)>);
 
 impl Switches {
-    /// A mode is active from a time on. Times do not decrease.
+    /// Makes a mode active from `time_ns` on. Times must not decrease.
     pub(crate) fn begin(&mut self, time_ns: u64, mode: ModeId) {
         if self.last() != mode {
             self.0.push((time_ns, mode));
         }
     }
 
-    /// The mode that began last.
     pub(crate) fn last(&self) -> ModeId {
         self.0.last().map_or(ModeId::default(), |s| s.1)
     }
 
-    /// The mode that was active at a time. Asked for recent times: looks from the end.
+    /// Returns the mode that was active at `time_ns`. The search starts at the end because callers
+    /// ask for recent times.
     pub(crate) fn at(&self, time_ns: u64) -> ModeId {
         let before = self.0.iter().rev().find(|s| s.0 <= time_ns);
         before.map_or(ModeId::default(), |s| s.1)
     }
 
-    /// Every stretch of `from..to` with its mode, in order.
+    /// Returns each stretch of `from..to` as its mode, begin and end, in order of time.
     pub(crate) fn stretches(&self, from: u64, to: u64) -> Vec<(ModeId, u64, u64)> {
         let starts = std::iter::once((from, self.at(from)));
         let starts = starts.chain(self.0.iter().copied().filter(|s| s.0 > from && s.0 < to));
@@ -192,12 +192,12 @@ impl Switches {
     }
 }
 
-/// A value for each mode that had one.
+/// Holds a value for each mode in which something was counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PerMode<F>(Vec<Option<F>>);
 
 impl<F: Default> PerMode<F> {
-    /// The value of a mode, made when new.
+    /// Returns the value of a mode. Creates it if there is none.
     pub(crate) fn of(&mut self, mode: ModeId) -> &mut F {
         if self.0.len() <= mode.index() {
             self.0.resize_with(mode.index() + 1, || None);
@@ -207,18 +207,15 @@ impl<F: Default> PerMode<F> {
 }
 
 impl<F> PerMode<F> {
-    /// The modes that have a value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ModeId, &F)> {
         let all = self.0.iter().enumerate();
         all.filter_map(|(i, f)| Some((ModeId::new(i), f.as_ref()?)))
     }
 
-    /// Each value made into another.
     pub(crate) fn map<G>(&self, into: impl Fn(&F) -> G) -> PerMode<G> {
         PerMode(self.0.iter().map(|f| f.as_ref().map(&into)).collect())
     }
 
-    /// The value of a mode, if it has one.
     pub(crate) fn get(&self, mode: ModeId) -> Option<&F> {
         self.0.get(mode.index())?.as_ref()
     }
@@ -229,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_as_they_are_written() {
+    fn a_rule_is_parsed_from_the_text_that_it_prints() {
         for text in [
             "urban@0s..30s",
             "rest@1.5s..",
@@ -260,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_of_a_time_is_the_last_that_began() {
+    fn the_mode_at_a_time_is_the_one_that_began_last() {
         let mut switches = Switches::default();
         let (a, b) = (ModeId::new(0), ModeId::new(1));
         switches.begin(5, a);

@@ -1,30 +1,31 @@
-//! When the modes of a run begin: applies the user's rules to events.
+//! Finds when each mode of a run begins by applying the user's rules to events.
 
 use super::Synth;
 use crate::mode_rules::{ModeId, ModeRule};
 use onbeat_trace::{Event, EventKind};
 use rustc_hash::FxHashMap;
 
-/// The state of the rules.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Modes {
-    /// By number. The first is the run's own, which is active where no rule says otherwise.
+    /// The names of the modes, by mode number. The first is the mode of the run, which is active
+    /// where no rule applies.
     pub(super) names: Vec<String>,
     rules: Vec<ModeRule>,
-    /// By rule of a topic: messages so far.
+    /// Counts, for each topic rule, the messages so far.
     messages: Vec<usize>,
-    /// The rule that holds as long as its time or state lasts.
+    /// The rule whose time or state lasts now.
     lasting: Option<usize>,
-    /// Times at which a rule of time begins or ends, since the recording's start, last first.
+    /// Begins (true) and ends (false) of time rules, latest first: time in ns since the start of
+    /// the recording, index of the rule, begin.
     times: Vec<(u64, usize, bool)>,
-    /// Nodes of state machines: by process and machine, (process, node's handle).
+    /// The node handle of each lifecycle state machine, by process id and machine handle.
     machines: FxHashMap<(u32, u64), u64>,
-    /// Transitions of state machines whose node is not known.
+    /// Counts the transitions of state machines whose node is unknown.
     pub(super) unknown_machines: u64,
 }
 
 impl Modes {
-    /// The rules, with the mode of the run where none applies.
+    /// Creates the state for rules. `own` is the mode of the run where no rule applies.
     pub(super) fn new(own: &str, rules: &[ModeRule]) -> Self {
         let mut names = vec![own.to_string()];
         for mode in rules.iter().flat_map(ModeRule::modes) {
@@ -39,7 +40,7 @@ impl Modes {
                 times.extend(to_ns.map(|to| (to, i, false)));
             }
         }
-        // Of one time, what ends comes before what begins.
+        // At equal times, ends come before begins.
         times.sort_by_key(|&(time, rule, begins)| (time, begins, rule));
         times.reverse();
         Modes {
@@ -56,28 +57,28 @@ impl Modes {
         ModeId::new(known.unwrap_or_default())
     }
 
-    /// A rule begins to hold, or ends: the mode that is active from here on, if that changes it.
-    fn lasts(&mut self, rule: usize, begins: bool) -> Option<ModeId> {
+    /// Lets a rule begin or end and returns the mode that begins with it, if the mode changes.
+    fn begin_or_end(&mut self, rule: usize, begins: bool) -> Option<ModeId> {
         if begins {
             self.lasting = Some(rule);
             return self.rules[rule].modes().next().map(|mode| self.id(mode));
         }
-        // Another one that began since goes on.
+        // Another rule that began later stays active.
         (self.lasting == Some(rule)).then(|| {
             self.lasting = None;
             ModeId::default()
         })
     }
 
-    /// The next switch by time that is due so long after the recording's start, and when it was.
-    fn due(&mut self, elapsed: u64) -> Option<(u64, Option<ModeId>)> {
+    /// Removes the next begin or end of a time rule that is due `elapsed` ns after the start, and
+    /// returns its time and mode.
+    fn next_due(&mut self, elapsed: u64) -> Option<(u64, Option<ModeId>)> {
         let &(time, rule, begins) = self.times.last().filter(|t| t.0 <= elapsed)?;
         self.times.pop();
-        Some((time, self.lasts(rule, begins)))
+        Some((time, self.begin_or_end(rule, begins)))
     }
 
-    /// A message was published on a topic.
-    fn message(&mut self, topic: &str) -> Option<ModeId> {
+    fn mode_after_message(&mut self, topic: &str) -> Option<ModeId> {
         let mut to = None;
         for i in 0..self.rules.len() {
             let ModeRule::Topic { modes, topic: own } = &self.rules[i] else {
@@ -92,8 +93,7 @@ impl Modes {
         to
     }
 
-    /// A node went from one state into another.
-    fn transition(&mut self, node: &str, from: &str, to: &str) -> Option<ModeId> {
+    fn mode_after_transition(&mut self, node: &str, from: &str, to: &str) -> Option<ModeId> {
         let mut mode = None;
         for begins in [false, true] {
             for i in 0..self.rules.len() {
@@ -101,7 +101,7 @@ impl Modes {
                     continue;
                 };
                 if n == node && from != to && state == if begins { to } else { from } {
-                    mode = self.lasts(i, begins).or(mode);
+                    mode = self.begin_or_end(i, begins).or(mode);
                 }
             }
         }
@@ -110,21 +110,21 @@ impl Modes {
 }
 
 impl Synth {
-    /// Switches the mode where a rule says so. To be called before the event is handled, with its
-    /// time put in order.
+    /// Switches the mode if a rule requires it. Call this before the event is handled. `time` is
+    /// at least the time of every earlier event.
     pub(super) fn switch_modes(&mut self, event: &Event, time: u64) {
         if self.modes.rules.is_empty() {
             return;
         }
         if let Some(first) = self.recording.first {
-            while let Some((after, mode)) = self.modes.due(time.saturating_sub(first)) {
+            while let Some((after, mode)) = self.modes.next_due(time.saturating_sub(first)) {
                 self.begin_mode(first + after, mode);
             }
         }
         match event.kind {
             EventKind::Publish { rmw, message, .. } => {
-                let topic = self.topic_of(event, time, rmw, message);
-                let mode = topic.and_then(|topic| self.modes.message(&topic));
+                let topic = self.published_topic(event, time, rmw, message);
+                let mode = topic.and_then(|topic| self.modes.mode_after_message(&topic));
                 self.begin_mode(time, mode);
             }
             EventKind::LifecycleInit { node, machine } => {
@@ -138,7 +138,7 @@ impl Synth {
                 let node = self.modes.machines.get(&(event.pid, machine));
                 match node.and_then(|&node| self.node_of(event.pid, node)) {
                     Some(node) => {
-                        let mode = self.modes.transition(&node, from, to);
+                        let mode = self.modes.mode_after_transition(&node, from, to);
                         self.begin_mode(time, mode);
                     }
                     None => self.modes.unknown_machines += 1,
@@ -151,7 +151,6 @@ impl Synth {
         }
     }
 
-    /// A mode is active from a time on.
     fn begin_mode(&mut self, time: u64, mode: Option<ModeId>) {
         if let Some(mode) = mode {
             self.flow.graph.switches.begin(time, mode);
@@ -159,7 +158,6 @@ impl Synth {
         }
     }
 
-    /// The name of a node by its handle.
     fn node_of(&self, pid: u32, handle: u64) -> Option<String> {
         let p = self.cx.entities.processes.known(pid)?;
         let node = self.cx.entities.node_of_handle(p, handle)?;

@@ -1,29 +1,30 @@
-//! Rules by which node names lose what differs from run to run: process ids, addresses, counters.
+//! Rules that remove the parts of node names that differ from run to run: process ids, addresses
+//! and counters.
 
 use regex_lite::Regex;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Rewrites the part of a node's full name that a regular expression matches.
+/// A rule that replaces the part of a node's full name that a regular expression matches.
 #[derive(Debug, Clone)]
 pub struct NameRule {
     pattern: Regex,
-    /// May contain `$1` or `${name}`.
+    /// The new text. `$1` and `${name}` stand for groups of the pattern.
     replacement: String,
 }
 
-/// Why a text is no rule.
+/// The reason why a text is not a name rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
-    /// There is no `=` in it, or nothing before it.
-    #[error("the rule '{0}' is not written as 'REGEX=REPLACEMENT'")]
+    /// The text has no `=`, or nothing before it.
+    #[error("the name rule '{0}' does not have the form 'REGEX=REPLACEMENT'")]
     Form(String),
-    /// The regular expression is none, or too large.
-    #[error("the rule '{rule}' has no regular expression before its last '=': {why}")]
+    /// The part before the last `=` is not a regular expression, or is too large.
+    #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}")]
     Regex {
-        /// The rule.
+        /// The text of the rule.
         rule: String,
-        /// What is wrong with it.
+        /// The fault in the regular expression.
         why: String,
     },
 }
@@ -57,22 +58,23 @@ impl PartialEq for NameRule {
     }
 }
 
-/// Names that ROS 2's own programs and libraries make, which hold for every model.
+/// Rules for names that ROS 2's own programs and libraries make. They apply to every model.
 const BUILT_IN: &[&str] = &[
-    // tf2_ros: the address of the listener.
+    // tf2_ros appends the address of the listener.
     "(transform_listener_impl)_[0-9a-f]+$=$1",
-    // launch, rqt, rviz: the process id, in containers another one than the recording's.
+    // launch, rqt and rviz append the process id. In a container, that differs from the recorded
+    // one.
     "(launch_ros|rqt_gui_(?:py|cpp)_node|rviz2?)_[0-9]+$=$1",
-    // ros2cli: the process id; of the daemon a random number.
+    // ros2cli appends the process id; its daemon appends a random number.
     "(_ros2cli)_[0-9]+$=$1",
     "(_ros2cli_daemon_[0-9]+)_[0-9a-f]{8,}$=$1",
-    // launch's AnonName: the process id and a random number after the machine's name.
+    // AnonName of launch appends the process id and a random number to the machine's name.
     "_[0-9]+_[0-9]{12,}$=",
     // Addresses of programs, heaps, libraries and stacks on x86-64 and aarch64.
     "_(?:0x)?(?:5[56]|7[ef]|aaaa|ffff)[0-9a-f]{8,10}$=",
 ];
 
-/// All rules of a model: the built-in ones, then the user's.
+/// All name rules of a model: the built-in ones, then the user's.
 #[derive(Debug, Clone)]
 pub(crate) struct NameRules(Vec<NameRule>);
 
@@ -84,13 +86,13 @@ impl Default for NameRules {
 
 impl NameRules {
     pub(crate) fn with(users: &[NameRule]) -> Self {
-        // A test parses every built-in rule.
+        // All built-in rules parse; a test checks this.
         let built_in = BUILT_IN.iter().filter_map(|rule| rule.parse().ok());
         NameRules(built_in.chain(users.iter().cloned()).collect())
     }
 
-    /// A full name of a node of this process, as models call it. A rule that leaves nothing of a
-    /// name does not apply to it.
+    /// Returns the name of a node in the model. `pid` is the node's process. A rule that would
+    /// leave an empty name is not applied.
     pub(crate) fn apply<'n>(&self, full_name: &'n str, pid: u32) -> Cow<'n, str> {
         let mut name = Cow::Borrowed(full_name);
         let is_name = |text: &str| !text.ends_with('/') && !text.is_empty();
@@ -112,9 +114,9 @@ impl NameRules {
     }
 }
 
-/// A name without the id of its process at its end.
+/// Removes the process id from the end of a name.
 fn without_pid(name: &str, pid: u32) -> Option<&str> {
-    // One of two digits is rather a number that somebody gave.
+    // A number of one or two digits was probably chosen by the user.
     let rest = name.strip_suffix(&pid.to_string()).filter(|_| pid > 99)?;
     rest.strip_suffix('_')
 }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_run_to_run_is_taken_out() {
+    fn parts_of_names_that_differ_between_runs_are_removed() {
         assert_eq!(NameRules::with(&[]).0.len(), BUILT_IN.len());
         for (name, expected) in [
             (
@@ -162,15 +164,19 @@ mod tests {
     }
 
     #[test]
-    fn a_user_adds_rules() {
+    fn rules_of_the_user_apply_in_addition() {
         assert_eq!(named("/worker_17", &["/worker_[0-9]+=/worker"]), "/worker");
         assert_eq!(named("/a=b_3", &["(a=b)_[0-9]=$1"]), "/a=b");
-        assert_eq!(named("/all", &[".*="]), "/all", "nothing would be left");
+        assert_eq!(
+            named("/all", &[".*="]),
+            "/all",
+            "a rule that leaves an empty name is not applied"
+        );
         let rule: NameRule = "(x)_[0-9]+=$1".parse().unwrap();
         assert_eq!(rule.to_string(), "(x)_[0-9]+=$1");
         let why = |text: &str| text.parse::<NameRule>().unwrap_err().to_string();
         assert!(why("abc").contains("REGEX=REPLACEMENT"));
         assert!(why("=abc").contains("REGEX=REPLACEMENT"));
-        assert!(why("(a=b").starts_with("the rule '(a=b' has no regular expression"));
+        assert!(why("(a=b").starts_with("the name rule '(a=b' has no valid regular expression"));
     }
 }

@@ -1,5 +1,5 @@
-//! Observations: single executions and items, reported as synthesis finds them. Time lines are
-//! drawn from them, and a running plan is checked by them.
+//! Reports single executions and items as synthesis finds them. Time lines are drawn from these
+//! observations, and `shape` checks a running plan with them.
 
 use super::values::ThreadId;
 use crate::chains::Steps;
@@ -8,69 +8,72 @@ use crate::index::{NameId, StepId, VertexId};
 /// An execution, or an item on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// An execution of a callback, reported at its end.
+    /// A callback ended. This reports its execution.
     Execution {
-        /// Number of the callback: index into [`Synth::callback_ids`](super::Synth::callback_ids).
+        /// The number of the callback: an index into
+        /// [`Synth::callback_ids`](super::Synth::callback_ids).
         callback: u32,
-        /// Process.
+        /// The process id.
         pid: u32,
-        /// Thread.
+        /// The thread id.
         tid: u32,
-        /// Start, CLOCK_MONOTONIC.
+        /// The start of the execution, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// End, CLOCK_MONOTONIC.
+        /// The end of the execution, CLOCK_MONOTONIC.
         end_ns: u64,
-        /// Time on the CPU in between.
+        /// The time on the CPU between start and end.
         exec_ns: u64,
     },
-    /// A callback published an item (or sent a request).
+    /// A callback published an item or sent a request.
     Published {
-        /// Number of the topic, see [`Synth::name`](super::Synth::name); with the time it
-        /// identifies the item.
+        /// The number of the topic, see [`Synth::name`](super::Synth::name). Together with the time
+        /// it identifies the item.
         name: u32,
-        /// When, CLOCK_MONOTONIC.
+        /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// Process.
+        /// The process id.
         pid: u32,
-        /// Thread.
+        /// The thread id.
         tid: u32,
     },
-    /// An item left a callback, or a callback that published nothing ended. Reported once for each
-    /// path on which its data came, after [`Observation::Published`].
+    /// An item left a callback, or a callback that published nothing ended. This is reported once
+    /// for each path on which the item's data came, after [`Observation::Published`].
     Left {
-        /// Number of the topic, see [`Synth::name`](super::Synth::name); none where nothing was
-        /// published.
+        /// The number of the topic, see [`Synth::name`](super::Synth::name), or `None` if the
+        /// callback published nothing.
         name: Option<u32>,
-        /// When it was published, or the callback ended, CLOCK_MONOTONIC.
+        /// The time of the publication or of the callback's end, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// Its source time stamp (CLOCK_REALTIME), where the recording has it.
+        /// The source time stamp of the item (CLOCK_REALTIME), or `None` if the recording lacks it.
         source_ns: Option<i64>,
-        /// The callbacks on the path, this one included: see [`Synth::path`](super::Synth::path).
+        /// The number of the path, which includes this callback: see
+        /// [`Synth::path`](super::Synth::path).
         path: u32,
-        /// Start of the path's first callback, CLOCK_MONOTONIC.
+        /// The start of the path's first callback, CLOCK_MONOTONIC.
         start_ns: u64,
     },
     /// A callback starts on an item.
     Taken {
-        /// Number of the item's topic, see [`Synth::name`](super::Synth::name).
+        /// The number of the item's topic, see [`Synth::name`](super::Synth::name).
         name: u32,
-        /// When it was published, CLOCK_MONOTONIC.
+        /// The time at which the item was published, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// When the callback starts, CLOCK_MONOTONIC.
+        /// The time at which the callback starts, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// Process.
+        /// The process id.
         pid: u32,
-        /// Thread.
+        /// The thread id.
         tid: u32,
     },
 }
 
-/// Keeps observations for an observer, if there is one.
+/// Keeps observations if the caller of the synthesis has asked for them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observer(Option<Vec<Observation>>);
 
 impl Observer {
-    /// The observations that nobody has taken out yet. They are kept from the first call on.
+    /// Returns the observations that have not been taken yet. Observations are kept from the first
+    /// call on.
     pub(super) fn list(&mut self) -> &mut Vec<Observation> {
         self.0.get_or_insert_with(Vec::new)
     }
@@ -81,7 +84,6 @@ impl Observer {
         }
     }
 
-    /// A callback on a thread published under a name.
     pub(super) fn published(&mut self, thread: ThreadId, name: NameId, time_ns: u64) {
         self.push(|| Observation::Published {
             name: name.index() as u32,
@@ -91,8 +93,8 @@ impl Observer {
         });
     }
 
-    /// Lineages that ended with the steps `last` left a callback with an output: its name, time and
-    /// source time stamp.
+    /// Reports an output of a callback once for each lineage. `last` holds the last step of each
+    /// lineage; the triple is the output's name, time and source time stamp.
     pub(super) fn left(
         &mut self,
         steps: &Steps,
@@ -102,7 +104,7 @@ impl Observer {
         let Some(list) = &mut self.0 else {
             return;
         };
-        let first = last.iter().filter(|&&step| !steps.is_again(step));
+        let first = last.iter().filter(|&&step| !steps.is_reread(step));
         list.extend(first.map(|&step| Observation::Left {
             name: name.map(|n| n.index() as u32),
             time_ns,
@@ -112,7 +114,6 @@ impl Observer {
         }));
     }
 
-    /// A callback starts on a thread, on an item of a name.
     pub(super) fn taken(
         &mut self,
         thread: ThreadId,
@@ -129,7 +130,6 @@ impl Observer {
         });
     }
 
-    /// A callback's execution on a thread ended.
     pub(super) fn execution(
         &mut self,
         callback: VertexId,

@@ -1,4 +1,4 @@
-//! What to make of the events.
+//! Options of synthesis.
 
 use crate::links::Link;
 use crate::mode_rules::ModeRule;
@@ -7,48 +7,50 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::Run;
 use onbeat_document::stated::StatedJunction;
 
-/// Topics of the infrastructure, that make no chains unless asked for.
+/// The topics of the infrastructure. They make no chains unless they are among the inputs.
 pub const INFRASTRUCTURE: [&str; 5] = ["/bond", "/clock", "/diagnostics", "/tf", "/tf_static"];
 
-/// What to make of the events.
+/// Sets how events become a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SynthOptions {
-    /// The recording. Its `events`, `duration_ns` and `lost` are filled in from the events where
-    /// they are zero or empty.
+    /// The description of the recording. Synthesis fills in `events`, `duration_ns` and `lost`
+    /// where they are zero or empty.
     pub run: Run,
-    /// Keep `/rosout`, `/parameter_events` and the parameter services.
+    /// Keeps `/rosout`, `/parameter_events` and the parameter services in the model.
     pub infrastructure: bool,
-    /// Links through nodes' memories that the user states.
+    /// Links that the user states: data that passes through the memory of a node.
     pub links: Vec<Link>,
-    /// Junctions that the user states.
+    /// Junctions that the user states instead of the ones that the run shows.
     pub junctions: Vec<StatedJunction>,
-    /// Rules for node names that the user adds to the built-in ones.
+    /// The user's rules for node names. They apply after the built-in ones.
     pub names: Vec<NameRule>,
-    /// Topics at which chains begin: an item taken there comes from a source outside, whoever
-    /// publishes it.
+    /// Topics at which chains begin. An item that is taken there counts as coming from outside,
+    /// whichever callback published it.
     pub inputs: Vec<String>,
     /// Parts of chains that are measured as chains of their own.
     pub cuts: Vec<Cut>,
-    /// Topics that make no chains, though they are in the graph: what most nodes publish or take
+    /// Topics that make no chains although they are in the graph, because most nodes use them
     /// beside their work.
     pub ignore: Vec<String>,
-    /// When the modes of the run begin. Where no rule says, the run's own is active.
+    /// Rules for when modes begin. The mode of [`Self::run`] is active where no rule applies.
     pub modes: Vec<ModeRule>,
-    /// Threads of the application's own that publish are callbacks; else what they publish is
-    /// published outside of callbacks.
+    /// Shows threads of the application that publish as callbacks. Otherwise their publications
+    /// count as published outside of callbacks.
     pub own_threads: bool,
-    /// The beginning of the recording was deleted, except what describes the system: the recording
-    /// lasts from its first other event on.
+    /// The beginning of the recording was deleted, except for events that describe the system. The
+    /// recording's duration then starts with its first other event.
     pub shortened: bool,
-    /// Ids as another pass over the same events found them at its end, from
-    /// [`Synth::callback_ids`](super::Synth::callback_ids): they tie links and cuts. Without them, these are tied by
-    /// what is known when a callback first runs; that lacks the period of a timer that was made
-    /// before the recording.
+    /// The callback ids from an earlier pass over the same events, as
+    /// [`Synth::callback_ids`](super::Synth::callback_ids) returned them at its end.
+    ///
+    /// Links and cuts are matched with these ids. Without them, they are matched when a callback
+    /// first runs, and the period of a timer created before the recording is then missing from its
+    /// id.
     pub ids: Vec<Option<String>>,
 }
 
 impl SynthOptions {
-    /// Defaults for a run.
+    /// Returns the default options for a run.
     pub fn new(run: Run) -> Self {
         SynthOptions {
             run,

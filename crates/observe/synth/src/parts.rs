@@ -1,25 +1,24 @@
-//! A run whose mode switched, as one run per mode.
+//! Splits a run whose mode switched into one run per mode.
 
 use super::Synth;
 use crate::mode_rules::ModeId;
 use onbeat_document::schema::Run;
 use std::collections::BTreeMap;
 
-/// The runs of a recording: one, or one per mode that was active.
+/// The runs of a recording: a single run, or one run per mode that was active.
 pub(super) struct Parts {
-    /// By name of the mode.
+    /// The runs, in order of the names of their modes.
     pub(super) runs: Vec<Run>,
-    /// By number of the mode: its run.
+    /// The index of the run in `runs`, by mode number.
     of_mode: Vec<usize>,
 }
 
 impl Parts {
-    /// The run of a mode.
     pub(super) fn of(&self, mode: ModeId) -> &Run {
         &self.runs[self.of_mode[mode.index()]]
     }
 
-    /// The modes that were active, with the run of each.
+    /// Returns each run with the modes that it contains.
     pub(super) fn modes(&self) -> impl Iterator<Item = (Vec<ModeId>, &Run)> {
         self.runs.iter().enumerate().map(|(i, run)| {
             let modes = self.of_mode.iter().enumerate().filter(move |m| *m.1 == i);
@@ -27,13 +26,14 @@ impl Parts {
         })
     }
 
-    /// The parts of a run.
+    /// Splits the run `whole` at the switches of its modes.
     pub(super) fn of_run(synth: &Synth, whole: Run) -> Self {
         let recording = &synth.recording;
         let first = recording.first.unwrap_or(recording.now);
         let stretches = synth.flow.graph.switches.stretches(first, recording.now);
         let names = &synth.modes.names;
-        // By name, which does not depend on the order of the rules: start and length.
+        // Start and length of each mode, sorted by name. This order does not depend on the order of
+        // the rules.
         let mut seen: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for &(mode, start, end) in &stretches {
             let of = seen.entry(&names[mode.index()]).or_insert((start, 0));
@@ -44,7 +44,7 @@ impl Parts {
         }
         let last = stretches.last().map_or("", |s| names[s.0.index()].as_str());
         let of_name = |name: &String| seen.keys().position(|seen| seen == name);
-        // What came in no time at all goes to the first that lasted.
+        // Events of a mode that took no time go to the first mode that did.
         let of_mode = names.iter().map(|n| of_name(n).unwrap_or_default());
         let mut parts = Parts {
             of_mode: of_mode.collect(),
@@ -82,17 +82,17 @@ impl Parts {
         parts
     }
 
-    /// What the manifest says beyond the events: time after the last event belongs to the last mode;
-    /// of what was lost unseen it is not known when, and the first has it.
+    /// Adds what only the manifest reports. Time after the last event belongs to the last mode. The
+    /// first run gets the losses for which no time is known.
     fn add_rest(&mut self, whole: &Run, last: &str) {
         let length: u64 = self.runs.iter().map(|r| r.duration_ns).sum();
         if let Some(run) = self.runs.iter_mut().find(|r| r.mode == last) {
             run.duration_ns += whole.duration_ns.saturating_sub(length);
         }
         for (kind, &n) in &whole.lost {
-            let told: u64 = self.runs.iter().filter_map(|r| r.lost.get(kind)).sum();
-            if n > told {
-                *self.runs[0].lost.entry(kind.clone()).or_default() += n - told;
+            let counted: u64 = self.runs.iter().filter_map(|r| r.lost.get(kind)).sum();
+            if n > counted {
+                *self.runs[0].lost.entry(kind.clone()).or_default() += n - counted;
             }
         }
     }

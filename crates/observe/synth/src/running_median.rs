@@ -1,8 +1,7 @@
-//! The running median of the last few values.
+//! The running median of the latest values.
 
 const KEPT: usize = 15;
 
-/// Keeps the last few values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunningMedian {
     last: [u64; KEPT],
@@ -11,7 +10,8 @@ pub(super) struct RunningMedian {
 }
 
 impl RunningMedian {
-    /// One more value. The median follows with a little delay once there are enough.
+    /// Adds a value. Once `KEPT` values are there, the median is computed after every fourth value
+    /// only.
     pub(super) fn add(&mut self, value: u64) {
         self.last[self.n % KEPT] = value;
         self.n += 1;
@@ -26,12 +26,11 @@ impl RunningMedian {
         }
     }
 
-    /// True while there is no value.
     pub(super) fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// 0 while there is no value.
+    /// Returns the median, or 0 without values.
     pub(super) fn median(&self) -> u64 {
         self.median
     }

@@ -1,5 +1,5 @@
-//! A harness for the trackers' tests: events as text go in, and what a tracker makes of them comes
-//! out as text. Times are in us.
+//! A harness for unit tests of the trackers. It reads events as text and prints the results as
+//! text. Times are in µs.
 
 use super::entities::{EntityKind, HandleKind};
 use super::events::{Owner, SpanEvent};
@@ -8,18 +8,15 @@ use super::{Synth, SynthOptions};
 use crate::mode_rules::ModeId;
 use onbeat_document::schema::{Run, DEFAULT_MODE};
 
-/// A synthesis under test.
 pub(super) struct Harness {
     pub(super) synth: Synth,
 }
 
 impl Harness {
-    /// Starts with the events of a text.
     pub(super) fn new(trace: &str) -> Self {
         Self::with(trace, |_| {})
     }
 
-    /// Starts with the events of a text and with options.
     pub(super) fn with(trace: &str, set: impl FnOnce(&mut SynthOptions)) -> Self {
         let mut options = SynthOptions::new(Run {
             host: String::new(),
@@ -40,14 +37,12 @@ impl Harness {
         harness
     }
 
-    /// The next events.
     pub(super) fn push(&mut self, trace: &str) {
         for event in onbeat_trace::text::parse(trace).expect("a trace") {
             self.synth.push(&event);
         }
     }
 
-    /// The entity that a handle of a process stands for.
     pub(super) fn entity(&self, pid: u32, kind: HandleKind, address: u64) -> Option<EntityId> {
         let p = self.process(pid);
         self.synth.cx.entities.handle(p, kind, address)
@@ -58,20 +53,19 @@ impl Harness {
         processes.known(pid).expect("a process")
     }
 
-    /// The name of a node by its handle.
     pub(super) fn node(&self, pid: u32, address: u64) -> Option<String> {
         let entities = &self.synth.cx.entities;
         let node = entities.node_of_handle(self.process(pid), address)?;
         Some(entities.node_id(node))
     }
 
-    /// What `spans` has told `flow` so far.
     pub(super) fn span_events(&self) -> Vec<String> {
         let delivered = self.synth.delivered.iter();
         delivered.map(|event| self.line(event)).collect()
     }
 
-    /// Edges as `from -> to: published/taken/lost/overwritten`, in the order of their making.
+    /// Returns the edges as `from -> to: published/taken/lost/overwritten`, in the order of their
+    /// creation.
     pub(super) fn edges(&self) -> Vec<String> {
         let ids = self.synth.callback_ids();
         let id = |v: crate::index::VertexId| ids[v.index()].as_deref().unwrap_or("?");
@@ -86,7 +80,6 @@ impl Harness {
         edges.map(line).collect()
     }
 
-    /// The notes counted so far.
     pub(super) fn notes(&self) -> Vec<String> {
         let notes = self.synth.cx.notes.iter();
         notes.map(|(note, n)| format!("{note:?} {n}")).collect()
@@ -110,8 +103,8 @@ impl Harness {
         let owner = |owner: Owner| match owner {
             Owner::Instance(i) => format!("#{}", i.index()),
             Owner::Outside => "nobody".into(),
-            Owner::Hidden => "a hidden one".into(),
-            Owner::Untold => "one of several".into(),
+            Owner::Hidden => "a hidden callback".into(),
+            Owner::Ambiguous => "one of several".into(),
             Owner::Undecided(d) => format!("?{}", d.0),
         };
         match *event {
@@ -177,9 +170,9 @@ impl Harness {
     }
 }
 
-/// Two processes: 10 is `/talker`, with an rclcpp timer of 10 ms (callback 0x60) and a publisher
-/// of `/t` (rmw 0x1010); 20 is `/listener` with a subscription to `/t` (rmw 0x1020, callback 0x60,
-/// queue of 2).
+/// A recording of two processes. Process 10 is `/talker`, with an rclcpp timer of 10 ms (callback
+/// 0x60) and a publisher of `/t` (rmw 0x1010). Process 20 is `/listener` with a subscription to
+/// `/t` (rmw 0x1020, callback 0x60, queue of 2).
 pub(super) const PAIR: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
@@ -192,7 +185,8 @@ pub(super) const PAIR: &str = "
 1ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// The talker's timer runs at `t` us and publishes an item with this time as its stamp.
+/// Returns the events of the talker's timer at `t` µs, which publishes an item with this time as
+/// its stamp.
 pub(super) fn talk(t: u64) -> String {
     format!(
         "{t}us cpu0 10/10 timer_call timer=0x50
@@ -204,7 +198,7 @@ pub(super) fn talk(t: u64) -> String {
     )
 }
 
-/// The listener takes the item stamped `source` at `t` us.
+/// Returns the events with which the listener takes the item stamped `source` at `t` µs.
 pub(super) fn listen(t: u64, source: u64) -> String {
     format!(
         "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us

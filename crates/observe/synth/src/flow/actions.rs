@@ -1,5 +1,6 @@
-//! Actions: how many goals, cancellations, results and pieces of feedback there were, and how long
-//! each goal took. A result belongs to the goal whose answer's callback asked for it.
+//! Counts the goals, cancellations, results and feedback messages of actions and measures how long
+//! each goal took. A result belongs to the goal whose answer started the callback that asked for
+//! it.
 
 use super::Flow;
 use crate::entities::ActionPart;
@@ -11,7 +12,7 @@ use crate::Context;
 use onbeat_document::schema::ActionFigures;
 use std::collections::BTreeMap;
 
-/// A goal that was sent and whose result was not asked for yet.
+/// A goal that was sent and whose result no client has asked for yet.
 #[derive(Debug, Clone, Copy)]
 struct Goal {
     action: NameId,
@@ -19,12 +20,11 @@ struct Goal {
     client: EntityId,
     sequence: i64,
     sent: u64,
-    /// The running callback that got its answer.
+    /// The running callback that received the answer to the goal.
     answered_by: Option<InstanceId>,
 }
 
-/// A result that was asked for: by which client and request, and when its goal was sent, if that
-/// can be told.
+/// A request for a result. `goal_sent` is the time at which its goal was sent, if it is known.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     client: EntityId,
@@ -32,10 +32,10 @@ struct Asked {
     goal_sent: Option<u64>,
 }
 
-/// Most goals, and most results, that are waited for; a goal that is rejected has no result.
+/// Maximum number of goals, and of results, that are waited for. Rejected goals have no result and
+/// are dropped by this limit.
 const MAX_WAITING: usize = 1024;
 
-/// What was seen of actions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Actions {
     pub(crate) figures: BTreeMap<NameId, PerMode<ActionFigures>>,
@@ -51,7 +51,7 @@ fn push<T>(list: &mut Vec<T>, item: T) {
 }
 
 impl Actions {
-    /// Takes the goal out whose result is asked for by `owner`, and says when it was sent.
+    /// Removes the goal whose result `owner` asks for and returns when the goal was sent.
     fn asked_for(&mut self, action: NameId, process: ProcessIndex, owner: Owner) -> Option<u64> {
         let of_action = |g: &Goal| g.action == action && g.process == process;
         let by_answer = |g: &Goal| match owner {
@@ -59,7 +59,8 @@ impl Actions {
             _ => false,
         };
         let at = self.goals.iter().position(by_answer).or_else(|| {
-            // Asked for elsewhere: told only where there is but one goal.
+            // Another callback asked for the result. The goal is certain only if there is a single
+            // one.
             let mut all = self.goals.iter().enumerate().filter(|(_, g)| of_action(g));
             let (at, _) = all.next()?;
             all.next().is_none().then_some(at)
@@ -69,7 +70,6 @@ impl Actions {
 }
 
 impl Flow {
-    /// A client of an action sends a request.
     pub(super) fn action_request(&mut self, cx: &Context, request: &Request, owner: Owner) {
         let it = cx.entities.get(request.client);
         let Some(of) = it.action else {
@@ -104,7 +104,6 @@ impl Flow {
         }
     }
 
-    /// A callback of an action begins.
     pub(super) fn action_begin(&mut self, cx: &Context, begin: &Begin) {
         let Some(of) = cx.entities.get(begin.entity).action else {
             return;
@@ -134,7 +133,6 @@ impl Flow {
         }
     }
 
-    /// An action's server publishes.
     pub(super) fn action_publish(&mut self, cx: &Context, publication: &Publication) {
         if let Some(of) = cx.entities.get(publication.publisher).action {
             if of.part == ActionPart::Feedback {
@@ -150,7 +148,7 @@ impl Flow {
         }
     }
 
-    /// An instance ends; its number may be used again.
+    /// Removes the references to an instance that ends, because its number may be reused.
     pub(super) fn action_end(&mut self, instance: InstanceId) {
         for goal in &mut self.ways.services.actions.goals {
             if goal.answered_by == Some(instance) {

@@ -1,5 +1,6 @@
-//! Which client a request comes from. Its service sees a middleware identifier, its sender a
-//! handle: the two are tied by what only that client can have sent or received.
+//! Finds the client of each request. The service sees an identifier of the middleware, the sender
+//! has a handle. They are matched by requests and responses that only one client can have sent or
+//! received.
 
 use super::services::Sent;
 use super::Flow;
@@ -13,7 +14,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to an identifier that no client is known for.
+/// A response of a service to an identifier whose client is unknown.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -21,36 +22,33 @@ struct Answer {
     source_ns: Option<i64>,
 }
 
-/// Identifiers and their clients.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Callers {
     clients: FxHashMap<Gid, EntityId>,
-    /// By the service's name and the request's number.
+    /// The responses, by the service's name and the number of the request.
     answers: FxHashMap<(NameId, i64), Vec<Answer>>,
     order: VecDeque<(NameId, i64)>,
 }
 
-/// Answers kept.
 const MAX_ANSWERS: usize = 4096;
 
-/// The sending of a request may be recorded that much later than the taking: the event is written
-/// when the call returns, and a sender may be preempted in it.
+/// How much later than its take a request's sending may be recorded. The event is written when the
+/// call returns, and the sender may be preempted before.
 const SETTLE_NS: u64 = 50_000_000;
 
-/// An identifier that says nothing.
+/// The identifier of all zeros, which does not identify a client.
 const NO_GID: Gid = [0; 16];
 
-/// What is known of a request's client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Known(EntityId),
-    /// More than one client may have sent it: this one did so first.
+    /// Several clients may have sent the request. This client did so first.
     Ambiguous(EntityId),
     Unknown,
 }
 
 impl Callers {
-    /// Ties an identifier to a client. `seen`: a request or response carried it.
+    /// Assigns an identifier to a client. `seen` means that a request or response carried it.
     fn bind(&mut self, entities: &mut Entities, gid: Gid, client: EntityId, seen: bool) {
         if gid == NO_GID {
             return;
@@ -61,7 +59,7 @@ impl Callers {
         }
     }
 
-    /// The client of a service (name) that an identifier is tied to.
+    /// Returns the client of the service `name` to which an identifier is assigned.
     fn bound(&self, entities: &Entities, gid: Gid, name: Option<NameId>) -> Option<EntityId> {
         let &client = self.clients.get(&gid)?;
         let it = entities.get(client);
@@ -69,7 +67,7 @@ impl Callers {
         (it.kind() == EntityKind::Client && tied && it.name() == name).then_some(client)
     }
 
-    /// The identifier of the client that reads a response at `time`, if it follows from that.
+    /// Finds the identifier of a client that reads a response at `time`, if only one is possible.
     fn identify(
         &self,
         entities: &Entities,
@@ -97,12 +95,12 @@ impl Callers {
 }
 
 impl Flow {
-    /// A client announces its identifier.
+    /// Handles a client that reports its identifier.
     pub(crate) fn announce(&mut self, cx: &mut Context, gid: Gid, client: EntityId) {
         self.callers.bind(&mut cx.entities, gid, client, false);
     }
 
-    /// A service answers: remembered until the client that reads it shows itself.
+    /// Keeps a response until a client reads it.
     pub(crate) fn answered(&mut self, cx: &Context, response: &Response, source_ns: Option<i64>) {
         let &Response {
             gid,
@@ -133,7 +131,8 @@ impl Flow {
         });
     }
 
-    /// A client reads a response: the identifier that it answers must be the client's.
+    /// Handles a client that reads a response. The identifier in the response must then belong to
+    /// this client.
     pub(crate) fn answer_read(
         &mut self,
         cx: &mut Context,
@@ -193,8 +192,8 @@ impl Flow {
         }
     }
 
-    /// Whether a service's instance, which took its request `at` some time, can be given to a
-    /// caller by now.
+    /// Reports whether the caller of a service's instance can be decided. `at` is the time at which
+    /// the instance took its request.
     pub(super) fn caller_ready(
         &self,
         cx: &Context,
@@ -213,14 +212,14 @@ impl Flow {
                 let bound = || self.callers.bound(&cx.entities, gid, name).is_some();
                 sent && (clients.len() == 1 || settled || bound()) || !cx.entities.get(client).live
             }
-            // What the client reads will decide.
+            // The client that reads the response will show which one sent the request.
             Caller::Ambiguous(_) => false,
-            // No client is left that could still turn out to have sent it.
+            // The caller stays unknown once the identifiers of all clients are known.
             Caller::Unknown => clients.iter().all(|&c| cx.entities.get(c).gid_seen()),
         }
     }
 
-    /// Decides on the caller of a request.
+    /// Decides which client sent a request and notes if it is a guess or unknown.
     pub(super) fn caller(
         &mut self,
         cx: &mut Context,
@@ -251,7 +250,8 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10 is the server of `/s` (rmw 0x1030, callback 0x60); 20 and 30 are clients.
+    /// Process 10 is the server of `/s` (rmw 0x1030, callback 0x60). Processes 20 and 30 are
+    /// clients.
     const SERVICE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=server
 1ms cpu0 10/10 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
@@ -290,7 +290,10 @@ mod tests {
             serve(5_100)
         );
         let mut harness = Harness::new(&trace);
-        assert!(ids(&harness).is_empty(), "two may have sent it");
+        assert!(
+            ids(&harness).is_empty(),
+            "two clients may have sent the request"
+        );
         harness.push("5300us cpu1 30/30 response_take rmw=0x1040 sequence=1 source_ns=7us");
         harness.push("9000us cpu1 30/30 wait_set_init");
         assert!(ids(&harness).contains(&"/server:service(/s)@/two".to_string()));
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_never_shows_is_guessed() {
+    fn a_caller_that_reads_no_response_is_guessed() {
         let trace = format!(
             "{SERVICE}
 5000us cpu1 20/20 request_send rmw=0x1040 sequence=1

@@ -1,5 +1,5 @@
-//! Cuts: chains begin with callbacks, and end with topics, in the middle of the data's way, because
-//! the user says so. Whole chains are followed all the same.
+//! Cuts chains where the user asks for it: they begin with a given callback or end with a given
+//! topic. The whole chains are followed too.
 
 use super::lineage::Lineage;
 use super::naming::Ids;
@@ -10,25 +10,24 @@ use crate::notes::Note;
 use crate::Context;
 use onbeat_document::cuts::Cut;
 
-/// Where chains are cut.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cuts {
-    /// Ids of callbacks.
+    /// The ids of callbacks with which chains begin.
     from: Vec<String>,
-    /// Topics.
+    /// The topics with which chains end.
     to: Vec<NameId>,
 }
 
 impl Cuts {
-    /// Whether chains end where this is published.
+    /// Reports whether chains end at this topic.
     pub(super) fn end_at(&self, name: NameId) -> bool {
         self.to.contains(&name)
     }
 }
 
 impl Lineage {
-    /// An execution publishes where chains end. Its lineages may be those of the callback and
-    /// those through a synchroniser: which of them are chains is decided later.
+    /// Ends lineages that reach a topic at which chains end. `all` holds those of the callback and
+    /// those through a synchroniser; `conclude` decides later which of them are chains.
     pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
         for &step in all.into_iter().flatten() {
             self.paths.finish_cut(&self.steps, step, time, name);
@@ -37,7 +36,7 @@ impl Lineage {
 }
 
 impl Flow {
-    /// The user cuts chains here. Before the first event.
+    /// Sets the places at which the user cuts chains. Call this before the first event.
     pub(crate) fn cut(&mut self, cx: &mut Context, cuts: &[Cut]) {
         let from = cuts.iter().filter_map(|c| c.from.clone());
         let to = cuts.iter().filter_map(|c| c.to.as_ref());
@@ -47,7 +46,7 @@ impl Flow {
         };
     }
 
-    /// Finds whether chains begin at a new vertex.
+    /// Marks a new vertex if chains begin at it.
     pub(super) fn tie_cuts(&mut self, cx: &Context, v: VertexId) {
         if self.cuts.from.is_empty() {
             return;
@@ -63,8 +62,8 @@ impl Flow {
         self.graph.vertex_mut(v).links.cut = is_one;
     }
 
-    /// A callback starts with which chains begin: beside the lineages of what it took there is one
-    /// that begins with it, behind them.
+    /// Starts a lineage at a callback with which chains begin, and adds it after the lineages of
+    /// the taken data.
     pub(super) fn begin_cut(
         &mut self,
         cx: &mut Context,

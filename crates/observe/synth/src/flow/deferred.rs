@@ -1,6 +1,6 @@
-//! Events that wait until something is decided: whether code after rclpy's last trigger still
-//! belongs to the callback, or which client sent a request. Later events that depend on a waiting
-//! one wait too.
+//! Defers events until a decision that they need is made: whether code after rclpy's last trigger
+//! still belongs to the callback, or which client sent a request. Later events that depend on a
+//! deferred event wait too.
 
 use super::Flow;
 use crate::entities::Entities;
@@ -12,41 +12,36 @@ use crate::notes::Note;
 use crate::Context;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Longest time that an event is deferred.
-const MAX_DEFER_NS: u64 = 1_000_000_000;
+const MAX_DEFERRAL_NS: u64 = 1_000_000_000;
 
-/// How often time alone makes the deferred events be looked at again.
+/// Interval at which the deferred events are checked again if nothing else causes a check.
 const RETRY_NS: u64 = 2_000_000;
 
-/// Most events that are deferred.
 const MAX_DEFERRED: usize = 200_000;
 
-/// What deferred events are about.
+/// The instances, entities and items that deferred events concern.
 #[derive(Debug, Clone, Default)]
 struct Subjects {
     instances: FxHashSet<InstanceId>,
-    /// Entities whose next instances must wait: they keep their order.
+    /// Entities whose next instances must wait, so that they stay in order.
     entities: FxHashSet<EntityId>,
-    /// Their names: a response to a deferred request must wait.
+    /// The names of these entities. A response to a deferred request must wait.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
-    /// Items by topic and time stamp; without one, all of the topic.
+    /// Items by topic and time stamp. An item without a stamp stands for all items of its topic.
     items: FxHashSet<(Option<NameId>, Option<i64>)>,
-    /// Subscriptions with a ring buffer that an event is deferred for.
+    /// Subscriptions into whose ring buffer a deferred event puts an item.
     rings: FxHashSet<EntityId>,
     works: FxHashSet<HandedId>,
-    /// What a deferred event hands on.
+    /// Work or results that a deferred event hands on.
     hands: FxHashSet<HandId>,
 }
 
-/// Deferred events in order, and what they are about.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Deferred {
     events: Vec<SpanEvent>,
     subjects: Subjects,
-    /// Decisions that deferred events refer to.
     decided: FxHashMap<DecisionId, Owner>,
-    /// When to look at the deferred events again.
     next_retry: u64,
 }
 
@@ -62,10 +57,9 @@ impl Subjects {
         self.hands.clear();
     }
 
-    /// Adds what an event is about.
     fn add(&mut self, event: &SpanEvent, entities: &Entities) {
         if let Some(Owner::Instance(instance)) = event.owner() {
-            // It may not end, or publish anything else, before.
+            // The instance must not end or publish anything else before this event is applied.
             self.instances.insert(instance);
         }
         match event {
@@ -86,7 +80,7 @@ impl Subjects {
                 self.works.insert(*work);
             }
             SpanEvent::OwnInput(input) => {
-                // What it publishes next carries this.
+                // The next publication of the instance carries this input.
                 self.instances.insert(input.instance);
                 self.entities.insert(input.entity);
             }
@@ -116,12 +110,12 @@ impl Subjects {
             }
             Input::Handed { work } => self.works.contains(&work),
             Input::Made { hand } => self.hands.contains(&hand),
-            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => false,
+            Input::Unknown | Input::Ambiguous | Input::Timer | Input::Request { .. } => false,
         }
     }
 
-    /// Whether an event depends on one of those.
-    fn concern(&self, event: &SpanEvent, entities: &Entities) -> bool {
+    /// Reports whether an event depends on a deferred one.
+    fn delay(&self, event: &SpanEvent, entities: &Entities) -> bool {
         match event {
             SpanEvent::Begin(begin) => {
                 self.entities.contains(&begin.entity)
@@ -156,7 +150,7 @@ impl Subjects {
             }) => self.has_owner(*owner) || self.rings.contains(subscription),
             SpanEvent::Clear { subscription } => self.rings.contains(subscription),
             SpanEvent::Request(Request { owner, .. }) => self.has_owner(*owner),
-            // Its request may be among the deferred ones.
+            // The request of this response may be deferred.
             SpanEvent::Response(response) => {
                 let deferred = |hand| self.hands.contains(&hand);
                 self.entities.contains(&response.service)
@@ -177,15 +171,14 @@ impl Deferred {
         self.events.is_empty()
     }
 
-    /// Takes all deferred events, to be looked at again.
-    fn take(&mut self) -> Vec<SpanEvent> {
+    fn take_all(&mut self) -> Vec<SpanEvent> {
         self.subjects.clear();
         std::mem::take(&mut self.events)
     }
 }
 
 impl Flow {
-    /// Takes in an event, in order: applies it, or defers it.
+    /// Applies the next event or defers it. Events come in order.
     pub(crate) fn receive(&mut self, cx: &mut Context, event: &SpanEvent) {
         if let SpanEvent::Decided { decision, owner } = *event {
             if !self.deferred.is_empty() {
@@ -211,7 +204,7 @@ impl Flow {
         }
     }
 
-    /// Time goes on to `now`: looks at what is deferred again now and then.
+    /// Sets the time, and checks the deferred events if the next check is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, now: u64) {
         self.now = now;
         if !self.deferred.is_empty() && now >= self.deferred.next_retry {
@@ -220,7 +213,7 @@ impl Flow {
     }
 
     fn defer(&mut self, cx: &Context, mut event: SpanEvent) {
-        // A decided owner is set now, before its instance ends.
+        // Sets an owner that is already decided, before its instance ends.
         if let Some(Owner::Undecided(decision)) = event.owner() {
             if let Some(&owner) = self.deferred.decided.get(&decision) {
                 event.set_owner(owner);
@@ -233,12 +226,13 @@ impl Flow {
         self.deferred.events.push(event);
     }
 
-    /// Whether an event must wait: for itself, or for one that is deferred.
+    /// Reports whether an event must wait, either for a decision of its own or for a deferred
+    /// event.
     fn must_wait(&self, cx: &Context, event: &SpanEvent) -> bool {
-        !self.is_ready(cx, event) || self.deferred.subjects.concern(event, &cx.entities)
+        !self.is_ready(cx, event) || self.deferred.subjects.delay(event, &cx.entities)
     }
 
-    /// Whether everything that an event itself needs is decided.
+    /// Reports whether all decisions that the event itself needs are made.
     fn is_ready(&self, cx: &Context, event: &SpanEvent) -> bool {
         match event {
             SpanEvent::Begin(begin) => match begin.input {
@@ -262,17 +256,19 @@ impl Flow {
         }
     }
 
-    /// Looks at the deferred events again. With `force`, none stays deferred.
+    /// Checks the deferred events again and applies those that are ready. With `force`, applies
+    /// all.
     pub(super) fn drain(&mut self, cx: &mut Context, force: bool) {
         self.deferred.next_retry = self.now + RETRY_NS;
         let force = force || self.deferred.events.len() >= MAX_DEFERRED;
         let mut again = true;
         while again && !self.deferred.is_empty() {
             again = false;
-            for event in self.deferred.take() {
+            for event in self.deferred.take_all() {
                 let since = event.since();
-                let late = since.is_some_and(|t| self.now.saturating_sub(t) > MAX_DEFER_NS);
-                // What is late itself goes; what only depends on an event goes with that one.
+                let late = since.is_some_and(|t| self.now.saturating_sub(t) > MAX_DEFERRAL_NS);
+                // An event that is itself late is applied. An event that only depends on another
+                // one waits for that one.
                 let overdue = late && !self.is_ready(cx, &event);
                 if !force && !overdue && self.must_wait(cx, &event) {
                     self.defer(cx, event);
@@ -286,12 +282,12 @@ impl Flow {
             }
         }
         if self.deferred.is_empty() {
-            // Nothing refers to a decision any more.
+            // No event refers to a decision any more.
             self.deferred.decided.clear();
         }
     }
 
-    /// An owner, as far as decided by now; nobody where it is not.
+    /// Returns an owner as far as it is decided. An undecided owner becomes [`Owner::Outside`].
     pub(super) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(decision) => {
@@ -307,7 +303,7 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10: rclpy's `/py` publishes `/t`; process 20: `/ear` takes it.
+    /// In process 10, rclpy's `/py` publishes `/t`. In process 20, `/ear` takes it.
     const TRACE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
@@ -324,7 +320,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_take_waits_until_the_publication_has_its_owner() {
+    fn a_take_is_deferred_until_the_owner_of_the_publication_is_decided() {
         let mut harness = Harness::new(TRACE);
         assert!(harness.edges().is_empty());
         harness.push("11900us cpu0 10/10 guard_trigger guard=0x9");
@@ -335,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_decided_in_time_is_nobodys() {
+    fn a_publication_that_is_not_decided_in_time_has_no_owner() {
         let mut harness = Harness::new(TRACE);
         harness.push("1100ms cpu1 20/20 wait");
         assert!(harness.edges().is_empty());

@@ -1,8 +1,9 @@
-//! Vertices and edges in the making: callbacks, synchronisers, and what goes between them.
+//! The vertices and edges that synthesis builds: callbacks, synchronisers, and the data between
+//! them.
 
 use super::Flow;
+use crate::batch_means::BatchMeans;
 use crate::causes::Waits;
-use crate::course::Course;
 use crate::entities::{EntityKind, Slot};
 use crate::ids::{EdgeId, EntityId, NodeId};
 use crate::index::{NameId, VertexId};
@@ -15,24 +16,23 @@ use onbeat_document::evidence::Figures;
 use onbeat_document::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use rustc_hash::FxHashMap;
 
-/// How data goes along an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
-    /// Through the middleware.
+    /// Data goes through the middleware.
     Topic,
-    /// Within the process.
+    /// Data goes within the process.
     Intra,
-    /// Through a node's memory, as the user states.
+    /// Data goes through a node's memory, as the user states.
     Link,
-    /// Through a node's memory, to a callback that waited for it and went on then.
+    /// Data goes through a node's memory to a callback that waited for it and then continued.
     Waited,
-    /// Within the process, to a thread that was woken up or made for it.
+    /// Data goes within the process to a thread that was woken up or created for it.
     HandedOver,
-    /// Through a node's memory, to a task that a callback made.
+    /// Data goes through a node's memory to a task that a callback created.
     Made,
 }
 
-/// Where data goes: an edge without its start.
+/// An edge without its start: the target, the topic and the way of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) to: VertexId,
@@ -40,69 +40,64 @@ pub(super) struct Hop {
     pub(super) route: Route,
 }
 
-/// An edge in the making.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeData {
     pub(crate) from: VertexId,
     pub(crate) to: VertexId,
     pub(crate) name: NameId,
     pub(crate) route: Route,
-    /// By the mode in which the items were published.
+    /// The figures, by the mode in which the items were published.
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time, for items that arrived while nobody waited.
+    /// The usual transport time, from items that arrived while the executor slept.
     pub(super) usual_transport: RunningMedian,
 }
 
-/// Which thread ran a callback, and where.
 #[derive(Debug, Clone)]
 pub(crate) struct Use {
     pub(crate) profile: ThreadProfile,
     pub(crate) cpus: Cpus,
 }
 
-/// What distinguishes a vertex.
+/// The properties by which vertices are distinguished.
 #[derive(Debug, Clone)]
 pub(crate) struct VertexLooks {
     pub(crate) kind: CallbackType,
     pub(crate) node: Option<NodeId>,
-    /// Topic or service; none for timers.
+    /// The topic or service, or `None` for timers.
     pub(crate) name: Option<NameId>,
-    /// A service's caller, if known.
+    /// The caller's node, for a vertex of a service whose caller is known.
     pub(crate) caller: Option<NodeId>,
-    /// Of a timer, as far as known.
     pub(crate) period_ns: Option<u64>,
 }
 
-/// Most threads of a vertex that are kept: more than any pool has. Programs that make a thread for
-/// each task would fill memory.
+/// Maximum number of threads kept per vertex. No pool has as many, but a program that creates a
+/// thread for each task would fill memory.
 pub(super) const THREADS_MAX: usize = 256;
 
-/// The executions of a vertex.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Executions {
-    /// By the mode in which the executions began.
+    /// The figures, by the mode in which the executions began.
     pub(crate) measured: PerMode<Measured>,
     pub(crate) count: u64,
-    /// Executions on nothing that a callback published.
+    /// Counts executions whose input no callback published.
     pub(crate) sourced: u64,
-    /// Some ends were inferred.
+    /// The ends of some executions were inferred.
     pub(crate) inferred: bool,
     pub(crate) uses: Vec<Use>,
-    /// Which threads ran it, [`THREADS_MAX`] at most.
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
 }
 
-/// What the executions of a vertex took.
+/// The times that the executions of a vertex needed, and the causes of their waits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     pub(crate) figures: CallbackFigures,
-    pub(crate) courses: Courses,
+    pub(crate) batches: Batches,
     pub(crate) waits: Waits,
 }
 
 impl Executions {
-    /// Start to start, over all modes.
+    /// Returns the distribution of the times from start to start over all modes.
     pub(crate) fn interarrival(&self) -> Dist {
         let mut all = Dist::new();
         for (_, measured) in self.measured.iter() {
@@ -112,49 +107,51 @@ impl Executions {
     }
 }
 
-/// The order in which the executions' figures came.
+/// Keeps each figure of the executions as a series in order of time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Courses {
-    pub(crate) exec: Course,
-    pub(crate) response: Course,
-    pub(crate) interarrival: Course,
+pub(crate) struct Batches {
+    pub(crate) exec: BatchMeans,
+    pub(crate) response: BatchMeans,
+    pub(crate) interarrival: BatchMeans,
 }
 
-/// What the user stated of a vertex: the links, by number, that start and end at it, and a cut.
+/// The user's statements about a vertex: the indices of the links that start and end at it, and a
+/// cut.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinkEnds {
     pub(crate) from: Vec<usize>,
     pub(crate) to: Vec<usize>,
-    /// Chains begin here as well: the user cut them.
+    /// Chains also begin here, because the user cut them.
     pub(super) cut: bool,
 }
 
-/// What told the node of a callback that did not have one when it was found.
+/// The evidence for the node of a callback whose node was unknown when it was found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum NodeBy {
     #[default]
     Nothing,
-    /// The client by which it sent a request: often one of a node that is there for calls alone.
+    /// The callback sent a request with a client of this node. Often such a node exists for calls
+    /// only.
     Request,
-    /// The publisher by which it published.
+    /// The callback published with a publisher of this node.
     Topic,
-    /// Publishers of several nodes, which tells nothing.
+    /// The callback used publishers of several nodes, so its node stays unknown.
     Several,
 }
 
-/// A vertex in the making.
 #[derive(Debug, Clone)]
 pub(crate) struct Vertex {
     pub(crate) looks: VertexLooks,
-    /// Stands in while the node is unknown.
+    /// The node that stands in while the own node is unknown.
     stand_in: NodeId,
     node_by: NodeBy,
-    /// Of a timer: its clock's address, which in rclpy is one per node; 0 while unknown.
+    /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
+    /// clock.
     clock: u64,
-    /// Order among those that look alike: their entities' slot, then of their making.
+    /// The order among vertices with equal looks: the slot of their entity, then the order of their
+    /// creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
-    /// Topics that it published.
     pub(crate) outputs: Vec<NameId>,
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
@@ -165,13 +162,12 @@ impl Vertex {
         self.looks.kind
     }
 
-    /// Its node, or the one that stands in for it.
     pub(crate) fn node(&self) -> NodeId {
         self.looks.node.unwrap_or(self.stand_in)
     }
 
-    /// It sent something by an endpoint of this node, which is its own if nothing else told it
-    /// and nothing contradicts. `same` tells whether two nodes are one.
+    /// Records that the callback sent something with an endpoint of `node`. If its own node is
+    /// unknown and nothing contradicts, it becomes `node`. `same` compares two nodes.
     pub(super) fn sent_by(
         &mut self,
         by: NodeBy,
@@ -187,12 +183,11 @@ impl Vertex {
         };
     }
 
-    /// What told its node is not the program's own word.
-    pub(crate) fn node_is_told_by_output(&self) -> bool {
+    /// Reports whether the node was concluded from the callback's outputs only.
+    pub(crate) fn node_follows_from_outputs(&self) -> bool {
         matches!(self.node_by, NodeBy::Request | NodeBy::Topic)
     }
 
-    /// Adds a topic to what it publishes.
     pub(super) fn add_output(&mut self, name: NameId) {
         if !self.outputs.contains(&name) {
             self.outputs.push(name);
@@ -200,12 +195,10 @@ impl Vertex {
     }
 }
 
-/// Vertices and edges.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
     pub(crate) vertices: Vec<Vertex>,
     pub(crate) edges: Vec<EdgeData>,
-    /// Which mode was active when.
     pub(crate) switches: Switches,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
 }
@@ -215,7 +208,7 @@ impl Graph {
         &self.vertices[v.index()]
     }
 
-    /// States whether chains begin at a vertex.
+    /// Sets whether chains begin at a vertex because the user cut them.
     pub(crate) fn set_cut(&mut self, v: VertexId, begins: bool) {
         if let Some(vertex) = self.vertices.get_mut(v.index()) {
             vertex.links.cut = begins;
@@ -226,7 +219,6 @@ impl Graph {
         &mut self.vertices[v.index()]
     }
 
-    /// The edge from a vertex, made when new.
     pub(super) fn edge(&mut self, from: VertexId, hop: Hop) -> &mut EdgeData {
         let edges = &mut self.edges;
         let key = (from, hop.to, hop.name, hop.route);
@@ -244,18 +236,17 @@ impl Graph {
         &mut edges[id.index()]
     }
 
-    /// The figures of an edge for items that were published at `time`.
+    /// Returns the figures of an edge for items published at `time`.
     pub(super) fn sent(&mut self, from: VertexId, hop: Hop, time: u64) -> &mut EdgeFigures {
         let mode = self.switches.at(time);
         self.edge(from, hop).figures.of(mode)
     }
 
-    /// Counts an item as published on an edge.
     pub(super) fn count_published(&mut self, from: VertexId, hop: Hop, time: u64) {
         self.sent(from, hop, time).published += 1;
     }
 
-    /// Moves what goes to one vertex to another.
+    /// Moves all edges that end at `from` so that they end at `to`.
     pub(super) fn redirect(&mut self, from: VertexId, to: VertexId) {
         for i in 0..self.edges.len() {
             if self.edges[i].to != from {
@@ -272,7 +263,6 @@ impl Graph {
         }
     }
 
-    /// Counts an item as taken from an edge.
     pub(super) fn count_taken(&mut self, from: VertexId, hop: Hop, time: u64) {
         self.sent(from, hop, time).taken += 1;
     }
@@ -300,8 +290,8 @@ impl Graph {
 }
 
 impl Flow {
-    /// The vertex of a timer, subscription or client; of a publisher that of the threads of one's
-    /// own that publish by it.
+    /// Returns the vertex of a timer, subscription or client. For a publisher, returns the vertex
+    /// of the threads of one's own that publish with it.
     pub(crate) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
         let it = cx.entities.get(e);
         if let Some(v) = it.vertex {
@@ -310,12 +300,12 @@ impl Flow {
         let kind = match it.kind() {
             EntityKind::Timer => CallbackType::Timer,
             EntityKind::Client => CallbackType::Client,
-            // What a thread of one's own publishes tells it from others.
+            // A thread of one's own is distinguished by its publications.
             EntityKind::Publisher => CallbackType::Thread,
             EntityKind::Task => CallbackType::Task,
             _ => CallbackType::Subscription,
         };
-        // A timer of a process with several nodes shows its node by what it publishes.
+        // In a process with several nodes, the node of a timer is found by its publications.
         let alone = cx.entities.process(it.process).made_only_node();
         if alone || kind != CallbackType::Timer {
             self.node_of(cx, e);
@@ -325,7 +315,7 @@ impl Flow {
         v
     }
 
-    /// The vertex of a service for a caller's node, as far as that is known.
+    /// Returns the vertex of a service for a caller's node, or for unknown callers.
     pub(super) fn service_vertex(
         &mut self,
         cx: &mut Context,
@@ -348,7 +338,6 @@ impl Flow {
         v
     }
 
-    /// A vertex for the output of synchronised subscriptions.
     pub(super) fn sync_vertex(&mut self, node: NodeId, topic: NameId) -> VertexId {
         let looks = VertexLooks {
             kind: CallbackType::Sync,
@@ -362,7 +351,7 @@ impl Flow {
         v
     }
 
-    /// The node of an entity, as far as known by now; one that stands in for it where it is not.
+    /// Returns the node of an entity as far as it is known, or a node that stands in for it.
     pub(super) fn node_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let it = cx.entities.get(e);
         let node = match it.node() {
@@ -376,8 +365,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// The node of an entity under the name that it was given first, so that it follows what is
-    /// known later.
+    /// Returns the node that was first assigned to an entity. The result can be settled again when
+    /// more is known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)
@@ -415,20 +404,21 @@ impl Flow {
         v
     }
 
-    /// The vertex that an entity of a restarted process continues: same node, type and name, of
-    /// an entity that is gone.
+    /// Finds the vertex that an entity of a restarted process continues. It has the same node, type
+    /// and name, and its earlier entity has ended.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
-        // Late attach: a timer that is made again and again, by a node that is not known.
+        // Late attach: this is a timer that an unknown node creates again and again.
         let remade = looks.kind == CallbackType::Timer && looks.period_ns.is_some();
         let guess = || cx.entities.guessed_node(cx.entities.get(e).process);
         let node = looks.node.or_else(|| guess().filter(|_| remade));
         let node = settled(node)?;
         let slot = cx.entities.get(e).slot;
         let clock = cx.entities.clock_of(e);
-        // Its node was told since by what it published; the clock says that this is of the same.
-        let told = |v: &Vertex| {
+        // The node was concluded later from publications. An equal clock shows that both timers
+        // belong to it.
+        let same_clock = |v: &Vertex| {
             looks.node.is_none()
                 && clock != 0
                 && v.clock == clock
@@ -438,13 +428,13 @@ impl Flow {
         let alike = |v: &Vertex| {
             v.rank.0.number == slot.number
                 && v.looks.kind == looks.kind
-                && (nodes.settled(v.node()) == node || told(v))
+                && (nodes.settled(v.node()) == node || same_clock(v))
                 && v.looks.name == looks.name
                 && v.looks.period_ns == looks.period_ns
                 && settled(v.looks.caller) == settled(looks.caller)
         };
         let found = VertexId::new(self.graph.vertices.iter().position(alike)?);
-        // Unless a live entity has it.
+        // A vertex of a live entity is not reused.
         let has_it = |&other: &EntityId| {
             let o = cx.entities.get(other);
             let lives = other != e && !o.is_spent();
@@ -454,7 +444,6 @@ impl Flow {
         (!process.entities.iter().any(has_it)).then_some(found)
     }
 
-    /// The symbol of an entity's callback is known.
     pub(crate) fn set_symbol(&mut self, cx: &Context, e: EntityId, symbol: NameId) {
         let it = cx.entities.get(e);
         let callers = it.callers.iter().map(|c| c.1);

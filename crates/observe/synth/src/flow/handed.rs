@@ -1,8 +1,9 @@
-//! Work that a callback hands to a thread of the application's own: by waking it up, or making it.
+//! Follows work that a callback hands to a thread of the application by waking it up or creating
+//! it.
 //!
-//! A wake-up is no message. An execution that begins with one continues the callback's lineages,
-//! and begins a lineage of its own as well: whether the thread's work always comes from that
-//! callback shows over the run, and `conclude` keeps the one or the other.
+//! A wake-up is not a message. An execution that begins with one continues the callback's lineages
+//! and also begins a lineage of its own. Over the run it becomes visible whether the thread's work
+//! always comes from that callback; `conclude` then keeps one of the two.
 
 use super::graph::{Hop, Route};
 use super::lineage::Incoming;
@@ -12,7 +13,7 @@ use crate::ids::{HandedId, InstanceId};
 use crate::index::VertexId;
 use rustc_hash::FxHashMap;
 
-/// What a thread was woken up with.
+/// The work with which a callback woke up a thread.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     from: VertexId,
@@ -24,11 +25,11 @@ struct Work {
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 
-/// Most that are kept: a few for each thread that lives.
+/// Maximum number of wake-ups kept. A living thread needs only a few.
 const MAX_KEPT: usize = 4096;
 
 impl Flow {
-    /// A callback's instance wakes up a thread.
+    /// Records that a callback's instance wakes up a thread.
     pub(super) fn hand_work(&mut self, work: HandedId, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -43,14 +44,14 @@ impl Flow {
         }
     }
 
-    /// No execution begins with a wake-up.
+    /// Drops a wake-up with which no execution begins.
     pub(super) fn drop_work(&mut self, work: HandedId) {
         if let Some(mut kept) = self.ways.handed.0.remove(&work) {
             self.lineage.steps.release_all(&mut kept.lineages);
         }
     }
 
-    /// An execution of `to` begins with a wake-up.
+    /// Starts an execution of `to` that begins with a wake-up.
     pub(super) fn take_work(&mut self, work: HandedId, to: VertexId) -> Option<Incoming> {
         let kept = self.ways.handed.0.remove(&work)?;
         let Hop { name, route, .. } = self.ways.links.hop(to, Route::HandedOver);
@@ -58,7 +59,7 @@ impl Flow {
         self.graph.count_published(kept.from, hop, kept.time);
         self.graph.count_taken(kept.from, hop, kept.time);
         Some(Incoming {
-            untold: false,
+            ambiguous: false,
             vertex: Some(kept.from),
             time: kept.time,
             name,

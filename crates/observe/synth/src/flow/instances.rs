@@ -1,4 +1,4 @@
-//! Callback instances: from their beginning, with what they took, to their end.
+//! Follows callback instances from their start and input to their end.
 
 use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
@@ -14,42 +14,38 @@ use crate::values::{Idle, Release, ThreadId};
 use crate::Context;
 use onbeat_document::schema::CallbackType;
 
-/// A running instance of a callback.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Instance {
     pub(super) entity: EntityId,
     pub(super) vertex: VertexId,
     pub(super) thread: ThreadId,
     pub(super) start: u64,
-    /// Since when its input waited for it; none where no time of the recording says so.
+    /// The time from which on the input waited for the callback, or `None` if the recording does
+    /// not show it.
     ready: Option<u64>,
     pub(super) lineages: Lineages,
-    /// Its input was not seen, and it has received nothing from a link since.
+    /// The input was not observed, and the instance has received nothing from a link since.
     pub(super) unseen: bool,
-    /// Last publication: time and name.
+    /// The time and name of the last publication.
     pub(super) output: Option<(u64, NameId)>,
-    /// When the input went to a synchroniser, and to which.
+    /// The time at which the input went to a synchroniser, and the number of the synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
-    /// Key of the request that a service serves.
     pub(super) call: Option<CallKey>,
-    /// A node, and the number of its input among those of that node's subscription.
+    /// The subscription's node, and the number of the input among those of the subscription.
     pub(super) entry: Option<(NodeId, u64)>,
 }
 
-/// The running instances whose beginning has been processed.
+/// The running instances whose start has been processed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,
-    /// Those whose end was processed.
     ended: Vec<InstanceId>,
 }
 
-/// An input that an instance took.
 struct Taken {
-    /// The vertex that runs on it.
     vertex: VertexId,
     incoming: Option<Incoming>,
-    /// Of a request: its client, if known, and its key.
+    /// The client, if it is known, and the key of a request.
     call: Option<(Option<EntityId>, CallKey)>,
 }
 
@@ -76,14 +72,14 @@ impl Instances {
         self.ended.push(i);
     }
 
-    /// An instance whose end was processed, once each.
+    /// Returns an instance whose end has been processed, once each.
     pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
         self.ended.pop()
     }
 }
 
 impl Flow {
-    /// The vertex and lineages of an owner; the lineages are the instance's own.
+    /// Returns the vertex and the lineages of an owner. The lineages still belong to the instance.
     pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
         let instance = match owner {
             Owner::Instance(i) => self.instances.get(i),
@@ -95,7 +91,6 @@ impl Flow {
         }
     }
 
-    /// An instance begins.
     pub(super) fn begin(&mut self, cx: &mut Context, begin: &Begin) {
         let (entity, start) = (begin.entity, begin.start);
         let Taken {
@@ -124,7 +119,7 @@ impl Flow {
         if runs.count > 0 {
             let interval = start.saturating_sub(runs.last_start);
             measured.figures.interarrival_ns.record(interval);
-            measured.courses.interarrival.record(interval);
+            measured.batches.interarrival.record(interval);
         }
         runs.count += 1;
         runs.last_start = start;
@@ -135,8 +130,8 @@ impl Flow {
                 .record(start.abs_diff(due));
         }
         let mut lineages = Lineages::default();
-        if begin.input == Input::Untold {
-            // It comes from somewhere: no chain begins here.
+        if begin.input == Input::Ambiguous {
+            // The input has an unknown publisher, so no chain begins here.
             self.take_links(cx, vertex, start, &mut lineages);
         } else {
             lineages = self.lineages_of(cx, vertex, start, incoming);
@@ -166,7 +161,7 @@ impl Flow {
         }
     }
 
-    /// An entity takes an input: settles which vertex runs on it.
+    /// Lets an entity take an input and returns the vertex that runs on it.
     fn take_input(&mut self, cx: &mut Context, entity: EntityId, input: Input) -> Taken {
         let it = cx.entities.get(entity);
         let (kind, name) = (it.kind(), it.name());
@@ -197,7 +192,7 @@ impl Flow {
             Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
             Input::Handed { work } => self.take_work(work, vertex),
             Input::Made { hand } => self.take_made(hand, vertex),
-            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => None,
+            Input::Unknown | Input::Ambiguous | Input::Timer | Input::Request { .. } => None,
         };
         Taken {
             vertex,
@@ -206,7 +201,7 @@ impl Flow {
         }
     }
 
-    /// Records an edge's latency; returns when the item had arrived.
+    /// Records the latency of an edge and returns the time at which the item arrived.
     fn arrival(
         &mut self,
         vertex: VertexId,
@@ -241,7 +236,6 @@ impl Flow {
         (from.time + transport).min(start)
     }
 
-    /// An instance ends.
     pub(super) fn end(&mut self, cx: &mut Context, end: &End) {
         let Some(it) = self.instances.get(end.instance).copied() else {
             return;
@@ -280,20 +274,19 @@ impl Flow {
         self.action_end(end.instance);
     }
 
-    /// Adds an execution's times to its vertex.
     fn count_end(&mut self, it: &Instance, end: &End) {
         let mode = self.graph.switches.at(it.start);
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
         if end.how.is_timed() {
             let Measured {
-                figures, courses, ..
+                figures, batches, ..
             } = runs.measured.of(mode);
             figures.exec_ns.record(end.spent.exec_ns);
-            courses.exec.record(end.spent.exec_ns);
+            batches.exec.record(end.spent.exec_ns);
             if let Some(ready) = it.ready {
                 let response = end.time.saturating_sub(ready);
                 figures.response_ns.record(response);
-                courses.response.record(response);
+                batches.response.record(response);
             }
             figures.preempted_ns.record(end.spent.preempted_ns);
             figures.blocked_ns.record(end.spent.blocked_ns);
@@ -307,7 +300,8 @@ impl Flow {
         let known = !runs.uses.is_empty();
         match runs.uses.iter_mut().find(|u| u.profile == end.profile) {
             Some(u) => u.cpus.unite(&end.cpus),
-            // Its thread may be what it became at the recording's end, not what it ran as.
+            // The profile may describe the thread at the end of the recording, not during the
+            // execution.
             None if !end.how.is_whole() && known => {}
             None => runs.uses.push(Use {
                 profile: end.profile,
@@ -316,8 +310,8 @@ impl Flow {
         }
     }
 
-    /// Ends the lineages of an instance with its last output, or with its end; those of a service
-    /// that has not responded yet go on.
+    /// Ends the lineages of an instance with its last output, or with its end. The lineages of a
+    /// service that has not responded yet stay open.
     fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
         let mut lineages = it.lineages;
         if let Some(key) = it.call {

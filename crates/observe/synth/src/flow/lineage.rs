@@ -1,8 +1,9 @@
-//! Lineages: where data came from, and the paths that it took. Counts them on vertices and edges.
+//! Follows lineages: the origin of data and the paths that it took. Counts them on vertices and
+//! edges.
 
 use super::graph::{Hop, Route};
 use super::Flow;
-use crate::chains::{Lineages, Next, Paths, Steps, Via};
+use crate::chains::{Extension, Lineages, Paths, Steps, Via};
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};
 use crate::notes::{Note, Notes};
@@ -11,54 +12,52 @@ use onbeat_document::schema::CallbackType;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Paths and steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Lineage {
     pub(crate) paths: Paths,
     pub(crate) steps: Steps,
     pub(super) inputs: Inputs,
-    /// Topics that make no chains.
     pub(super) ignored: Vec<NameId>,
 }
 
-/// Items that an instance took: their publisher, time and origin.
+/// An item that an instance took, with its publisher, time and lineages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incoming {
-    /// None: no callback published it.
+    /// The publishing vertex, or `None` if no known callback published the item.
     pub(super) vertex: Option<VertexId>,
-    /// When it was published.
+    /// The time of the publication.
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
-    /// Shared by the receiver of this.
+    /// The lineages. The receiver owns a reference to each step.
     pub(super) lineages: Lineages,
-    /// A callback published it, and which cannot be told.
-    pub(super) untold: bool,
+    /// A callback published the item, but it is unknown which one.
+    pub(super) ambiguous: bool,
 }
 
-/// An item that was counted as published for an entity, and that it may still take.
+/// An item that was counted as published for an entity and that the entity may still take.
 pub(super) struct Awaited {
     pub(super) from: VertexId,
-    /// When it was published.
+    /// The time of the publication.
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
     pub(super) lineages: Lineages,
-    /// A newer one was taken before it. Whether it then counted as overwritten, not as lost.
-    pub(super) passed: Option<bool>,
+    /// Present if a later item was taken first. True if this item then counted as overwritten,
+    /// false if it counted as lost.
+    pub(super) skipped: Option<bool>,
 }
 
-/// Topics at which chains begin, and how often something was taken there.
+/// The topics at which chains begin, each with the number of items taken.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
 impl Inputs {
-    /// How often something was taken from each, in the order of creation.
     pub(super) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|i| i.1)
     }
 
-    /// Whether chains begin with what is taken under this name; counts it.
+    /// Counts a take if chains begin at topic `name`. Returns whether they do.
     fn count(&mut self, name: NameId) -> bool {
         let input = self.0.iter_mut().find(|i| i.0 == name);
         input.map(|(_, taken)| *taken += 1).is_some()
@@ -66,7 +65,7 @@ impl Inputs {
 }
 
 impl Lineage {
-    /// Starts with the topics at which chains begin.
+    /// Creates lineages without data. Chains begin at the topics `inputs`.
     pub(super) fn new(inputs: impl Iterator<Item = NameId>) -> Self {
         Lineage {
             paths: Paths::default(),
@@ -76,20 +75,19 @@ impl Lineage {
         }
     }
 
-    /// Whether a topic makes no chains.
     pub(super) fn ignores(&self, topic: NameId) -> bool {
         self.ignored.contains(&topic)
     }
 
-    /// Ends lineages with an output at `time`; none: nothing was published.
+    /// Ends lineages at `time`, with an output or, for `None`, without a publication.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
             self.paths.finish(&self.steps, step, time, output);
         }
     }
 
-    /// Appends to `to` every lineage of `from`, which was published at `via` under `name`,
-    /// continued by `vertex` at `start`.
+    /// Continues every lineage of `from` by `vertex` at `start` and appends the results to `to`.
+    /// The data was published at `via` under `name`.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,
@@ -100,7 +98,7 @@ impl Lineage {
         self.extend_by(notes, to, data, next, Route::Topic);
     }
 
-    /// The same, on a route.
+    /// Continues lineages as [`Self::extend`] does, for data that came by `route`.
     fn extend_by(
         &mut self,
         notes: &mut Notes,
@@ -112,15 +110,15 @@ impl Lineage {
         for &step in from.as_slice() {
             let parent = self.steps.path(step);
             let path = match self.paths.child(parent, Via::Item(name), vertex) {
-                Next::Path(path) => path,
-                Next::Cycle => continue,
-                Next::Full => {
+                Extension::Path(path) => path,
+                Extension::Cycle => continue,
+                Extension::Full => {
                     self.paths.drop_at(parent, self.steps.origin(step));
                     notes.count(Note::Capped(vertex), 1);
                     continue;
                 }
             };
-            // Where it is not sure yet that it goes on, it may end here as well.
+            // Data handed to a thread may not continue there, so the lineage may also end here.
             if route != Route::HandedOver {
                 self.paths.set_extended(parent);
             }
@@ -135,8 +133,8 @@ impl Lineage {
 }
 
 impl Flow {
-    /// By subscription of a node: the node's subscriptions from which its inputs descend, itself
-    /// where it takes what came of its own.
+    /// Returns, for each subscription of a node, the subscriptions of the same node from which its
+    /// inputs descend. These include the subscription itself if its output returns to it.
     pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
         let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
         for (&node, group) in &self.groups {
@@ -164,7 +162,8 @@ impl Flow {
         descents
     }
 
-    /// An item of `from` was lost on its way, or overwritten (`n` 1), or turned up after all (-1).
+    /// Counts an item of `from` as lost or overwritten (`n` is 1), or takes this back if it arrives
+    /// after all (`n` is -1).
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),
@@ -177,7 +176,7 @@ impl Flow {
         };
         let figures = self.graph.sent(from, hop, time);
         if overwritten {
-            // Its queue keeps the last ones: nothing went wrong.
+            // The queue keeps only the latest items, so overwriting is not an error.
             figures.overwritten = figures.overwritten.saturating_add_signed(n);
             return;
         }
@@ -188,7 +187,7 @@ impl Flow {
         }
     }
 
-    /// An execution's lineages: those of what it took, or a new one.
+    /// Returns the lineages of an execution: those of the item that it took, or a new one.
     pub(super) fn lineages_of(
         &mut self,
         cx: &mut Context,
@@ -205,7 +204,7 @@ impl Flow {
             }
             Some(mut from) if from.vertex.is_some() && !begins => {
                 if from.route == Route::HandedOver {
-                    // Perhaps its work comes from elsewhere, too.
+                    // The work of the thread may also have another origin.
                     let root = self.lineage.paths.root(vertex);
                     let root = root.map(|path| self.lineage.steps.root(path, start));
                     let _ = root.is_none_or(|step| lineages.push(step));
@@ -216,12 +215,13 @@ impl Flow {
                     .extend_by(&mut cx.notes, &mut lineages, data, next, from.route);
                 self.lineage.steps.release_all(&mut from.lineages);
             }
-            Some(mut from) if from.untold && !begins => {
-                // It comes from somewhere: no chain begins here.
+            Some(mut from) if from.ambiguous && !begins => {
+                // The item has an unknown publisher, so no chain begins here.
                 self.lineage.steps.release_all(&mut from.lineages);
             }
             other => {
-                // From an input on, the transport to the first callback counts.
+                // A chain that begins at an input topic includes the transport to its first
+                // callback.
                 let mut begin = start;
                 if let Some(mut from) = other {
                     self.lineage.steps.release_all(&mut from.lineages);

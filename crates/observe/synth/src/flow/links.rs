@@ -1,5 +1,5 @@
-//! Links: data that goes from one callback to another through a node's memory, as the user
-//! states.
+//! Follows links: data that passes from one callback to another through a node's memory, as the
+//! user states.
 
 use super::graph::{Hop, Route};
 use super::instances::Instance;
@@ -15,22 +15,20 @@ use crate::Context;
 struct Carried {
     time: u64,
     from: VertexId,
-    /// Counted as published: the callback that takes it was known.
+    /// The data was counted as published, because the callback that takes it was known.
     counted: bool,
-    /// It was read before, and stays.
+    /// The data was read before. It stays until it is replaced.
     read: bool,
     lineages: Lineages,
 }
 
-/// The stated links, and what is on its way along them.
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     links: Vec<Link>,
-    /// Ids of vertices as another pass over the same events found them.
+    /// The vertex ids that an earlier pass over the same events found.
     ids: Vec<Option<String>>,
-    /// By link.
     carried: Vec<Option<Carried>>,
-    /// Name of the edges that links make.
+    /// The name of the edges that links make.
     memory: NameId,
 }
 
@@ -44,12 +42,13 @@ impl Links {
         }
     }
 
-    /// The id that another pass found for a vertex.
+    /// Returns the id that an earlier pass found for a vertex.
     pub(super) fn known_id(&self, v: VertexId) -> Option<&str> {
         self.ids.get(v.index())?.as_deref()
     }
 
-    /// The way through a node's memory to a callback: as stated, or because it waited.
+    /// Returns the hop to a callback through a node's memory, by a stated link or because the
+    /// callback waited.
     pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
             to,
@@ -60,7 +59,7 @@ impl Links {
 }
 
 impl Flow {
-    /// Finds the links that a new vertex is part of.
+    /// Finds the links that start or end at a new vertex.
     pub(super) fn tie_links(&mut self, cx: &Context, v: VertexId) {
         if self.ways.links.links.is_empty() {
             return;
@@ -84,8 +83,8 @@ impl Flow {
         }
     }
 
-    /// A callback starts: reads what its links have brought, which stays until something newer is
-    /// brought. On the edge only the first time counts.
+    /// Lets a callback read the data of its links when it starts. The data stays until it is
+    /// replaced, but the edge counts only the first read.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,
@@ -107,7 +106,7 @@ impl Flow {
                 .extend(&mut cx.notes, lineages, data, (vertex, start));
             if again {
                 for &step in &lineages.as_slice()[before..] {
-                    self.lineage.steps.set_again(step);
+                    self.lineage.steps.mark_reread(step);
                 }
                 continue;
             }
@@ -121,7 +120,7 @@ impl Flow {
         }
     }
 
-    /// A callback ends: puts its lineages on the links that start there.
+    /// Puts the lineages of a callback that ends on the links that start there.
     pub(super) fn carry(&mut self, it: &Instance, time: u64) {
         for i in 0..self.graph.vertex(it.vertex).links.from.len() {
             let link = self.graph.vertex(it.vertex).links.from[i];
@@ -147,7 +146,6 @@ impl Flow {
         }
     }
 
-    /// The vertex that a link leads to, once it is known.
     fn link_end(&self, link: usize) -> Option<VertexId> {
         let mut vertices = self.graph.vertices.iter();
         let end = vertices.position(|v| v.links.to.contains(&link))?;
@@ -160,7 +158,7 @@ mod tests {
     use crate::testing::{listen, talk, Harness, PAIR};
 
     #[test]
-    fn a_link_carries_the_last_execution_and_loses_those_before() {
+    fn a_link_carries_the_latest_execution_and_overwrites_earlier_ones() {
         let trace = [
             PAIR,
             &listen(10_500, 1),
@@ -177,7 +175,8 @@ mod tests {
         });
         let edges = harness.edges();
         let link = "/listener:subscription(/t) -> /talker:timer(10ms)";
-        // The first was carried before the timer was known, and counts as published when taken.
+        // The first data was carried before the timer was known, and counts as published when it is
+        // taken.
         assert!(edges.contains(&format!("{link}: 4/3/0/1")), "{edges:?}");
     }
 }

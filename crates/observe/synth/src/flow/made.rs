@@ -1,5 +1,5 @@
-//! What a callback hands on within its process: work to be done later, or the result of work. It
-//! carries the callback's lineages.
+//! Follows work and results of work that a callback hands on within its process. They carry the
+//! callback's lineages.
 
 use super::graph::Route;
 use super::lineage::Incoming;
@@ -9,7 +9,7 @@ use crate::ids::{HandId, InstanceId};
 use crate::index::VertexId;
 use std::collections::VecDeque;
 
-/// Something that an instance handed on.
+/// Work, or the result of work, that an instance handed on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     hand: HandId,
@@ -18,15 +18,14 @@ pub(super) struct Kept {
     pub(super) lineages: Lineages,
 }
 
-/// What was handed on and not taken yet, oldest first.
+/// The work and results that were handed on and not taken yet, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made(VecDeque<Kept>);
 
-/// Most of it that is kept.
 const MAX_HANDED: usize = 1024;
 
 impl Flow {
-    /// A running instance hands something on.
+    /// Records that a running instance hands on work or a result.
     pub(super) fn hand(&mut self, instance: InstanceId, hand: HandId, time: u64) {
         let Some(it) = self.instances.get(instance) else {
             return;
@@ -46,13 +45,13 @@ impl Flow {
         });
     }
 
-    /// Takes what was handed on. Its lineages are the caller's.
+    /// Takes work or a result that was handed on. The caller owns its lineages.
     pub(super) fn take_hand(&mut self, hand: HandId) -> Option<Kept> {
         let at = self.ways.made.0.iter().position(|kept| kept.hand == hand)?;
         self.ways.made.0.remove(at)
     }
 
-    /// A callback begins that does work handed to it.
+    /// Starts a callback on work that was handed to it.
     pub(super) fn take_made(&mut self, hand: HandId, to: VertexId) -> Option<Incoming> {
         let kept = self.take_hand(hand)?;
         let hop = self.ways.links.hop(to, Route::Made);
@@ -60,7 +59,7 @@ impl Flow {
         figures.published += 1;
         figures.taken += 1;
         Some(Incoming {
-            untold: false,
+            ambiguous: false,
             vertex: Some(kept.from),
             time: kept.time,
             name: hop.name,

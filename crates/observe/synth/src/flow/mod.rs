@@ -1,5 +1,7 @@
-//! What became of items: who takes whose data, and what that says about callbacks, edges and
-//! chains. Works on [`SpanEvent`]s in order; keeps what is in flight.
+//! Follows items: which callback takes whose data, and the callbacks, edges and chains that follow
+//! from this.
+//!
+//! [`Flow`] receives [`SpanEvent`]s in order and keeps only what is in flight.
 
 mod actions;
 mod callers;
@@ -42,7 +44,6 @@ use rings::Rings;
 use services::Services;
 use topics::Topics;
 
-/// Follows data from callback to callback.
 #[derive(Debug, Clone)]
 pub(crate) struct Flow {
     pub(crate) graph: Graph,
@@ -51,15 +52,15 @@ pub(crate) struct Flow {
     pub(crate) ways: Ways,
     callers: Callers,
     pub(crate) groups: Groups,
-    /// Junctions that the user states.
-    junctions: Vec<StatedJunction>,
+    stated_junctions: Vec<StatedJunction>,
     cuts: Cuts,
     deferred: Deferred,
     pub(crate) observer: Observer,
     now: u64,
 }
 
-/// The ways along which data goes from callback to callback, each with what is on its way.
+/// The ways along which data goes from callback to callback. Each way keeps the data in flight on
+/// it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,
@@ -71,12 +72,12 @@ pub(crate) struct Ways {
     polls: Polls,
 }
 
-/// What has been waiting so long at the end of the recording is lost.
-const LONG_ENOUGH_NS: u64 = 1_000_000_000;
+/// Data that has waited this long at the end of the recording counts as lost.
+const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
-    /// Starts with the stated links, the ids of vertices where another pass found them, the name
-    /// of the edges that links make, and the topics at which chains begin.
+    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found, `memory`
+    /// is the name of the edges that links make, and chains begin at the topics `inputs`.
     pub(crate) fn new(
         links: Vec<Link>,
         ids: Vec<Option<String>>,
@@ -98,7 +99,7 @@ impl Flow {
             },
             callers: Callers::default(),
             groups: Groups::default(),
-            junctions: Vec::new(),
+            stated_junctions: Vec::new(),
             cuts: Cuts::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
@@ -106,28 +107,26 @@ impl Flow {
         }
     }
 
-    /// These topics make no chains.
+    /// Sets the topics that make no chains.
     pub(crate) fn ignore(&mut self, topics: Vec<NameId>) {
         self.lineage.ignored = topics;
     }
 
-    /// The user states these junctions.
     pub(crate) fn state_junctions(&mut self, junctions: Vec<StatedJunction>) {
-        self.junctions = junctions;
+        self.stated_junctions = junctions;
     }
 
-    /// The difference of the clocks was sampled: CLOCK_REALTIME minus CLOCK_MONOTONIC.
-    /// Returns whether the machine's clock was set since the last sample.
+    /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC. Returns whether the machine's
+    /// clock was set since the last sample.
     pub(crate) fn set_offset(&mut self, offset: i64) -> bool {
         self.ways.topics.set_offset(offset)
     }
 
-    /// How often something was taken from each topic at which chains begin.
+    /// Returns for each topic at which chains begin how many items were taken from it.
     pub(crate) fn input_counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.lineage.inputs.counts()
     }
 
-    /// An instance whose end was processed, once each: its number may be used again.
     pub(crate) fn take_ended(&mut self) -> Option<InstanceId> {
         self.instances.take_ended()
     }
@@ -182,20 +181,19 @@ impl Flow {
         }
     }
 
-    /// Drops what is kept for an entity whose place may be used again.
+    /// Drops the data of an entity whose index may be reused.
     pub(crate) fn forget(&mut self, cx: &Context, e: EntityId) {
         self.free_topics(cx, e);
     }
 
-    /// An entity ended.
     pub(crate) fn gone(&mut self, e: EntityId) {
         self.clear_ring(e);
     }
 
-    /// The recording has ended: applies what is deferred, and lets go of everything in flight.
+    /// Applies the deferred events at the end of the recording and drops everything in flight.
     pub(crate) fn settle(&mut self, cx: &mut Context, now: u64) {
         self.drain(cx, true);
-        let is_old = |time: u64| now.saturating_sub(time) > LONG_ENOUGH_NS;
+        let is_old = |time: u64| now.saturating_sub(time) > LOST_AFTER_NS;
         self.settle_topics(cx, is_old);
         self.settle_services(cx, is_old);
     }

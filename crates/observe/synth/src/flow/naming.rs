@@ -1,4 +1,4 @@
-//! Ids of vertices: the same in every run, and readable (see `docs/model-format.md`).
+//! Makes the ids of vertices: readable, and equal in every run (see `docs/model-format.md`).
 
 use super::graph::Vertex;
 use crate::entities::Entities;
@@ -7,19 +7,17 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::CallbackType;
 use std::collections::BTreeMap;
 
-/// Names the vertices of a pass.
 pub(crate) struct Ids<'a> {
     pub(crate) entities: &'a Entities,
     pub(crate) vertices: &'a [Vertex],
 }
 
 impl Ids<'_> {
-    /// The full name of a vertex's node.
     pub(crate) fn node(&self, v: &Vertex) -> String {
         self.entities.node_id(v.node())
     }
 
-    /// The id of a vertex without an ordinal.
+    /// Returns the id of a vertex without an ordinal.
     pub(crate) fn base(&self, v: &Vertex) -> String {
         let node = self.node(v);
         let name = self.entities.names.text(v.looks.name);
@@ -39,15 +37,17 @@ impl Ids<'_> {
         }
     }
 
-    /// The id of a vertex by what is known now. It can change until the events end.
+    /// Returns the id of a vertex as far as it is known now. It can change until the events end.
     pub(crate) fn provisional(&self, v: VertexId) -> String {
         let vertex = &self.vertices[v.index()];
         with_ordinal(self.base(vertex), vertex.rank.0.number)
     }
 
-    /// Ids by number of the vertex; none for callbacks that did not run. Vertices that are alike
-    /// get ordinals in order of creation: those of their entities, whether the others ran or not,
-    /// as far as these are sure.
+    /// Returns the ids by vertex number, or `None` for callbacks that did not run. Vertices with
+    /// equal ids get ordinals.
+    ///
+    /// The ordinals follow the order in which the entities were created, and entities that did not
+    /// run count too. If that order is not certain, the ordinals follow the order of the vertices.
     pub(crate) fn all(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.vertices.iter().enumerate() {
@@ -70,7 +70,8 @@ impl Ids<'_> {
     }
 }
 
-/// The first of several that are alike has no ordinal, the others `#2`, `#3` ...
+/// Adds an ordinal unless no equal vertex came before: the first has none, the others get `#2`,
+/// `#3` and so on.
 fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
@@ -78,7 +79,7 @@ fn with_ordinal(base: String, before: u32) -> String {
     }
 }
 
-/// A timer's period in its id: as set, else as measured, else `?`.
+/// Returns a timer's period for its id: the set period, else the measured one, else `?`.
 fn timer_period(v: &Vertex) -> String {
     if let Some(set) = v.looks.period_ns {
         return in_ms(set);
@@ -90,7 +91,7 @@ fn timer_period(v: &Vertex) -> String {
     }
 }
 
-/// A period in ms, shortest decimal.
+/// Formats a period in ms as the shortest decimal number.
 fn in_ms(ns: u64) -> String {
     let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
     if rest == 0 {
@@ -99,8 +100,9 @@ fn in_ms(ns: u64) -> String {
     format!("{ms}.{}ms", format!("{rest:06}").trim_end_matches('0'))
 }
 
-/// A measured period as the data support it, so that it is the same in every run: the number of
-/// the fewest digits, at most four, that is as near to the median as intervals scatter around it.
+/// Rounds a measured period as far as the scatter of the intervals allows, so that it is the same
+/// in every run. The result has the fewest digits, at most four, that keep it close enough to the
+/// median.
 fn measured_period(intervals: &Dist) -> u64 {
     let median = intervals.quantile(0.5);
     let scatter = intervals.quantile(0.75) - intervals.quantile(0.25);
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_in_ids() {
+    fn periods_and_ordinals_are_formatted_for_ids() {
         assert_eq!(in_ms(100_000_000), "100ms");
         assert_eq!(in_ms(33_333_333), "33.333333ms");
         assert_eq!(in_ms(500_000), "0.5ms");

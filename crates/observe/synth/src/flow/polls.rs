@@ -1,4 +1,5 @@
-//! Inputs that a running callback takes itself: items that it polls, responses that it waits for.
+//! Handles inputs that a running callback takes itself: items that it polls and responses that it
+//! waits for.
 
 use super::graph::{Hop, Route};
 use super::lineage::Awaited;
@@ -16,24 +17,23 @@ struct Polled {
     instance: InstanceId,
     entity: EntityId,
     time: u64,
-    /// The instance's own steps that continue it.
+    /// The instance's own steps that continue the item.
     steps: Lineages,
 }
 
-/// What running instances took last from each subscription.
+/// The items that running instances took last from each subscription.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Polls(Vec<Polled>);
 
 impl Polls {
-    /// An instance ends.
     pub(super) fn end(&mut self, instance: InstanceId) {
         self.0.retain(|p| p.instance != instance);
     }
 }
 
 impl Flow {
-    /// An instance takes an item after another one from the same subscription: it goes on with the
-    /// newer one alone.
+    /// Drops the lineages of an earlier item from the same subscription when an instance takes
+    /// another one.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
         let Some(at) = self.ways.polls.0.iter().position(same) else {
@@ -57,7 +57,7 @@ impl Flow {
         }
     }
 
-    /// A running instance takes one more input: what it publishes from now on descends from that
+    /// Adds an input that a running instance takes. Its later publications descend from this input
     /// too.
     pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
         let Some(it) = self.instances.get(event.instance).copied() else {
@@ -71,7 +71,7 @@ impl Flow {
             Input::Handed { .. }
             | Input::Made { .. }
             | Input::Unknown
-            | Input::Untold
+            | Input::Ambiguous
             | Input::Timer
             | Input::Request { .. } => None,
         };
@@ -124,8 +124,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut incoming.lineages);
     }
 
-    /// An instance on an input that was not seen receives an item of a link: that is its input, and
-    /// no chain begins here.
+    /// Removes the lineage that begins at an instance whose input was not observed. The instance
+    /// received an item of a link, which is its input.
     fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
         let Some(it) = self.instances.get_mut(instance) else {
             return;
@@ -145,8 +145,8 @@ impl Flow {
         *lineages = kept;
     }
 
-    /// Where the items of a subscription go that a callback polls: to that callback, unless the
-    /// subscription's own has run. True if they do.
+    /// Redirects the items of a subscription to the callback that polls it, unless the
+    /// subscription's own callback has run. Returns whether they go there.
     fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
         let own = self.vertex(cx, polled);
         if own == to {
@@ -162,8 +162,8 @@ impl Flow {
         true
     }
 
-    /// A callback of an entity runs: its items go to itself, and no longer to who polled it. So do
-    /// those on their way.
+    /// Ends polling of an entity whose own callback runs. Its items, including those in flight,
+    /// then go to its own callback.
     pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
         let entity = cx.entities.get_mut(e);
         if !std::mem::take(&mut entity.nests.polled) {
@@ -184,7 +184,7 @@ impl Flow {
             let figures = self.graph.sent(from, hop(polling), time);
             figures.published = figures.published.saturating_sub(1);
             self.graph.count_published(from, hop(own), time);
-            if let Some(overwritten) = awaited.passed {
+            if let Some(overwritten) = awaited.skipped {
                 let item = (Some(from), awaited.lineages, time);
                 self.lose(item, hop(polling), -1, overwritten);
                 self.lose(item, hop(own), 1, overwritten);
@@ -192,7 +192,7 @@ impl Flow {
         }
     }
 
-    /// The items of callbacks that an entity may still take.
+    /// Returns the items that callbacks have published and that an entity may still take.
     fn awaited(&self, cx: &Context, e: EntityId) -> Vec<Awaited> {
         let entity = cx.entities.get(e);
         let mut all = Vec::new();
@@ -206,7 +206,8 @@ impl Flow {
         all
     }
 
-    /// A client's instance ended within another one, which waited for the response and goes on.
+    /// Counts the edge from a client's instance to the instance that waited for its response and
+    /// now continues.
     pub(super) fn continue_by(&mut self, instance: InstanceId, client: InstanceId, time: u64) {
         let vertex = |i| self.instances.get(i).map(|it| (it.vertex, it.start));
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {

@@ -1,5 +1,5 @@
-//! Ring buffers of intra-process subscriptions: a message is taken from the place in which it was
-//! put.
+//! Follows messages through the ring buffers of intra-process subscriptions. A message is taken at
+//! the index at which it was put.
 
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
@@ -12,7 +12,6 @@ use crate::notes::Note;
 use crate::Context;
 use rustc_hash::FxHashMap;
 
-/// A message in a ring buffer.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     time: u64,
@@ -20,12 +19,12 @@ struct Slot {
     lineages: Lineages,
 }
 
-/// The ring buffers, by subscription, and their messages by place.
+/// The ring buffers by subscription, each with its messages by index.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rings(FxHashMap<EntityId, FxHashMap<u64, Slot>>);
 
 impl Rings {
-    /// The messages in a subscription's ring buffer that callbacks put there.
+    /// Returns the messages of callbacks that are in a subscription's ring buffer.
     pub(super) fn awaited(
         &self,
         subscription: EntityId,
@@ -39,17 +38,16 @@ impl Rings {
                 name,
                 route: Route::Intra,
                 lineages: slot.lineages,
-                passed: None,
+                skipped: None,
             })
         })
     }
 }
 
-/// Places of one ring buffer, at most.
+/// Maximum number of messages in one ring buffer.
 const MAX_RING: usize = 4096;
 
 impl Flow {
-    /// A message is put into a ring buffer.
     pub(super) fn enqueue(&mut self, cx: &mut Context, event: &Enqueue) {
         let (subscription, time) = (event.subscription, event.time);
         let Some(name) = cx.entities.get(subscription).name() else {
@@ -95,13 +93,13 @@ impl Flow {
             lineages,
         };
         if let Some(mut old) = ring.insert(event.index, slot) {
-            // Overwritten, whether or not the event says so.
+            // The old message is overwritten, even if the event does not report it.
             self.lose((old.vertex, old.lineages, old.time), hop, 1, true);
             self.lineage.steps.release_all(&mut old.lineages);
         }
     }
 
-    /// A subscription takes the message in a place of its ring buffer.
+    /// Lets a subscription take the message at an index of its ring buffer.
     pub(super) fn take_ring(
         &mut self,
         cx: &mut Context,
@@ -117,7 +115,7 @@ impl Flow {
             self.graph.count_taken(vertex, hop, slot.time);
         }
         Some(Incoming {
-            untold: false,
+            ambiguous: false,
             vertex: slot.vertex,
             time: slot.time,
             name,
@@ -126,7 +124,6 @@ impl Flow {
         })
     }
 
-    /// A ring buffer is emptied.
     pub(super) fn clear_ring(&mut self, subscription: EntityId) {
         for (_, mut slot) in self
             .ways
@@ -145,8 +142,8 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10: a timer of `/a` that publishes `/t` within the process, and `/b`'s
-    /// subscription with ring buffer 0x90.
+    /// In process 10, a timer of `/a` publishes `/t` within the process, and `/b` subscribes with
+    /// ring buffer 0x90.
     const INTRA: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
 1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=b
@@ -182,10 +179,10 @@ mod tests {
     const EDGE: &str = "/a:timer(10ms) -> /b:subscription(/t)";
 
     #[test]
-    fn a_message_is_taken_from_its_place_or_overwritten_there() {
+    fn a_message_is_taken_from_its_index_or_overwritten_there() {
         let trace = [INTRA, &put(11_000, 0), &put(21_000, 0), &take(21_500, 0)].concat();
         let mut harness = Harness::new(&trace);
-        // The callback of the read shows by `callback_start` only.
+        // Only `callback_start` shows which callback follows the read.
         harness.push(
             "22000us cpu1 10/11 subscription_callback object=0x25 callback=0x61
 31500us cpu1 10/11 ring_buffer_dequeue buffer=0x90 index=0
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_ring_buffer_has_nothing_to_take() {
+    fn nothing_is_taken_from_a_cleared_ring_buffer() {
         let mut harness = Harness::new(&[INTRA, &put(11_000, 0)].concat());
         harness.push(
             "22000us cpu1 10/11 ring_buffer_clear buffer=0x90

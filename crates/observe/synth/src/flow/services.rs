@@ -1,4 +1,4 @@
-//! Services: a request goes from a client to a service, the response back.
+//! Follows requests from clients to services, and responses back.
 
 use super::actions::Actions;
 use super::graph::{Hop, NodeBy, Route};
@@ -21,14 +21,15 @@ pub(super) struct Sent {
     time: u64,
     pub(super) taken: bool,
     vertex: Option<VertexId>,
-    /// The service's vertex for this client, as expected when it was sent.
+    /// The service's vertex for this client, as expected when the request was sent.
     to: Option<VertexId>,
     lineages: Lineages,
-    /// A callback sent it, and which cannot be told.
-    untold: bool,
+    /// A callback sent the request, but it is unknown which one.
+    ambiguous: bool,
 }
 
-/// A request as its service sees it: the service's name, the client's identifier and its number.
+/// A request as its service sees it: the service's name, the client's identifier and the request's
+/// number.
 pub(super) type CallKey = (NameId, Gid, i64);
 
 /// A request that a service has taken.
@@ -41,22 +42,21 @@ struct Call {
     lineages: Lineages,
 }
 
-/// How far a service's callback is.
+/// The progress of a service's callback.
 #[derive(Debug, Clone, Copy)]
 enum CallState {
     Running(InstanceId),
-    /// Ended without a response, with its last output or end.
+    /// The callback ended without a response. The values are its last output or its end.
     Ended {
         time: u64,
         output: Option<NameId>,
     },
-    /// Ended after its response, or cut off.
+    /// The callback ended after its response, or was cut off.
     Done,
-    /// Answered with what one of several others has made.
-    Untold,
+    /// One of several other callbacks made the response.
+    Ambiguous,
 }
 
-/// Requests and calls in flight.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Services {
     pub(crate) actions: Actions,
@@ -67,17 +67,18 @@ pub(crate) struct Services {
     call_of: FxHashMap<(EntityId, i64), CallKey>,
 }
 
-/// Requests and calls in flight, at most.
+/// Maximum number of requests in flight, and of calls in flight.
 const MAX_CALLS: usize = 8192;
 
 impl Services {
-    /// The requests of a service (name) with this number.
+    /// Returns the requests with this number that were sent to the service `name`.
     pub(super) fn sent(&self, name: NameId, sequence: i64) -> &[Sent] {
         let sent = self.sent.get(&(name, sequence));
         sent.map_or(&[], Vec::as_slice)
     }
 
-    /// The responses that were counted as published for a client, and that it may still take.
+    /// Returns the responses that were counted as published for a client and that it may still
+    /// take.
     pub(super) fn awaited(
         &self,
         client: EntityId,
@@ -87,20 +88,20 @@ impl Services {
             .calls
             .values()
             .filter(move |c| c.client == Some(client));
-        let told = calls.filter(|c| !matches!(c.state, CallState::Untold));
-        told.filter_map(move |call| {
+        let certain = calls.filter(|c| !matches!(c.state, CallState::Ambiguous));
+        certain.filter_map(move |call| {
             Some(Awaited {
                 from: call.vertex,
                 time: call.responded?,
                 name: response,
                 route: Route::Topic,
                 lineages: call.lineages,
-                passed: None,
+                skipped: None,
             })
         })
     }
 
-    /// True when the response to a client's request is known, or will never be.
+    /// Reports whether the response to a client's request is known, or none is expected.
     pub(super) fn response_known(&self, client: EntityId, sequence: i64) -> bool {
         let call = self.call_of.get(&(client, sequence));
         let call = call.and_then(|key| self.calls.get(key));
@@ -108,14 +109,12 @@ impl Services {
     }
 }
 
-/// A hop through the middleware.
 fn hop(to: VertexId, name: NameId) -> Hop {
     let route = Route::Topic;
     Hop { to, name, route }
 }
 
 impl Flow {
-    /// A client sends a request.
     pub(super) fn request(&mut self, cx: &mut Context, event: &Request) {
         let client = event.client;
         let it = cx.entities.get(client);
@@ -129,7 +128,7 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(names.request), 1);
         }
-        if owner == Owner::Untold {
+        if owner == Owner::Ambiguous {
             cx.notes.count(Note::UnknownWaiter(names.request), 1);
         }
         let by = (NodeBy::Request, node);
@@ -151,7 +150,7 @@ impl Flow {
             vertex,
             to,
             lineages: self.lineage.steps.share(&own),
-            untold: owner == Owner::Untold,
+            ambiguous: owner == Owner::Ambiguous,
         };
         let services = &mut self.ways.services;
         let key = (name, event.sequence);
@@ -166,7 +165,7 @@ impl Flow {
         }
     }
 
-    /// Forgets the oldest request of a client with this sequence number.
+    /// Drops the oldest request of a client with this sequence number.
     fn drop_sent(&mut self, cx: &Context, name: NameId, sequence: i64, client: EntityId) {
         let Some(list) = self.ways.services.sent.get_mut(&(name, sequence)) else {
             return;
@@ -186,7 +185,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut sent.lineages);
     }
 
-    /// A service takes a request whose client is known, or is known not to be.
+    /// Lets a service take a request and returns the service's vertex for the client. `client` is
+    /// `None` if it stays unknown.
     pub(super) fn take_request(
         &mut self,
         cx: &mut Context,
@@ -216,12 +216,12 @@ impl Flow {
             name: names.request,
             route: Route::Topic,
             lineages: self.lineage.steps.share(&sent.lineages),
-            untold: sent.untold,
+            ambiguous: sent.ambiguous,
         };
         let expected = sent.to;
         if let Some(vertex) = incoming.vertex {
             if expected != Some(to) {
-                // Of several servers another one took it.
+                // Another server than the expected one took the request.
                 let hop_to = hop(to, names.request);
                 self.graph.count_published(vertex, hop_to, incoming.time);
                 if let Some(expected) = expected {
@@ -236,7 +236,7 @@ impl Flow {
         (to, Some(incoming))
     }
 
-    /// A service's callback starts on a request.
+    /// Starts the call of a service's instance that runs on a request.
     pub(super) fn open_call(
         &mut self,
         cx: &mut Context,
@@ -268,8 +268,8 @@ impl Flow {
         }
     }
 
-    /// A service's callback ends, with its last output or end at `time`. True if its output, the
-    /// response, comes later: then the call keeps the lineages.
+    /// Handles the end of a service's callback. `time` is that of its last output or its end.
+    /// Returns true if the response comes later; the call then keeps the lineages.
     pub(super) fn end_call(
         &mut self,
         key: CallKey,
@@ -284,13 +284,12 @@ impl Flow {
         if waits {
             call.state = CallState::Ended { time, output };
             call.lineages = lineages;
-        } else if !matches!(call.state, CallState::Untold) {
+        } else if !matches!(call.state, CallState::Ambiguous) {
             call.state = CallState::Done;
         }
         waits
     }
 
-    /// A service sends a response.
     pub(super) fn respond(&mut self, cx: &mut Context, event: &Response) {
         let it = cx.entities.get(event.service);
         let (Some(name), Some(names)) = (it.name(), it.service_names()) else {
@@ -311,13 +310,14 @@ impl Flow {
         };
         call.responded = Some(time);
         if event.made_by != MadeBy::Service {
-            // The service only asked for it: what it had ends there.
+            // The service handed the work on to another callback, so the service's own lineages end
+            // here.
             if let CallState::Ended { time, output } = call.state {
                 self.lineage.finish(&call.lineages, time, output);
             }
             self.lineage.steps.release_all(&mut call.lineages);
             let Some(made) = made else {
-                call.state = CallState::Untold;
+                call.state = CallState::Ambiguous;
                 cx.notes.count(Note::UnknownGoal(name), 1);
                 return;
             };
@@ -337,7 +337,7 @@ impl Flow {
             CallState::Ended { .. } => {
                 self.lineage.finish(&call.lineages, time, Some(response));
             }
-            CallState::Done | CallState::Untold => {}
+            CallState::Done | CallState::Ambiguous => {}
         }
         if let Some(client) = client {
             let to = self.vertex(cx, client);
@@ -345,7 +345,7 @@ impl Flow {
         }
     }
 
-    /// Forgets a call.
+    /// Drops a call. With `lost`, its response counts as lost.
     fn drop_call(&mut self, cx: &mut Context, key: CallKey, lost: bool) {
         let Some(mut call) = self.ways.services.calls.remove(&key) else {
             return;
@@ -362,7 +362,7 @@ impl Flow {
             }
         }
         match (call.responded, call.client, call.state) {
-            (_, _, CallState::Untold) => {}
+            (_, _, CallState::Ambiguous) => {}
             (Some(responded), Some(client), _) if lost => {
                 let to = self.vertex(cx, client);
                 if let Some(names) = cx.entities.get(client).service_names() {
@@ -378,7 +378,6 @@ impl Flow {
         self.lineage.steps.release_all(&mut call.lineages);
     }
 
-    /// A client takes a response.
     pub(super) fn take_response(
         &mut self,
         cx: &mut Context,
@@ -389,26 +388,25 @@ impl Flow {
         let call = self.ways.services.calls.get(&key)?;
         let time = call.responded?;
         let (vertex, own) = (call.vertex, call.lineages);
-        let told = !matches!(call.state, CallState::Untold);
+        let certain = !matches!(call.state, CallState::Ambiguous);
         let name = cx.entities.get(client).service_names()?.response;
         let to = self.vertex(cx, client);
-        if told {
+        if certain {
             self.graph.count_taken(vertex, hop(to, name), time);
         }
         let lineages = self.lineage.steps.share(&own);
         self.drop_call(cx, key, false);
         Some(Incoming {
-            vertex: told.then_some(vertex),
+            vertex: certain.then_some(vertex),
             time,
             name,
             route: Route::Topic,
             lineages,
-            untold: !told,
+            ambiguous: !certain,
         })
     }
 
-    /// The recording has ended: lets go of all requests and calls. What waited since before `old`
-    /// is lost.
+    /// Drops all requests and calls at the end of the recording. Old ones count as lost.
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
             let mut sent = self.ways.services.sent(name, sequence).iter();

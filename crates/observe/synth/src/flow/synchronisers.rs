@@ -1,16 +1,16 @@
-//! Subscriptions that wait for one another: evidence for AND junctions, and the lineages that
-//! pass through them.
+//! Collects evidence for AND junctions, at which subscriptions wait for one another, and follows
+//! lineages through them.
 //!
-//! For every topic that subscriptions of one node publish, the evidence is how often each of the
-//! node's subscriptions had a new input when the topic was published. `conclude` decides from that
-//! evidence which of them form a group. Lineages are followed so that either decision can use
-//! them: the publishing callback's own pass the group's sync vertex in a way that can be taken
-//! back ([`Via::Own`]), and those of the others come beside them.
+//! For every topic that subscriptions of one node publish, it counts how often each of the
+//! subscriptions had a new input when the topic was published. From these counts, `conclude`
+//! decides which subscriptions form a group. Lineages are followed so that they fit either
+//! decision. Those of the publishing callback pass the group's sync vertex in a way that can be
+//! undone ([`Via::Own`]). Those of the other subscriptions are added.
 
 use super::instances::Instance;
 use super::lineage::Lineage;
 use super::Flow;
-use crate::chains::{Lineages, Next, Via};
+use crate::chains::{Extension, Lineages, Via};
 use crate::entities::EntityKind;
 use crate::events::Owner;
 use crate::ids::{EntityId, InstanceId, NodeId};
@@ -25,31 +25,28 @@ use onbeat_document::schema::{JunctionKind, Matching};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// An input of a subscription.
 #[derive(Debug, Clone)]
 struct Entry {
     start: u64,
-    /// None while its callback runs.
+    /// The end of the callback, or `None` while it runs.
     end: Option<u64>,
-    /// Start of its chain.
+    /// The start of the chain that brought the input.
     origin: u64,
     lineages: Lineages,
 }
 
-/// A subscription of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
     pub(crate) instances: u64,
-    /// Instances that published anything.
+    /// Counts instances that published anything.
     pub(crate) productive: u64,
-    /// Instances that handed their input to a synchroniser.
+    /// Counts instances that handed their input to a synchroniser.
     pub(crate) synchronised: u64,
-    /// The synchroniser that it last handed an input to.
+    /// The synchroniser to which the subscription last handed an input.
     filter: Option<u64>,
-    /// That one joins by approximate time.
     approximate: bool,
-    /// Number of the first input kept.
+    /// The number of the first input kept.
     base: u64,
     inputs: VecDeque<Entry>,
 }
@@ -68,87 +65,85 @@ impl Member {
         }
     }
 
-    /// Number of its next input.
-    fn next(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.base + self.inputs.len() as u64
     }
 
-    /// An input by its number, if it is still kept.
-    fn input(&self, number: u64) -> Option<&Entry> {
+    fn input_by_number(&self, number: u64) -> Option<&Entry> {
         self.inputs.get(number.checked_sub(self.base)? as usize)
     }
 }
 
-/// How one subscription contributes to one output topic.
+/// The contribution of one subscription to one output topic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
-    /// Inputs not yet matched by an output, at most [`MAX_CREDIT`].
+    /// Counts inputs that no output has used yet, up to [`MAX_CREDIT`].
     credit: u8,
-    /// Inputs since the last output.
+    /// Counts inputs since the last output.
     since: u8,
-    /// What the outputs show of it.
     pub(crate) seen: Seen,
-    /// Number of the input on which it last published the output.
+    /// The number of the input on which the subscription last published the output.
     last: Option<u64>,
-    /// Its next input that can go into an output.
+    /// The number of the next input that can go into an output.
     next: u64,
-    /// How much later its input's chain begins than the first subscription's, usually; see
-    /// [`difference`].
+    /// The usual delay between the start of this input's chain and the start of the first
+    /// subscription's chain; see [`difference`].
     shift: RunningMedian,
-    /// By the mode in which the synchroniser started.
+    /// The uses of the inputs, by the mode in which the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
 
-/// What became of the inputs of one subscription.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Joined {
-    /// Inputs that went into outputs.
     pub(crate) used: u64,
-    /// Inputs that were passed over.
     pub(crate) skipped: u64,
-    /// From the end of the subscription's callback to the synchroniser's start.
+    /// The times from the end of the subscription's callback to the start of the synchroniser.
     pub(crate) latency: Dist,
 }
 
-/// What the outputs show of one subscription.
+/// Counts what the outputs show about one subscription.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// Outputs for which it had an input left.
+    /// Counts outputs for which the subscription had an unused input.
     pub(crate) fresh: u64,
-    /// Outputs before which it had exactly one input.
+    /// Counts outputs before which the subscription had exactly one input.
     pub(crate) once: u64,
-    /// Outputs that it published itself.
+    /// Counts outputs that the subscription published itself.
     pub(crate) published: u64,
-    /// Outputs through a synchroniser that it feeds too.
+    /// Counts outputs through a synchroniser that this subscription also feeds.
     pub(crate) shared: u64,
-    /// Outputs that it published itself though another that publishes had no input left.
+    /// Counts outputs that the subscription published itself although another publishing
+    /// subscription had no unused input.
     pub(crate) alone: u64,
-    /// Executions without the output, from its first output on, though each other that may be
-    /// waited for had an input since the last output.
+    /// Counts executions without an output although each other subscription that may be waited for
+    /// had an input. Counting starts with the first output.
     pub(crate) held: u64,
-    /// Executions of others without the output while this one alone had no input since the last.
+    /// Counts executions of other subscriptions without an output while only this subscription had
+    /// no input since the last one.
     pub(crate) awaited: u64,
 }
 
 impl Part {
-    /// The part of a subscription in a topic's first output: its inputs before count for it.
+    /// Creates the part of a subscription in a topic's first output. Inputs from before count for
+    /// that output.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
             since: member.instances.min(1) as u8,
-            next: member.next().saturating_sub(1).max(member.base),
+            next: member.next_number().saturating_sub(1).max(member.base),
             ..Part::default()
         }
     }
 
-    /// Whether it may be waited for, by the outputs so far: it had a new input for each.
+    /// Reports whether the outputs so far allow that the subscription is waited for: it had a new
+    /// input for nearly each of them.
     fn joins(&self, outputs: u64) -> bool {
         self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
     }
 
-    /// Numbers of the inputs that can go into an output.
+    /// Returns the numbers of the inputs that can go into an output.
     fn left(&self, member: &Member) -> std::ops::Range<u64> {
-        self.next.max(member.base)..member.next()
+        self.next.max(member.base)..member.next_number()
     }
 }
 
@@ -158,79 +153,75 @@ pub(crate) struct Output {
     pub(crate) topic: NameId,
     pub(crate) vertex: VertexId,
     pub(crate) outputs: u64,
-    /// Publications by others than the node's subscriptions.
+    /// Counts publications by callbacks other than the node's subscriptions.
     pub(crate) foreign: u64,
-    /// By member.
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The last intra-process message and its lineages, none where only the publishing callback's
-    /// were followed: copies of it go several ways.
+    /// The last intra-process message, of which several copies are published. The lineages are
+    /// absent if only those of the publishing callback were followed.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
-    /// Its items were joined by approximate time.
+    /// Items of this output were joined by approximate time.
     pub(crate) joined_nearest: bool,
-    /// Outputs on another input than the first that was left to the publishing callback.
+    /// Counts outputs for which the publishing callback did not use its oldest unused input.
     pub(crate) chosen: u64,
 }
 
-/// Which subscriptions' lineages are followed into an output.
+/// The subscriptions whose lineages are followed into an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// Of those that may be waited for, by the evidence.
+    /// Follows those of the subscriptions that may be waited for according to the evidence.
     Evidence,
-    /// Of all: the user states that they are waited for, and which items go together.
+    /// Follows those of all subscriptions. The user states that they are waited for and which items
+    /// belong together.
     All(Matching),
-    /// Only of the one that publishes: the user states that it waits for none.
+    /// Follows only those of the publishing callback. The user states that it does not wait for
+    /// others.
     Own,
 }
 
-/// The subscriptions and output topics of a node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
-    /// The node has several subscriptions, whether or not they have run.
+    /// The node has several subscriptions, even if not all have run.
     several: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) outputs: Vec<Output>,
 }
 
-/// Groups by node.
 pub(crate) type Groups = FxHashMap<NodeId, Group>;
 
-/// A publication by a subscription's callback.
 #[derive(Debug, Clone, Copy)]
 struct Published {
     it: Instance,
-    /// The member that published, and the number of its input.
+    /// The index of the publishing member; `number` is that of its input.
     me: usize,
     number: u64,
     time: u64,
-    /// When it handed its input to the synchroniser, or started.
+    /// The time at which the instance handed its input to the synchroniser, or its start.
     start: u64,
-    /// The mode that was active then.
     mode: ModeId,
-    /// Start of the chain that its own input belongs to.
+    /// The start of the chain that brought the publishing member's own input.
     origin: u64,
 }
 
-/// No difference, for times with a sign.
+/// Represents a difference of 0, so that differences can be negative.
 const ZERO: u64 = 1 << 62;
 
-/// `a - b` with a sign, shifted by [`ZERO`].
+/// Returns `a - b`, shifted by [`ZERO`].
 fn difference(a: u64, b: u64) -> u64 {
     ZERO.saturating_add(a).saturating_sub(b)
 }
 
-/// Inputs kept per subscription.
 const MAX_INPUTS: usize = 8;
 
-/// Most inputs that count as not yet matched.
+/// Maximum number of inputs that count as unused.
 const MAX_CREDIT: u8 = 3;
 
-/// Until so many outputs a group is followed whatever the evidence says.
+/// Up to this number of outputs, a group is followed whatever its evidence shows.
 const MIN_OUTPUTS: u64 = 10;
 
-/// After so many instances a subscription that was alone in its node stays so.
+/// A subscription that was the only one of its node for this many instances is not checked again.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
@@ -250,17 +241,16 @@ impl Output {
         }
     }
 
-    /// Whether a subscription may be waited for.
-    fn promising(&self, i: usize, members: &[Member]) -> bool {
+    fn may_be_waited_for(&self, i: usize, members: &[Member]) -> bool {
         let (part, member) = (&self.parts[i], &members[i]);
         let silent = part.seen.published > 0 || member.productive * 10 < member.instances.max(1);
         let fresh = part.seen.fresh as f64 >= 0.7 * self.outputs as f64;
         self.outputs < MIN_OUTPUTS || part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// The subscriptions whose lineages are followed into an output that one of them publishes;
-    /// none where it cannot wait for another. Subscriptions of a guessed node may be of several:
-    /// only those that feed the same synchroniser.
+    /// Returns the other subscriptions whose lineages are followed into an output, or none if the
+    /// publishing one does not wait. For a guessed node, these are only the subscriptions that feed
+    /// the same synchroniser.
     fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
@@ -272,9 +262,11 @@ impl Output {
                 fed.filter(others).filter(same).collect()
             }
             Follow::All(_) => (0..members.len()).filter(others).collect(),
-            Follow::Evidence if self.foreign > 0 || !self.promising(me, members) => Vec::new(),
+            Follow::Evidence if self.foreign > 0 || !self.may_be_waited_for(me, members) => {
+                Vec::new()
+            }
             Follow::Evidence => {
-                let promising = |i: &usize| self.promising(*i, members);
+                let promising = |i: &usize| self.may_be_waited_for(*i, members);
                 (0..members.len())
                     .filter(others)
                     .filter(promising)
@@ -283,9 +275,9 @@ impl Output {
         }
     }
 
-    /// The inputs that a synchroniser by approximate time joins, by member: of those left, the set
-    /// whose chains began nearest to one another. None where it does not join so, or where one of
-    /// them has nothing left.
+    /// Returns the inputs that an approximate-time synchroniser joins, as pairs of member and input
+    /// number: the unused inputs whose chains began closest together. Returns `None` for other
+    /// synchronisers or if a member has no unused input.
     fn nearest(
         &self,
         members: &[Member],
@@ -302,7 +294,7 @@ impl Output {
         }
         let joined = || others.iter().copied().chain([me]);
         let left = |i: usize| self.parts[i].left(&members[i]);
-        let origin = |i: usize, n: u64| members[i].input(n).map_or(0, |e| e.origin);
+        let origin = |i: usize, n: u64| members[i].input_by_number(n).map_or(0, |e| e.origin);
         let pivot = joined().min_by_key(|&i| left(i).end.saturating_sub(left(i).start))?;
         let set = |about: u64| -> Option<Vec<(usize, u64)>> {
             let near = |i: usize| left(i).min_by_key(|&n| origin(i, n).abs_diff(about));
@@ -316,13 +308,12 @@ impl Output {
         sets.min_by_key(width)
     }
 
-    /// The lineages of an intra-process message, if it was the last output.
     fn lineages_of(&self, message: Option<u64>) -> Option<Option<Lineages>> {
         let (last, lineages) = self.message.as_ref()?;
         (Some(*last) == message).then_some(*lineages)
     }
 
-    /// Keeps the lineages of the last output, if it is an intra-process message.
+    /// Keeps the lineages of the last output if it is an intra-process message.
     fn set_message(
         &mut self,
         lineage: &mut Lineage,
@@ -336,7 +327,6 @@ impl Output {
         self.message = message.map(|message| (message, lineages.map(&mut share)));
     }
 
-    /// Counts an output as evidence.
     fn count(&mut self, members: &[Member], by: &Published) {
         self.outputs += 1;
         let interarrival = self.interarrival.of(by.mode);
@@ -364,7 +354,8 @@ impl Output {
         self.learn_shifts(members);
     }
 
-    /// A member's execution on an input ends: evidence, if it did not publish this time.
+    /// Adds the end of a member's execution to the evidence, if the execution did not publish the
+    /// output.
     fn count_end(&mut self, me: usize, number: u64) {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;
@@ -375,13 +366,13 @@ impl Output {
         match (lacking.next(), lacking.next()) {
             (None, _) => self.parts[me].seen.held += 1,
             (Some(only), None) => self.parts[only].seen.awaited += 1,
-            // Which of them it waits for does not show.
+            // With several candidates, it is unknown for which of them the member waits.
             (Some(_), Some(_)) => {}
         }
     }
 
-    /// Where each subscription has one input left there is no choice, and the usual differences
-    /// show.
+    /// Updates the usual differences if each subscription has exactly one unused input, because the
+    /// choice is then certain.
     fn learn_shifts(&mut self, members: &[Member]) {
         let count = |(part, member): (&Part, &Member)| {
             let left = part.left(member);
@@ -397,8 +388,9 @@ impl Output {
         }
     }
 
-    /// The input of a member that went into an output: of the inputs left, the one whose chain
-    /// began as much apart from the publishing one's as usual; the oldest while nothing is known.
+    /// Returns the input of a member that went into an output. It is the unused input whose chain
+    /// began at the usual distance from the publishing one, or the oldest while no distance is
+    /// known.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
         let left = part.left(member);
@@ -411,14 +403,14 @@ impl Output {
         let base = difference(by.origin, own.median());
         let usual = base.saturating_add(part.shift.median());
         left.min_by_key(|&n| {
-            let origin = member.input(n).map_or(0, |e| e.origin);
+            let origin = member.input_by_number(n).map_or(0, |e| e.origin);
             origin.saturating_add(ZERO).abs_diff(usual)
         })
     }
 }
 
 impl Flow {
-    /// A subscription's callback begins: one more input of its node.
+    /// Adds an input to its node when a subscription's callback begins.
     pub(super) fn enter_node(&mut self, cx: &Context, instance: InstanceId) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -441,7 +433,7 @@ impl Flow {
             part.credit = (part.credit + 1).min(MAX_CREDIT);
             part.since = part.since.saturating_add(1);
         }
-        let origin = origin_of(&self.lineage, &it);
+        let origin = chain_start_of(&self.lineage, &it);
         // A node with a single subscription has nothing to synchronise.
         let lineages = if several {
             self.lineage.steps.share(&it.lineages)
@@ -449,7 +441,7 @@ impl Flow {
             Lineages::default()
         };
         let member = &mut group.members[i];
-        let number = member.next();
+        let number = member.next_number();
         member.inputs.push_back(Entry {
             start: it.start,
             end: None,
@@ -467,7 +459,7 @@ impl Flow {
         }
     }
 
-    /// What was a guessed node's is this node's, by what is known now.
+    /// Moves the group of a guessed node to the node that was found for it.
     pub(crate) fn rehome(&mut self, guess: NodeId, node: NodeId) {
         if guess != node && !self.groups.contains_key(&node) {
             if let Some(group) = self.groups.remove(&guess) {
@@ -476,13 +468,11 @@ impl Flow {
         }
     }
 
-    /// The member that an instance of a subscription runs.
     fn member_of(&mut self, it: &Instance) -> Option<&mut Member> {
         let (group, me) = self.group_of(it)?;
         group.members.get_mut(me)
     }
 
-    /// The group and the number of the member that an instance of a subscription runs.
     fn group_of(&mut self, it: &Instance) -> Option<(&mut Group, usize)> {
         let (node, _) = it.entry?;
         let group = self.groups.get_mut(&node)?;
@@ -490,7 +480,8 @@ impl Flow {
         Some((group, me))
     }
 
-    /// A subscription's callback has processed its input, as far as known yet.
+    /// Records that a subscription's callback has processed its input. A later call can replace
+    /// `time`.
     pub(super) fn input_done(&mut self, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -504,7 +495,6 @@ impl Flow {
         }
     }
 
-    /// A callback hands its input to a synchroniser.
     pub(super) fn hand_over(
         &mut self,
         instance: InstanceId,
@@ -521,7 +511,6 @@ impl Flow {
         }
     }
 
-    /// A subscription's callback ends.
     pub(super) fn leave_node(&mut self, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -538,10 +527,12 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// An owner publishes a topic of a node with the lineages of its own: continues them through
-    /// the node's subscriptions that may wait for one another, with those of the others, and returns
-    /// those that find no room; the caller owns a reference on each. `message` identifies an
-    /// intra-process message, of which each copy is published, but which is one output.
+    /// Continues the lineages of a publication through the node's subscriptions that may wait for
+    /// one another and adds the lineages of these. Returns the steps that no longer fit in;
+    /// the caller owns a reference to each.
+    ///
+    /// `message` identifies an intra-process message. Each of its copies is published, but together
+    /// they are one output.
     pub(super) fn publish_synchronised(
         &mut self,
         cx: &mut Context,
@@ -569,13 +560,13 @@ impl Flow {
         let followed = if let Some(same) = copied {
             same.map(|same| self.lineage.steps.share(&same))
         } else {
-            // Taken out while it changes, so that it and the lineages can change together.
+            // The group is taken out of the map so that it and the lineages can change together.
             let Some(mut group) = self.groups.remove(&node) else {
                 return beyond;
             };
             let o = known.unwrap_or_else(|| {
                 let vertex = self.sync_vertex(node, topic);
-                let follow = self.stated(cx, node, topic);
+                let follow = self.stated_follow(cx, node, topic);
                 let output = Output::new(topic, vertex, &group.members, follow);
                 group.outputs.push(output);
                 group.outputs.len() - 1
@@ -584,7 +575,8 @@ impl Flow {
             let output = &mut group.outputs[o];
             output.set_message(&mut self.lineage, message, followed.as_ref());
             if !beyond.is_empty() {
-                // The sync vertex may not be in the model.
+                // The publishing subscription is named because the sync vertex may not be in the
+                // model.
                 let dropped = beyond.len() as u64;
                 cx.notes.count(Note::Capped(by.it.vertex), dropped);
             }
@@ -598,10 +590,9 @@ impl Flow {
         beyond
     }
 
-    /// What the user states of an output of a node.
-    fn stated(&self, cx: &Context, node: NodeId, topic: NameId) -> Follow {
+    fn stated_follow(&self, cx: &Context, node: NodeId, topic: NameId) -> Follow {
         let (node, topic) = (cx.entities.node_id(node), cx.entities.names.get(topic));
-        let mut all = self.junctions.iter();
+        let mut all = self.stated_junctions.iter();
         let stated = all.find(|s| s.node == node && s.topic == topic);
         stated.map_or(Follow::Evidence, |s| match s.kind {
             JunctionKind::And => Follow::All(s.matching),
@@ -609,7 +600,7 @@ impl Flow {
         })
     }
 
-    /// A publication, if one of a group's subscriptions made it.
+    /// Returns a publication if a subscription of the group made it.
     fn publication(&self, group: &Group, owner: Owner, time: u64) -> Option<Published> {
         let Owner::Instance(instance) = owner else {
             return None;
@@ -622,13 +613,13 @@ impl Flow {
             time,
             start,
             mode: self.graph.switches.at(start),
-            origin: origin_of(&self.lineage, &it),
+            origin: chain_start_of(&self.lineage, &it),
             it,
         })
     }
 
-    /// Counts an output of a group. Returns its lineages, unless only those of the publishing
-    /// callback are to be followed, and as they are.
+    /// Counts an output of a group. Returns its lineages, or `None` if only those of the publishing
+    /// callback are followed.
     fn add_output(
         &mut self,
         cx: &Context,
@@ -649,7 +640,8 @@ impl Flow {
         let near = |i| nearest.as_ref()?.iter().find(|n| n.0 == i).map(|n| n.1);
         let input = self.graph.vertex(by.it.vertex).looks.name;
         if let (false, Some(input)) = (followed.is_empty(), input) {
-            // First, so that there is room. Unless another of its inputs is joined.
+            // These lineages come first so that there is space for them. They do not pass if
+            // another input of the publishing subscription is joined.
             if near(by.me).is_none_or(|n| n == by.number) {
                 self.lineage.pass(input, (output, by), &mut added);
             }
@@ -666,7 +658,7 @@ impl Flow {
             joined.skipped += skipped;
             output.chosen += u64::from(i == by.me && skipped > 0);
             part.next = chosen + 1;
-            let Some(entry) = member.input(chosen) else {
+            let Some(entry) = member.input_by_number(chosen) else {
                 continue;
             };
             let own = i == by.me && chosen == by.number;
@@ -692,7 +684,6 @@ impl Flow {
 }
 
 impl Group {
-    /// The member with a vertex, made when new.
     fn member(&mut self, vertex: VertexId) -> usize {
         if let Some(i) = self.members.iter().position(|m| m.vertex == vertex) {
             return i;
@@ -704,7 +695,6 @@ impl Group {
         self.members.len() - 1
     }
 
-    /// A topic of the node is published by none of its subscriptions.
     fn count_foreign(&mut self, topic: NameId) {
         if let Some(output) = self.outputs.iter_mut().find(|o| o.topic == topic) {
             output.foreign += 1;
@@ -718,20 +708,21 @@ impl Lineage {
         for &own in by.it.lineages.as_slice() {
             let path = self.steps.path(own);
             let step = match self.paths.child(path, Via::Own(input), output.vertex) {
-                Next::Path(path) => {
+                Extension::Path(path) => {
                     let step = self.steps.extend(own, path, by.start, by.start);
                     self.finish_output(step, output, by);
                     step
                 }
-                // It goes on as it would without the sync vertex.
+                // The lineage continues as it would without the sync vertex.
                 _ => self.steps.share_one(own),
             };
-            // There is room: it has no more lineages than the callback.
+            // There is always space, because there are not more lineages than the callback has.
             added.push(step);
         }
     }
 
-    /// Continues the lineages of another input, handed over at `handed`, through an output.
+    /// Continues the lineages of another input through an output. The input was handed over at
+    /// `handed`.
     fn synchronise(
         &mut self,
         (lineages, handed): (&Lineages, u64),
@@ -742,9 +733,9 @@ impl Lineage {
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
             let path = match self.paths.child(path, Via::Item(input), output.vertex) {
-                Next::Path(path) => path,
-                Next::Cycle => continue,
-                Next::Full => {
+                Extension::Path(path) => path,
+                Extension::Cycle => continue,
+                Extension::Full => {
                     self.paths.drop_at(path, self.steps.origin(step));
                     continue;
                 }
@@ -758,20 +749,19 @@ impl Lineage {
         }
     }
 
-    /// A lineage has reached an output.
+    /// Ends a lineage at an output, unless the path continues.
     fn finish_output(&mut self, step: StepId, output: &Output, by: &Published) {
         let topic = Some(output.topic);
         self.paths.finish(&self.steps, step, by.time, topic);
     }
 }
 
-/// Start of the chain that an instance's input belongs to.
-fn origin_of(lineage: &Lineage, it: &Instance) -> u64 {
+/// Returns the start of the chain that brought an instance's input.
+fn chain_start_of(lineage: &Lineage, it: &Instance) -> u64 {
     let first = it.lineages.as_slice().first();
     first.map_or(it.start, |&step| lineage.steps.origin(step))
 }
 
-/// Whether an entity's node has more than one subscription.
 fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
     let it = cx.entities.get(e);
     let node = cx.entities.node_of_entity(e);
@@ -790,8 +780,8 @@ fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10: node `/fuse` with subscriptions to `/x` (rmw 0x1020, callback 0x60) and `/y`
-    /// (rmw 0x1021, callback 0x61), and a publisher of `/out` (rmw 0x1010).
+    /// Process 10 is the node `/fuse` with subscriptions to `/x` (rmw 0x1020, callback 0x60) and
+    /// `/y` (rmw 0x1021, callback 0x61), and a publisher of `/out` (rmw 0x1010).
     const FUSE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=fuse
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
@@ -803,7 +793,7 @@ mod tests {
 1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
 ";
 
-    /// An input at `t` us, `y` or not; it publishes the output or not.
+    /// Returns the events of an input at `t` µs, of `/y` or `/x`, which may publish the output.
     fn input(t: u64, y: bool, publishes: bool) -> String {
         let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
         let mut text = format!(
@@ -818,13 +808,14 @@ mod tests {
     }
 
     #[test]
-    fn one_input_of_each_before_every_output_is_evidence() {
+    fn one_input_of_each_subscription_per_output_is_counted_as_evidence() {
         let mut trace = FUSE.to_string();
         for i in 1..=5 {
             let t = 10_000 * i;
             trace += &(input(t, false, false) + &input(t + 100, true, true));
         }
-        // Two more of one that lead to nothing, and one that publishes alone.
+        // Two more inputs of `/x` without an output follow, then one that publishes without an
+        // input of `/y`.
         trace += &[71_000, 72_000].map(|t| input(t, false, false)).concat();
         trace += &input(73_000, false, true);
         let harness = Harness::new(&trace);

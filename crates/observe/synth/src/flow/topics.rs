@@ -1,5 +1,5 @@
-//! Topics through the middleware: which subscription takes which publisher's item, and which
-//! items are lost. Topic and source time stamp identify an item.
+//! Matches takes with publications on topics of the middleware and counts lost items. Topic and
+//! source time stamp identify an item.
 
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
@@ -14,103 +14,96 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A published item.
 #[derive(Debug, Clone)]
 struct Item {
     time: u64,
-    /// The publishing call had returned by then.
+    /// An upper limit of the time at which the publishing call returned.
     until: u64,
     source_ns: Option<i64>,
     vertex: Option<VertexId>,
     lineages: Lineages,
-    /// A callback published it, and which cannot be told.
-    untold: bool,
+    /// A callback published the item, but it is unknown which one.
+    ambiguous: bool,
 }
 
-/// An item's place: its publisher and the number among that one's items.
+/// The publisher of an item and the item's number among those of this publisher.
 type Place = (EntityId, u64);
 
-/// A publisher's items in flight.
 #[derive(Debug, Clone, Default)]
 struct Published {
-    /// Sequence number of the first item kept.
+    /// The sequence number of the first item kept.
     base: u64,
     items: VecDeque<Item>,
-    /// It publishes without time stamps (Humble).
+    /// The publisher's items have no time stamps (Humble).
     unstamped: bool,
 }
 
 impl Published {
-    /// Sequence number of the next item.
-    fn next(&self) -> u64 {
+    fn next_sequence(&self) -> u64 {
         self.base + self.items.len() as u64
     }
 }
 
-/// How far a subscription has read a publisher's items.
+/// The position up to which a subscription has read a publisher's items.
 #[derive(Debug, Clone)]
 struct Cursor {
     publisher: EntityId,
-    /// Sequence number after the last item taken or passed over.
+    /// The sequence number after the last item taken or skipped.
     next: u64,
-    /// First item that was published while the subscription existed.
+    /// The sequence number of the first item that was published while the subscription existed.
     join: u64,
     taken_any: bool,
-    /// This pair communicates through the process's memory. rclcpp drops copies that also come by
-    /// the middleware; they count nowhere.
+    /// This pair communicates within the process. rclcpp drops copies that also come through the
+    /// middleware, so these are not counted.
     intra: bool,
-    /// Items passed over that may yet turn up (takes on several threads can be recorded out of
-    /// order), and whether they counted as overwritten.
-    passed: VecDeque<(u64, bool)>,
+    /// Skipped items that may still be taken, with whether they counted as overwritten. Takes on
+    /// several threads can be recorded out of order.
+    skipped: VecDeque<(u64, bool)>,
 }
 
-/// How a taken item relates to those taken before.
+/// The relation of a taken item to those taken before.
 struct Take {
-    /// Items passed over.
-    passed: std::ops::Range<u64>,
-    /// It was passed over before; whether it counted as overwritten.
+    skipped: std::ops::Range<u64>,
+    /// Present if the item was skipped before, with whether it counted as overwritten then.
     again: Option<bool>,
-    /// It is not one of those that the subscription had to take.
+    /// The item was published before the subscription existed, or was already taken.
     latched: bool,
-    /// It was taken before.
     doubled: bool,
-    /// The pair's first take.
+    /// This is the first take of the pair.
     first: bool,
     intra: bool,
 }
 
-/// Items in flight, and how far subscriptions have read them.
+/// The items in flight and the positions up to which subscriptions have read them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Topics {
-    /// By publisher.
     published: Vec<Option<Box<Published>>>,
-    /// By subscription.
     cursors: Vec<Vec<Cursor>>,
-    /// Items by topic and time stamp; older ones with the same are in `twins`.
+    /// The latest item of each topic and time stamp. Older items with the same key are in `twins`.
     stamped: FxHashMap<(NameId, i64), Place>,
     twins: FxHashMap<(NameId, i64), Vec<Place>>,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC: the last one and the one before.
+    /// The two latest offsets CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns, latest first.
     offsets: Vec<i64>,
 }
 
-/// Items kept of a publisher for late subscribers, at most.
+/// Maximum number of items kept per publisher for late subscribers.
 const MAX_LATCHED: u64 = 32;
-/// Items kept of a publisher, at most.
 const MAX_ITEMS: u64 = 2048;
-/// Queue depth taken for a subscription whose depth is unknown.
 const UNKNOWN_DEPTH: u64 = 1024;
-/// Items passed over that are kept per pair.
-const MAX_PASSED: usize = 32;
-/// How far a time stamp may lie outside of its publishing call (clock offsets are sampled).
+const MAX_SKIPPED: usize = 32;
+/// Maximum distance between a time stamp and its publishing call. It is not zero because clock
+/// offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
-/// Items older than a stamp by so much are not searched for it.
+/// A stamp is not searched among items that are older than it by more than this.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// What two samples of the clocks' difference are apart by at least if the clock was set.
+/// Minimum difference between two samples of the clock offset from which on the clock counts as
+/// set.
 const STEP_NS: u64 = 1_000_000;
 
 impl Topics {
-    /// The clocks' difference was sampled. Returns whether the machine's clock was set since.
+    /// Stores a sampled clock offset. Returns whether the machine's clock was set since the last
+    /// sample.
     pub(super) fn set_offset(&mut self, offset: i64) -> bool {
         let before = self.offsets.first().copied();
         if self.offsets.first() != Some(&offset) {
@@ -128,9 +121,9 @@ impl Topics {
         self.published.get_mut(publisher.index())?.as_deref_mut()
     }
 
-    /// Sequence number of a publisher's next item.
-    fn next(&self, publisher: EntityId) -> u64 {
-        self.published(publisher).map_or(0, Published::next)
+    fn next_sequence(&self, publisher: EntityId) -> u64 {
+        self.published(publisher)
+            .map_or(0, Published::next_sequence)
     }
 
     fn cursors(&self, subscription: EntityId) -> &[Cursor] {
@@ -138,7 +131,7 @@ impl Topics {
         cursors.map_or(&[], Vec::as_slice)
     }
 
-    /// A subscription's cursor for a publisher, made when missing: it joins at `join`.
+    /// Returns the cursor of a subscription for a publisher. A missing cursor is created at `join`.
     fn cursor(&mut self, subscription: EntityId, publisher: EntityId, join: u64) -> &mut Cursor {
         let s = subscription.index();
         if self.cursors.len() <= s {
@@ -154,7 +147,7 @@ impl Topics {
                     join,
                     taken_any: false,
                     intra: false,
-                    passed: VecDeque::new(),
+                    skipped: VecDeque::new(),
                 });
                 cursors.len() - 1
             }
@@ -162,13 +155,12 @@ impl Topics {
         &mut cursors[i]
     }
 
-    /// Notes that a pair communicates within its process.
     pub(super) fn set_intra(&mut self, subscription: EntityId, publisher: EntityId) {
-        let next = self.next(publisher);
+        let next = self.next_sequence(publisher);
         self.cursor(subscription, publisher, next).intra = true;
     }
 
-    /// The publishing call of a publisher's last item had returned by `time`.
+    /// Records that the publishing call of a publisher's last item had returned by `time`.
     pub(super) fn returned(&mut self, publisher: EntityId, time: u64) {
         let published = self.published_mut(publisher);
         if let Some(item) = published.and_then(|p| p.items.back_mut()) {
@@ -182,7 +174,7 @@ impl Topics {
             self.published.resize(p + 1, None);
         }
         let published = self.published[p].get_or_insert_with(Box::default);
-        let sequence = published.next();
+        let sequence = published.next_sequence();
         published.unstamped |= item.source_ns.is_none();
         published.items.push_back(item);
         sequence
@@ -213,14 +205,14 @@ impl Topics {
         }
     }
 
-    /// An item, if it is still kept.
     fn item(&self, (publisher, sequence): Place) -> Option<&Item> {
         let published = self.published(publisher)?;
         let i = sequence.checked_sub(published.base)?;
         published.items.get(usize::try_from(i).ok()?)
     }
 
-    /// Finds the item with a time stamp that a subscription hears and has not yet taken.
+    /// Finds an item by its time stamp, if the subscription can receive it and has not taken it
+    /// yet.
     fn find_item(
         &mut self,
         entities: &Entities,
@@ -236,19 +228,20 @@ impl Topics {
         let Some(twins) = self.twins.get(&key) else {
             return Some(last).filter(is_heard);
         };
-        // The oldest that is not yet taken.
+        // Takes the oldest item that is not taken yet.
         let cursors = self.cursors(subscription);
         let is_fresh = |&(publisher, sequence): &Place| {
             let cursor = cursors.iter().find(|c| c.publisher == publisher);
             cursor.is_none_or(|c| {
-                sequence >= c.next || sequence < c.join || c.passed.iter().any(|p| p.0 == sequence)
+                sequence >= c.next || sequence < c.join || c.skipped.iter().any(|p| p.0 == sequence)
             })
         };
         let places = twins.iter().copied().chain([last]);
         places.filter(is_heard).find(is_fresh)
     }
 
-    /// Humble: the time stamp lies within the call that published.
+    /// Finds an item of Humble, which has no time stamp: the stamp lies within the call that
+    /// published the item.
     fn find_unstamped(
         &mut self,
         entities: &Entities,
@@ -286,17 +279,17 @@ impl Topics {
         Some((publisher, sequence))
     }
 
-    /// Moves a subscription's cursor over an item that it takes.
+    /// Moves a subscription's cursor past an item that it takes.
     fn advance(
         &mut self,
         subscription: EntityId,
         live: bool,
         (publisher, sequence): Place,
     ) -> Take {
-        let next = self.next(publisher);
+        let next = self.next_sequence(publisher);
         let c = self.cursor(subscription, publisher, next);
         let mut take = Take {
-            passed: 0..0,
+            skipped: 0..0,
             again: None,
             latched: false,
             doubled: false,
@@ -305,22 +298,23 @@ impl Topics {
         };
         c.taken_any = true;
         if !live {
-            // Already replaced: items are no longer counted for it as they are published.
+            // The subscription was replaced, so items published since do not count for it.
             take.latched = true;
         } else if sequence >= c.next {
-            take.passed = c.next..sequence;
+            take.skipped = c.next..sequence;
             c.next = sequence + 1;
-        } else if let Some(i) = c.passed.iter().position(|p| p.0 == sequence) {
-            take.again = c.passed.remove(i).map(|p| p.1);
+        } else if let Some(i) = c.skipped.iter().position(|p| p.0 == sequence) {
+            take.again = c.skipped.remove(i).map(|p| p.1);
         } else {
-            // From before it existed, or once more.
+            // The item is older than the subscription, or is taken again.
             take.latched = true;
             take.doubled = sequence >= c.join;
         }
         take
     }
 
-    /// The items that were counted as published for a subscription, and that it may still take.
+    /// Returns the items that were counted as published for a subscription and that it may still
+    /// take.
     pub(super) fn awaited(
         &self,
         subscription: EntityId,
@@ -328,12 +322,12 @@ impl Topics {
     ) -> impl Iterator<Item = Awaited> + '_ {
         let cursors = self.cursors(subscription).iter().filter(|c| !c.intra);
         cursors.flat_map(move |c| {
-            let passed = c
-                .passed
+            let skipped = c
+                .skipped
                 .iter()
                 .map(|&(sequence, over)| (sequence, Some(over)));
-            let next = (c.next..self.next(c.publisher)).map(|sequence| (sequence, None));
-            passed.chain(next).filter_map(move |(sequence, passed)| {
+            let next = (c.next..self.next_sequence(c.publisher)).map(|sequence| (sequence, None));
+            skipped.chain(next).filter_map(move |(sequence, skipped)| {
                 let item = self.item((c.publisher, sequence))?;
                 Some(Awaited {
                     from: item.vertex?,
@@ -341,13 +335,13 @@ impl Topics {
                     name,
                     route: Route::Topic,
                     lineages: item.lineages,
-                    passed,
+                    skipped,
                 })
             })
         })
     }
 
-    /// Whether an item may still be taken by a live subscription of its topic.
+    /// Reports whether a live subscription of the topic may still take an item.
     fn is_awaited(&self, entities: &Entities, name: NameId, (publisher, sequence): Place) -> bool {
         let awaits = |c: &Cursor| c.publisher == publisher && c.next <= sequence;
         let takers = &entities.endpoints(Some(name)).subscriptions;
@@ -358,7 +352,8 @@ impl Topics {
     }
 }
 
-/// The item without a stamp that was published nearest to a time, and how far from it.
+/// Returns the distance and the sequence number of the unstamped item that was published nearest to
+/// `at`.
 fn nearest(published: &Published, at: u64) -> Option<(u64, u64)> {
     let mut best: Option<(u64, u64)> = None;
     for (i, item) in published.items.iter().enumerate().rev() {
@@ -381,7 +376,8 @@ fn nearest(published: &Published, at: u64) -> Option<(u64, u64)> {
 impl Flow {
     // ---- publications
 
-    /// Common to all publications by a vertex: its outputs, the instance's last output, its node.
+    /// Records a publication for its vertex: the vertex's outputs, its node and the instance's last
+    /// output.
     pub(super) fn published_by(
         &mut self,
         cx: &mut Context,
@@ -408,7 +404,6 @@ impl Flow {
         }
     }
 
-    /// A message is published through the middleware.
     pub(super) fn publish(&mut self, cx: &mut Context, event: &Publication) {
         let (publisher, time) = (event.publisher, event.time);
         let Some(name) = cx.entities.get(publisher).name() else {
@@ -420,7 +415,7 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(name), 1);
         }
-        if owner == Owner::Untold {
+        if owner == Owner::Ambiguous {
             cx.notes.count(Note::UnknownWaiter(name), 1);
         }
         let home = self.home_of(cx, publisher);
@@ -439,7 +434,7 @@ impl Flow {
         let output = (Some(name), time, event.source_ns);
         self.observer
             .left(&self.lineage.steps, lineages.as_slice(), output);
-        // They are followed no further, but came this far.
+        // These lineages are not followed further, but they came this far.
         self.observer.left(&self.lineage.steps, &beyond, output);
         for step in beyond {
             self.lineage.steps.release(step);
@@ -450,7 +445,7 @@ impl Flow {
             source_ns: event.source_ns,
             vertex,
             lineages,
-            untold: owner == Owner::Untold,
+            ambiguous: owner == Owner::Ambiguous,
         };
         let sequence = self.ways.topics.push(publisher, item);
         let deepest = self.await_item(cx, (vertex, time), name, (publisher, sequence));
@@ -462,8 +457,8 @@ impl Flow {
         self.let_go(cx, publisher, name, deepest);
     }
 
-    /// Counts a published item for each subscription of its topic. Returns their greatest queue
-    /// depth.
+    /// Counts a published item for each subscription of its topic. Returns the greatest queue depth
+    /// of these subscriptions.
     fn await_item(
         &mut self,
         cx: &mut Context,
@@ -493,7 +488,8 @@ impl Flow {
         deepest
     }
 
-    /// Lets go of a publisher's items that all have taken, and that nobody can take any more.
+    /// Drops the items of a publisher that all subscriptions have taken or that none can take any
+    /// more.
     fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
@@ -508,8 +504,8 @@ impl Flow {
         }
     }
 
-    /// Forgets a publisher's oldest item. With `count`, subscriptions that have not taken it have
-    /// lost it.
+    /// Drops a publisher's oldest item. With `count`, it counts as lost for subscriptions that have
+    /// not taken it.
     fn drop_item(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, count: bool) {
         let Some(published) = self.ways.topics.published_mut(publisher) else {
             return;
@@ -552,9 +548,10 @@ impl Flow {
 
     // ---- takes
 
-    /// A subscription takes an item: settles what it passed over, and returns its publisher.
-    /// The lineages of the result are shared. Without `callback`, the item counts as taken, but
-    /// nothing ran on it.
+    /// Lets a subscription take an item and settles the items that it skipped. Returns the item's
+    /// publisher and a shared copy of its lineages.
+    ///
+    /// Without `callback`, the item counts as taken, but the result is `None`.
     pub(super) fn take(
         &mut self,
         cx: &mut Context,
@@ -570,7 +567,7 @@ impl Flow {
             .find_item(&cx.entities, subscription, name, source_ns)?;
         let item = self.ways.topics.item(place)?;
         let (vertex, time, own) = (item.vertex, item.time, item.lineages);
-        let untold = item.untold;
+        let ambiguous = item.ambiguous;
         let take = self.ways.topics.advance(subscription, live, place);
         if take.intra {
             return None;
@@ -584,15 +581,15 @@ impl Flow {
             self.lose((vertex, own, time), hop, -1, overwritten);
         }
         let depth = cx.entities.get(subscription).depth();
-        let published = self.ways.topics.next(place.0);
-        for sequence in take.passed {
-            // Before the first take the two may not have been connected yet.
+        let published = self.ways.topics.next_sequence(place.0);
+        for sequence in take.skipped {
+            // Before the first take, the pair may not have been connected.
             let filled = depth > 0 && published - sequence > depth;
             let overwritten = filled && !take.first;
-            self.pass_over(subscription, (place.0, sequence), hop, overwritten);
+            self.skip_item(subscription, (place.0, sequence), hop, overwritten);
         }
         if take.doubled && cx.entities.get(subscription).link.is_some() {
-            // Over a link an item comes once.
+            // A link delivers each item once.
             cx.notes.count(Note::Doubled(name), 1);
         } else if let Some(vertex) = vertex {
             let figures = self.graph.sent(vertex, hop, time);
@@ -605,27 +602,26 @@ impl Flow {
             name,
             route: Route::Topic,
             lineages: self.lineage.steps.share(&own),
-            untold,
+            ambiguous,
         })
     }
 
-    /// A subscription has passed over an item, which counts as lost until it turns up.
-    fn pass_over(&mut self, subscription: EntityId, place: Place, hop: Hop, overwritten: bool) {
+    /// Records that a subscription skipped an item. It counts as lost unless it is taken later.
+    fn skip_item(&mut self, subscription: EntityId, place: Place, hop: Hop, overwritten: bool) {
         let Some(item) = self.ways.topics.item(place) else {
             return;
         };
         let lost = (item.vertex, item.lineages, item.time);
         self.lose(lost, hop, 1, overwritten);
-        let passed = &mut self.ways.topics.cursor(subscription, place.0, 0).passed;
-        if passed.len() >= MAX_PASSED {
-            passed.pop_front();
+        let skipped = &mut self.ways.topics.cursor(subscription, place.0, 0).skipped;
+        if skipped.len() >= MAX_SKIPPED {
+            skipped.pop_front();
         }
-        passed.push_back((place.1, overwritten));
+        skipped.push_back((place.1, overwritten));
     }
 
     // ---- clearing up
 
-    /// Drops what is kept for an entity whose place may be used again.
     pub(super) fn free_topics(&mut self, cx: &Context, e: EntityId) {
         if let Some(cursors) = self.ways.topics.cursors.get_mut(e.index()) {
             cursors.clear();
@@ -648,7 +644,7 @@ impl Flow {
         }
     }
 
-    /// The recording has ended: lets go of all items. Those from an old time are lost.
+    /// Drops all items at the end of the recording. Old ones count as lost.
     pub(super) fn settle_topics(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         for p in 0..self.ways.topics.published.len().min(cx.entities.len()) {
             let p = EntityId::new(p);
@@ -673,7 +669,7 @@ mod tests {
     const EDGE: &str = "/talker:timer(10ms) -> /listener:subscription(/t)";
 
     #[test]
-    fn a_passed_over_item_is_lost_until_it_turns_up() {
+    fn a_skipped_item_counts_as_lost_until_it_is_taken() {
         let items = [11_000, 21_000, 31_000].map(talk).concat();
         let takes = [listen(31_200, 11_000), listen(31_400, 31_000)].concat();
         let mut harness = Harness::new(&[PAIR, &items, &takes].concat());
@@ -683,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_keeps_the_last_overwrites_and_loses_nothing() {
+    fn items_skipped_by_a_full_queue_count_as_overwritten() {
         let items = [11_000, 21_000, 31_000, 41_000, 51_000].map(talk).concat();
         let takes = [listen(11_200, 11_000), listen(51_400, 51_000)].concat();
         let edges = |depth: u64| {
@@ -691,12 +687,12 @@ mod tests {
             Harness::new(&(pair + &items + &takes)).edges()
         };
         assert_eq!(edges(1), [format!("{EDGE}: 5/2/0/3")]);
-        // The last two were still in the queue, and did not come.
+        // The last two items were still in the queue and were not taken.
         assert_eq!(edges(3), [format!("{EDGE}: 5/2/2/1")]);
     }
 
     #[test]
-    fn before_the_first_take_the_two_may_not_have_been_connected() {
+    fn items_skipped_before_the_first_take_count_as_lost() {
         let items = [11_000, 21_000].map(talk).concat();
         let harness = Harness::new(&[PAIR, &items, &listen(21_200, 21_000)].concat());
         assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/1/0")]);

@@ -164,7 +164,7 @@ impl Spans {
             start: from.time,
             thread: self.threads[ti].id,
             input: if pending.doubtful {
-                Input::Untold
+                Input::Ambiguous
             } else {
                 pending.input
             },
@@ -432,7 +432,7 @@ impl Spans {
                 continuation.asked_for_result |= asks_result(cx, continuation.entity, endpoint);
                 Owner::Instance(continuation.instance)
             }
-            None if is_unknown => Owner::Untold,
+            None if is_unknown => Owner::Ambiguous,
             None => Owner::Outside,
         }
     }

@@ -273,7 +273,7 @@ impl Spans {
             entity,
             start: from.time,
             thread: self.threads[ti].id,
-            input: hand.map_or(Input::Untold, |hand| Input::Made { hand }),
+            input: hand.map_or(Input::Ambiguous, |hand| Input::Made { hand }),
             idle: None,
             release: Release::Unknown,
         }));

@@ -241,10 +241,10 @@ impl Spans {
 
     fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: CloseReason) {
         let thread = &mut self.threads[ti];
-        let quiet = std::mem::take(&mut thread.quiet);
+        let candidate = std::mem::take(&mut thread.candidate);
         let used = (time, thread.account.at(time).exec_ns);
         cx.helpers
-            .ended(thread.id.pid, &thread.profile, quiet, used);
+            .add_ended(thread.id.pid, &thread.profile, candidate, used);
         self.close_continuation(ti, time);
         if let Some(ns) = self.helper_ns(ti, time).filter(|&ns| ns > 0) {
             cx.notes.count(Note::HelperTime, ns);
@@ -271,7 +271,9 @@ impl Spans {
         (priority, policy): (u8, u8),
     ) {
         let thread = &mut self.threads[ti];
-        thread.quiet.runs(time, cpu, thread.account.ready_since());
+        thread
+            .candidate
+            .gets_cpu(time, cpu, thread.account.ready_since());
         if thread.account.switch_in(time) {
             cx.notes.count(Note::LostSwitch, 1);
         }
@@ -325,7 +327,7 @@ impl Spans {
     /// Notes that the thread did something itself. Every such event is reported here first.
     pub(crate) fn acted(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
-        thread.quiet.acts();
+        thread.candidate.calls_ros();
         if thread.account.acted(time) {
             cx.notes.count(Note::LostSwitch, 1);
         }

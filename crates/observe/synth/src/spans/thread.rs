@@ -7,7 +7,7 @@ use super::span::CallbackSpan;
 use super::waits::ThreadWaits;
 use super::worker::Sleeps;
 use crate::entities::Creation;
-use crate::helpers::Quiet;
+use crate::helpers::HelperCandidate;
 use crate::ids::{EntityId, ProcessIndex, ThreadIndex};
 use crate::running_median::RunningMedian;
 use crate::values::{Idle, ThreadId, ThreadProfile};
@@ -140,7 +140,7 @@ pub(crate) struct Thread {
     pub(super) waited: ThreadWaits,
     pub(super) rounds: Rounds,
     pub(super) calls: Calls,
-    pub(super) quiet: Quiet,
+    pub(super) candidate: HelperCandidate,
 }
 
 impl Thread {
@@ -163,7 +163,7 @@ impl Thread {
             waited: ThreadWaits::default(),
             rounds: Rounds::default(),
             calls: Calls::default(),
-            quiet: Quiet::default(),
+            candidate: HelperCandidate::default(),
         }
     }
 

@@ -96,7 +96,7 @@ impl Spans {
             cx.causes
                 .waited(since, to, prev_tid, |wait| waits.push(wait));
         }
-        cx.causes.switch(cpu, time, prev_tid, tid);
+        cx.causes.record_switch(cpu, time, prev_tid, tid);
     }
 
     pub(crate) fn leaves(
@@ -118,6 +118,6 @@ impl Spans {
         } else {
             waits.asleep = Some(time);
         }
-        cx.causes.switch(cpu, time, thread.id.tid, next_tid);
+        cx.causes.record_switch(cpu, time, thread.id.tid, next_tid);
     }
 }

@@ -260,11 +260,11 @@ mod tests {
         queue.push(&schedule, 10, stamp).unwrap();
         // The slot of the item is [1060, 1061) ms.
         let at = |us: i64| queue.next(&schedule, us * 1000).unwrap().due;
-        let told = |due: Due| (due.late, due.overslept, due.opening.start_ns / MS as i64);
-        assert_eq!(told(at(1_060_999)), (false, false, 1060));
-        assert_eq!(told(at(1_061_000)), (true, true, 1060));
-        assert_eq!(told(at(1_110_400)), (true, true, 1060));
-        assert_eq!(told(at(1_110_500)), (true, false, 1160));
+        let summary = |due: Due| (due.late, due.overslept, due.opening.start_ns / MS as i64);
+        assert_eq!(summary(at(1_060_999)), (false, false, 1060));
+        assert_eq!(summary(at(1_061_000)), (true, true, 1060));
+        assert_eq!(summary(at(1_110_400)), (true, true, 1060));
+        assert_eq!(summary(at(1_110_500)), (true, false, 1160));
         // An item that arrives after its slot is late by itself.
         queue.take_first();
         let arrival_ns = 1061 * MS as i64;
@@ -274,7 +274,7 @@ mod tests {
         };
         queue.push(&schedule, 10, stamp).unwrap();
         let due = queue.next(&schedule, arrival_ns).unwrap().due;
-        assert_eq!(told(due), (true, false, 1160));
+        assert_eq!(summary(due), (true, false, 1160));
     }
 
     #[test]

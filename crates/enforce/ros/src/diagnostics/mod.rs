@@ -18,21 +18,21 @@ pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
 /// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// The part works.
+    /// The part of the system works as it should.
     #[default]
     Ok = 0,
-    /// An unwanted event has happened.
+    /// The part works, but an unwanted event has happened.
     Warn = 1,
-    /// The part does not work.
+    /// The part does not do its job.
     Error = 2,
-    /// The status is old.
+    /// The part has not reported for a while, so its status is old.
     Stale = 3,
 }
 
 /// A status: `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiagnosticStatus {
-    /// The level of the part.
+    /// The health of the described part of the system.
     pub level: Level,
     /// The name of the part, for example `onbeat: chain-1`.
     pub name: String,

@@ -99,7 +99,7 @@ impl Outlet {
         while let Some(length) = session.read_packet(&mut packet)? {
             match Frame::of(&packet[..length]) {
                 // If several messages wait, the latest has all counts of the others.
-                Some(Frame::Publish(..)) if session.has_more() => {}
+                Some(Frame::Publish(..)) if session.has_another_message() => {}
                 Some(Frame::Publish(number, message)) if self.publish(message) => {
                     session.reply(Reply::Published(number));
                 }
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    fn has_more(&self) -> bool {
+    fn has_another_message(&self) -> bool {
         let mut byte = [0];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
         // SAFETY: the buffer has room for one byte.

@@ -50,14 +50,14 @@ pub(crate) struct Sender {
     pub(crate) lead: Option<Lead>,
 }
 
-struct Memory {
+struct SendState {
     queue: Queue<Waiting>,
     /// The last valid schedule. It is used while a new one is being written.
     schedule: Option<SlotSchedule>,
     last_cycle: Option<i64>,
 }
 
-impl Memory {
+impl SendState {
     /// Returns how long the sender sleeps without a notification. A change of the slots notifies
     /// nobody, but matters only to waiting items.
     fn sleep_ns(&self) -> u64 {
@@ -84,7 +84,7 @@ enum Action {
 
 impl Sender {
     pub(crate) fn run(mut self) {
-        let mut memory = Memory {
+        let mut state = SendState {
             queue: Queue::new(self.capacity),
             schedule: None,
             last_cycle: None,
@@ -95,8 +95,8 @@ impl Sender {
             let seen = self.data.count();
             let finished = self.done.load(Ordering::Acquire);
             let leaves = match self.shared.passes() {
-                true => self.pass(&mut memory),
-                false => self.shape(&mut memory, seen),
+                true => self.pass(&mut state),
+                false => self.shape(&mut state, seen),
             };
             if leaves {
                 continue;
@@ -104,14 +104,14 @@ impl Sender {
             if finished {
                 break;
             }
-            self.data.wait(seen, monotonic_ns() + memory.sleep_ns());
+            self.data.wait(seen, monotonic_ns() + state.sleep_ns());
         }
         self.publisher.settle(SETTLE_NS);
     }
 
     /// Passes the next item on at once. Returns false if there is none.
-    fn pass(&mut self, memory: &mut Memory) -> bool {
-        let held = memory.queue.take_first().map(|waiting| waiting.item);
+    fn pass(&mut self, state: &mut SendState) -> bool {
+        let held = state.queue.take_first().map(|waiting| waiting.item);
         let Some(item) = held.or_else(|| self.filled.pop().ok()) else {
             return false;
         };
@@ -120,23 +120,23 @@ impl Sender {
     }
 
     /// Handles the next item, or waits for its slot. Returns false if there is none.
-    fn shape(&mut self, memory: &mut Memory, seen: u32) -> bool {
-        memory.schedule = self.shared.slots.schedule(self.index).or(memory.schedule);
-        let Some(schedule) = memory.schedule else {
+    fn shape(&mut self, state: &mut SendState, seen: u32) -> bool {
+        state.schedule = self.shared.slots.schedule(self.index).or(state.schedule);
+        let Some(schedule) = state.schedule else {
             return false;
         };
-        self.fill(memory, &schedule);
+        self.take_arrived(state, &schedule);
         let now_ns = monotonic_ns();
-        let Some(next) = memory.queue.next(&schedule, now_ns as i64) else {
+        let Some(next) = state.queue.next(&schedule, now_ns as i64) else {
             return false;
         };
-        let due = self.due(memory, &schedule, &next, now_ns as i64);
+        let due = self.due(state, &schedule, &next, now_ns as i64);
         let action = self.action(&due, now_ns as i64);
         if matches!(action, Action::Wait) {
             self.wait_for(&due.opening, seen, now_ns);
             return true;
         }
-        let Some(Waiting { item, born_ns }) = memory.queue.take(next) else {
+        let Some(Waiting { item, born_ns }) = state.queue.take(next) else {
             return false;
         };
         let mut bits = if due.late { flags::LATE } else { 0 };
@@ -155,21 +155,21 @@ impl Sender {
             self.shared.stopped.store(true, Ordering::Relaxed);
             bits |= flags::STOPPED;
         }
-        memory.last_cycle = Some(due.opening.cycle);
+        state.last_cycle = Some(due.opening.cycle);
         self.publish(item, record, bits);
         true
     }
 
     /// Takes the items that have arrived. For a throttled input, only the latest one waits.
-    fn fill(&mut self, memory: &mut Memory, schedule: &SlotSchedule) {
-        while memory.queue.has_room() {
+    fn take_arrived(&mut self, state: &mut SendState, schedule: &SlotSchedule) {
+        while state.queue.has_room() {
             let Ok(item) = self.filled.pop() else {
                 return;
             };
             if self.kind == Kind::Throttle {
-                if let Some(old) = memory.queue.take_first() {
+                if let Some(old) = state.queue.take_first() {
                     let record = Record {
-                        cycle: memory.last_cycle.unwrap_or(0),
+                        cycle: state.last_cycle.unwrap_or(0),
                         ..Record::default()
                     };
                     self.discard(old.item, record, flags::REPLACED);
@@ -182,17 +182,15 @@ impl Sender {
                 born_ns,
             };
             // The loop has checked that there is room.
-            let _ = memory
-                .queue
-                .push(schedule, Waiting { item, born_ns }, stamp);
+            let _ = state.queue.push(schedule, Waiting { item, born_ns }, stamp);
         }
     }
 
-    fn due(&self, memory: &Memory, schedule: &SlotSchedule, next: &Next, now_ns: i64) -> Due {
+    fn due(&self, state: &SendState, schedule: &SlotSchedule, next: &Next, now_ns: i64) -> Due {
         match self.kind {
             Kind::Shape => next.due,
             Kind::Throttle => {
-                let opening = schedule.throttled(now_ns, memory.last_cycle);
+                let opening = schedule.throttled(now_ns, state.last_cycle);
                 Due {
                     cycle: opening.cycle,
                     opening,

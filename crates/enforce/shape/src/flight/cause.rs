@@ -59,7 +59,7 @@ pub struct LateOutput {
     pub dump: Vec<String>,
 }
 
-pub(crate) struct Reason<'a> {
+pub(crate) struct LateOutputFacts<'a> {
     pub(super) late: Late,
     pub(super) item: Option<Release>,
     /// The switches from the begin of the cycle until the output was ready.
@@ -72,7 +72,7 @@ fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-impl Reason<'_> {
+impl LateOutputFacts<'_> {
     /// Returns a sentence with the cause, and all parts of it, the longest first.
     pub(super) fn find_cause(
         &self,

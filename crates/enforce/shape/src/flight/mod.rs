@@ -6,7 +6,7 @@
 
 mod cause;
 
-pub(crate) use cause::{Late, Reason};
+pub(crate) use cause::{Late, LateOutputFacts};
 pub use cause::{LateOutput, Part};
 
 use crate::observe::{Cause, Release};
@@ -116,14 +116,14 @@ impl Flight {
         (name, thread): (&dyn Fn(usize) -> String, &dyn Fn(u32) -> String),
     ) -> String {
         let item = self.items.iter().find(|r| late.is_reported_by(r));
-        let reasons = Reason {
+        let facts = LateOutputFacts {
             late,
             item: item.copied(),
             switches: self.within(late.cycle_ns, late.ready_ns),
             moves: self.moves.iter().copied().collect(),
             runs,
         };
-        let (sentence, parts) = reasons.find_cause(name, thread);
+        let (sentence, parts) = facts.find_cause(name, thread);
         let dump = self.dump(&late, thread);
         if self.late.len() < MAX_DUMPS {
             self.late.push(LateOutput {

@@ -23,7 +23,7 @@ impl Delivery {
 
 /// A cycle whose outputs may still come.
 #[derive(Debug)]
-struct Begun {
+struct OpenCycle {
     start_ns: u64,
     /// The chains, by index, of which an output was delivered.
     delivered: Box<[bool]>,
@@ -47,9 +47,9 @@ pub(crate) struct Deliveries {
     starts: Starts,
     /// The time after a later start within which an output may still come, in ns.
     patience_ns: u64,
-    begun: VecDeque<Begun>,
+    open_cycles: VecDeque<OpenCycle>,
     since_ns: u64,
-    closed_ns: Option<u64>,
+    last_closed_ns: Option<u64>,
     counts: Vec<Delivery>,
     /// The times at which plans change, as far as cycles after them are not closed yet.
     plan_changes: VecDeque<u64>,
@@ -72,9 +72,9 @@ impl Deliveries {
             starts,
             // The recording reports outputs a quarter of a second after they leave.
             patience_ns: worst_ns + 4 * cycle_ns + 2_000_000_000,
-            begun: VecDeque::new(),
+            open_cycles: VecDeque::new(),
             since_ns,
-            closed_ns: None,
+            last_closed_ns: None,
             counts: vec![Delivery::default(); chains],
             plan_changes: VecDeque::new(),
             ends: Vec::new(),
@@ -132,7 +132,7 @@ impl Deliveries {
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
         self.close_before(until_ns);
-        if self.begun.is_empty() {
+        if self.open_cycles.is_empty() {
             self.count_silence(until_ns);
         }
     }
@@ -150,7 +150,7 @@ impl Deliveries {
     /// Ends the counting. Cycles that began after `until_ns` do not count.
     pub(crate) fn finish(&mut self, until_ns: u64) {
         self.close_before(until_ns.saturating_add(1));
-        self.begun.clear();
+        self.open_cycles.clear();
         self.count_silence(until_ns);
     }
 
@@ -165,21 +165,21 @@ impl Deliveries {
     }
 
     /// Returns the cycle to which a start belongs, or `None` if that cycle is closed.
-    fn begin(&mut self, start_ns: u64) -> Option<&mut Begun> {
+    fn begin(&mut self, start_ns: u64) -> Option<&mut OpenCycle> {
         let half = self.cycle_ns / 2;
-        if self.closed_ns.is_some_and(|c| start_ns <= c + half) {
+        if self.last_closed_ns.is_some_and(|c| start_ns <= c + half) {
             return None;
         }
-        let after = self.begun.partition_point(|b| b.start_ns <= start_ns);
-        let near = |b: &Begun| b.start_ns.abs_diff(start_ns) <= half;
+        let after = self.open_cycles.partition_point(|b| b.start_ns <= start_ns);
+        let near = |b: &OpenCycle| b.start_ns.abs_diff(start_ns) <= half;
         let place = match after {
-            n if n > 0 && near(&self.begun[n - 1]) => n - 1,
-            n if self.begun.get(n).is_some_and(near) => n,
+            n if n > 0 && near(&self.open_cycles[n - 1]) => n - 1,
+            n if self.open_cycles.get(n).is_some_and(near) => n,
             n => {
                 let delivered = vec![false; self.counts.len()].into();
-                self.begun.insert(
+                self.open_cycles.insert(
                     n,
-                    Begun {
+                    OpenCycle {
                         start_ns,
                         delivered,
                     },
@@ -187,21 +187,21 @@ impl Deliveries {
                 n
             }
         };
-        self.begun.get_mut(place)
+        self.open_cycles.get_mut(place)
     }
 
     fn close_before(&mut self, at_ns: u64) {
-        while self.begun.front().is_some_and(|b| b.start_ns < at_ns) {
+        while self.open_cycles.front().is_some_and(|b| b.start_ns < at_ns) {
             self.close_oldest();
         }
     }
 
     fn close_oldest(&mut self) {
-        let Some(begun) = self.begun.pop_front() else {
+        let Some(begun) = self.open_cycles.pop_front() else {
             return;
         };
         self.end_plans(begun.start_ns);
-        let without_start = match (self.starts, self.closed_ns) {
+        let without_start = match (self.starts, self.last_closed_ns) {
             (Starts::OnEvents, _) => 0,
             (Starts::EveryCycle, Some(last_ns)) => {
                 let cycles = (begun.start_ns - last_ns + self.cycle_ns / 2) / self.cycle_ns;
@@ -215,7 +215,7 @@ impl Deliveries {
             count.delivered += u64::from(*delivered);
             count.without += without_start + u64::from(!delivered);
         }
-        self.closed_ns = Some(begun.start_ns);
+        self.last_closed_ns = Some(begun.start_ns);
     }
 
     /// Counts the cycles without a start from the last closed cycle until `until_ns`.
@@ -228,13 +228,13 @@ impl Deliveries {
         if self.starts == Starts::OnEvents {
             return;
         }
-        let last_ns = self.closed_ns.unwrap_or(self.since_ns);
+        let last_ns = self.last_closed_ns.unwrap_or(self.since_ns);
         // A start may be half a cycle late.
         let silent_ns = until_ns.saturating_sub(last_ns + self.cycle_ns / 2);
         let cycles = silent_ns / self.cycle_ns;
         if cycles > 0 {
             self.counts.iter_mut().for_each(|c| c.without += cycles);
-            self.closed_ns = Some(last_ns + cycles * self.cycle_ns);
+            self.last_closed_ns = Some(last_ns + cycles * self.cycle_ns);
         }
     }
 }
@@ -363,7 +363,7 @@ mod tests {
             prop_assert_eq!(d.counts()[0].delivered, kept);
             prop_assert_eq!(d.counts()[0].delivered + d.counts()[0].without, passed);
             // A run of days keeps few cycles.
-            prop_assert!(d.begun.len() <= 64);
+            prop_assert!(d.open_cycles.len() <= 64);
         }
     }
 }

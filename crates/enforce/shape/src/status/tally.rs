@@ -5,9 +5,9 @@ use crate::judge::{kept_share, Judgement, KEPT_SHARE, TOLERANCE};
 use onbeat_plan::schema::{Ms, Promises};
 
 /// The number of executions from which an average is judged.
-const AVERAGED: u64 = 100;
+const MIN_AVERAGED: u64 = 100;
 /// The number of latest executions from which the live jitter is taken.
-const RECENT: u64 = 200;
+const LIVE_EXECUTIONS: u64 = 200;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -57,7 +57,7 @@ impl Tally {
                 "average",
                 promised.average_ms,
                 some(mean_ms),
-                limit(AVERAGED, ms(promised.average_ms.0) * TOLERANCE),
+                limit(MIN_AVERAGED, ms(promised.average_ms.0) * TOLERANCE),
             ),
             // The promise is about a share of the executions, not about the longest one.
             line(
@@ -74,7 +74,7 @@ impl Tally {
                 "jitter",
                 promised.jitter_ms,
                 some(ms(jitter_ns)),
-                limit(RECENT, ms(promised.jitter_ms.0)),
+                limit(LIVE_EXECUTIONS, ms(promised.jitter_ms.0)),
             ));
         }
         if !promised.bands.is_empty() {

@@ -9,9 +9,9 @@ use std::sync::mpsc;
 
 type Log = Rc<RefCell<Vec<(u32, String)>>>;
 
-struct Notes(Log);
+struct RecordingServers(Log);
 
-impl Servers for Notes {
+impl Servers for RecordingServers {
     fn assign(&self, seen: Seen, server: &str) -> Result<(), AssignError> {
         self.0.borrow_mut().push((seen.tid, server.into()));
         Ok(())
@@ -48,14 +48,14 @@ impl Servers for Notes {
 }
 
 /// A thread of this process with a chosen name. Dropping it ends the thread.
-struct Named {
+struct NamedThread {
     tid: u32,
     end: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Named {
-    fn new(name: &str) -> Named {
+impl NamedThread {
+    fn new(name: &str) -> NamedThread {
         let (send, receive) = mpsc::channel();
         let (end, wait) = mpsc::channel::<()>();
         let body = move || {
@@ -65,7 +65,7 @@ impl Named {
             let _ = wait.recv();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        Named {
+        NamedThread {
             tid: receive.recv().expect("its id"),
             end: Some(end),
             thread: Some(thread.expect("a thread")),
@@ -73,7 +73,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for NamedThread {
     fn drop(&mut self) {
         drop(self.end.take());
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
@@ -96,7 +96,7 @@ fn plan() -> Plan {
     plan
 }
 
-fn seen_at(application: &mut Application, plan: &Plan, at_ns: u64) {
+fn note_run_at(application: &mut Application, plan: &Plan, at_ns: u64) {
     let own = std::process::id();
     let callback = application.publishers(&plan.outputs[0])[0];
     let ran = application.roles.ran(callback, own, own);
@@ -111,17 +111,22 @@ fn later_ns() -> u64 {
 
 fn placement<'a>(plan: &'a Plan, log: &Log) -> Placement<'a> {
     let servers = super::super::guarded(plan);
-    Placement::new(plan, servers, Box::new(Notes(log.clone())), Arc::default())
+    Placement::new(
+        plan,
+        servers,
+        Box::new(RecordingServers(log.clone())),
+        Arc::default(),
+    )
 }
 
 #[test]
 fn only_living_processes_of_the_application_get_priorities() {
     let plan = plan();
-    let thread = Named::new("dds.udp.7410");
+    let thread = NamedThread::new("dds.udp.7410");
     let placed = |at_ns, is_ours: &dyn Fn(u32) -> bool| {
         let log = Log::default();
         let mut application = Application::new(&plan, |_| true);
-        seen_at(&mut application, &plan, at_ns);
+        note_run_at(&mut application, &plan, at_ns);
         placement(&plan, &log).place_middleware(&application, None, is_ours);
         place_of(&log, thread.tid)
     };
@@ -143,12 +148,12 @@ fn publisher_threads_of_a_restarted_process_go_to_their_server() {
     let log = Log::default();
     let mut placement = placement(&plan, &log);
     let mut application = Application::new(&plan, |_| true);
-    seen_at(&mut application, &plan, later_ns());
+    note_run_at(&mut application, &plan, later_ns());
     // The process runs, but its publisher thread starts later. That thread must not be placed as a
     // middleware thread.
     let (assigned, refused) = placement.assign_new_publishers(&application, &|_| true);
     assert!(assigned.is_empty() && refused.is_empty());
-    let thread = Named::new("dds.asyn.1");
+    let thread = NamedThread::new("dds.asyn.1");
     placement.place_middleware(&application, None, &|_| true);
     assert_eq!(place_of(&log, thread.tid), None);
     let own = std::process::id();

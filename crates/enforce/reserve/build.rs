@@ -1,4 +1,4 @@
-//! Compiles the sched_ext scheduler.
+//! Compiles the BPF programs of the sched_ext scheduler.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn main() {
     let (target_arch, triplet) = match arch.as_str() {
         "x86_64" => ("x86", "x86_64-linux-gnu"),
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
-        // No scheduler there: the kernel refuses an object that is none.
+        // Other architectures have no scheduler. The kernel refuses the empty object.
         _ => return fs::write(object, []).expect("OUT_DIR can be written"),
     };
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
@@ -24,7 +24,7 @@ fn main() {
             "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
         ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
-        // The target's own headers, and where a cross compiler's package puts them.
+        // The target's own headers come first, then those of a cross compiler's package.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
         .args(["-c", PROGRAMS, "-o"])
@@ -35,6 +35,6 @@ fn main() {
         Ok(s) => panic!("{clang} could not compile {PROGRAMS} ({s})"),
         Err(e) => panic!("{clang}: {e}: install clang and libbpf-dev (apt-get install clang libbpf-dev libelf-dev zlib1g-dev)"),
     }
-    // The loader needs the object's BTF, not its DWARF: see onbeat-record.
+    // The loader needs the object's BTF but not its DWARF. See the build script of onbeat-record.
     let _ = Command::new("llvm-strip").arg("-g").arg(&object).status();
 }

@@ -1,4 +1,4 @@
-//! A directory that is held open, and the files in it.
+//! A directory that is held open, and operations on the files in it.
 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -11,38 +11,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Flags of every descriptor of a directory.
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
-/// Flags of every descriptor of a file.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
-/// Temporary names that are tried until one is free.
+/// Random names to try until one is free.
 const ATTEMPTS: u32 = 16;
 
-/// Why a directory for new files cannot be had. One line, with the way out.
+/// The reason why a directory for new files cannot be made. The message is one line and includes
+/// the way out.
 #[derive(Debug, Error)]
 pub enum MakeError {
-    /// A link is not followed: who made it decides where it leads to.
-    #[error("{} is a symbolic link: name the directory itself, or one that does not exist yet", .0.display())]
+    /// The path is a symbolic link. Links are not followed, because whoever made one decides where
+    /// it leads.
+    #[error("{} is a symbolic link. Name the directory itself, or one that does not exist yet.", .0.display())]
     Link(PathBuf),
-    /// What is in it belongs to something else.
-    #[error("{} is not empty: name a directory that does not exist yet", .0.display())]
+    /// The directory already contains files, which belong to something else.
+    #[error("{} is not empty. Name a directory that does not exist yet.", .0.display())]
     NotEmpty(PathBuf),
-    /// It exists, and somebody else could change what is written to it.
-    #[error("{} belongs to another user (id {uid}): name a directory that does not exist yet", path.display())]
+    /// The directory exists and belongs to another user, who could change what is written to it.
+    #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
     Foreign {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of the directory's owner.
         uid: u32,
     },
-    /// The system refuses.
-    #[error("cannot create the directory {}: {source}: name another", path.display())]
+    /// The operating system refuses to make or open the directory.
+    #[error("cannot create directory {}: {source}. Name another directory.", path.display())]
     System {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -53,7 +53,7 @@ impl MakeError {
         MakeError::System { path, source }
     }
 
-    /// Whether another user might be allowed to.
+    /// Reports whether the reason is missing permission, so that another user might succeed.
     pub fn is_denied(&self) -> bool {
         match self {
             MakeError::Foreign { .. } => true,
@@ -63,37 +63,33 @@ impl MakeError {
     }
 }
 
-/// User and group that files are given to.
+/// The user and group that new files are given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// User id.
+    /// The user id.
     pub uid: u32,
-    /// Group id.
+    /// The group id.
     pub gid: u32,
 }
 
-/// Owner and permissions of what is open.
+/// The owner and permissions of an open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// User id.
+    /// The user id of the owner.
     pub uid: u32,
-    /// Group id.
+    /// The group id of the owner.
     pub gid: u32,
-    /// Permissions: the lower twelve bits of the mode.
+    /// The permission bits: the lower twelve bits of the mode.
     pub mode: u32,
-    /// Whether it is a regular file.
+    /// Is true for a regular file.
     pub is_file: bool,
 }
 
 impl Meta {
-    /// Of an open file or directory.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
+    /// Reads the owner and permissions of an open file or directory. Fails if `fstat` fails.
     pub fn of(open: impl AsFd) -> io::Result<Meta> {
         let stat = fs::fstat(open)?;
-        // It has 16 bits on some systems.
+        // The mode has 16 bits on some systems.
         #[allow(clippy::useless_conversion)]
         let mode = u32::from(Mode::from_raw_mode(stat.st_mode).bits());
         Ok(Meta {
@@ -104,36 +100,34 @@ impl Meta {
         })
     }
 
-    /// Refuses what belongs to, or can be written by, somebody else than this user.
-    ///
-    /// # Errors
-    ///
-    /// *Permission denied*, with the reason.
+    /// Fails with *permission denied* unless the file belongs to this user and no other user may
+    /// write to it.
     pub fn is_private(&self) -> io::Result<()> {
         if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
             return Ok(());
         }
-        let why = "it belongs to, or can be written by, somebody else";
+        let why = "another user owns it or may write to it";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
-    /// Whether users other than the owner may write.
+    /// Reports whether users other than the owner may write.
     pub fn others_may_write(&self) -> bool {
         self.mode & 0o022 != 0
     }
 }
 
-/// A directory that is held open.
+/// A directory that is held open. Names are looked up in this directory, even if its path leads
+/// elsewhere by now.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// As it was named; for messages only.
+    /// For messages only.
     path: PathBuf,
-    /// New files are given to it.
+    /// The owner that new files are given to.
     owner: Option<Owner>,
 }
 
-/// The directory part of a path: `.` where it has none.
+/// Returns the directory part of a path, or `.` if the path has none.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -155,33 +149,34 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn open(path: &Path) -> io::Result<Directory> {
         let fd = fs::openat(fs::CWD, path, DIRECTORY, Mode::empty())?;
         Ok(Directory::of(fd, path))
     }
 
-    /// Makes a directory, and those above it that are missing. One that exists must be empty and
-    /// the caller's own.
+    /// Makes a directory and its missing parents. A directory that already exists must be empty and
+    /// belong to the caller.
     ///
     /// # Errors
     ///
-    /// [`MakeError`].
+    /// Returns a [`MakeError`] with the reason.
     pub fn make(path: &Path) -> Result<Directory, MakeError> {
         Directory::make_as(path, rustix::process::geteuid().as_raw())
     }
 
-    /// The same for a thread that acts as another user where files are concerned (`setfsuid`).
+    /// Makes a directory as [`Directory::make`] does, for a thread that accesses files as user
+    /// `uid` (`setfsuid`).
     ///
     /// # Errors
     ///
-    /// [`MakeError`].
+    /// Returns a [`MakeError`] with the reason.
     pub fn make_as(path: &Path, uid: u32) -> Result<Directory, MakeError> {
         let system = |source| MakeError::system(path, source);
         let above = parent(path);
         std::fs::create_dir_all(above).map_err(system)?;
         let above = Directory::open(above).map_err(system)?;
-        // `.` and `..` are there already.
+        // The directories `.` and `..` exist already.
         let name = path.file_name().unwrap_or(OsStr::new("."));
         let above = match path.file_name() {
             Some(_) => above,
@@ -191,7 +186,7 @@ impl Directory {
     }
 
     /// Makes the directory `name` in this one, as [`Directory::make`] does. `path` is for messages,
-    /// `uid` must own it, `mode` is reduced by the umask.
+    /// `uid` must own the new directory, and the umask reduces `mode`.
     pub(crate) fn make_below(
         &self,
         name: &OsStr,
@@ -208,7 +203,7 @@ impl Directory {
         let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(e) => {
-                // Linux says of a link that it is no directory.
+                // Linux reports a link as "not a directory".
                 let found = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
                 let kind = found.map(|s| fs::FileType::from_raw_mode(s.st_mode));
                 return Err(match kind {
@@ -218,7 +213,8 @@ impl Directory {
             }
         };
         let made = Directory::of(fd, path);
-        // Also one that was just made: its name may have been given to another meanwhile.
+        // A directory that was just made is checked too: somebody may have put another one in its
+        // place.
         let meta = made.meta().map_err(|e| MakeError::system(path, e))?;
         if meta.uid != uid {
             let (path, uid) = (path.to_path_buf(), meta.uid);
@@ -231,16 +227,17 @@ impl Directory {
         }
     }
 
-    /// The path by which it was opened: for messages. It may lead elsewhere by now.
+    /// Returns the path by which the directory was opened, for messages. The path may lead
+    /// elsewhere by now.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A second descriptor of the same directory.
+    /// Duplicates the descriptor of the directory.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn try_clone(&self) -> io::Result<Directory> {
         Ok(Directory {
             fd: self.fd.try_clone()?,
@@ -255,20 +252,20 @@ impl Directory {
         Directory { owner, ..self }
     }
 
-    /// Owner and permissions.
+    /// Reads the owner and permissions of the directory.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn meta(&self) -> io::Result<Meta> {
         Meta::of(&self.fd)
     }
 
-    /// Changes the directory's own user and group; `None` stays.
+    /// Changes the user and group of the directory itself. `None` leaves an id unchanged.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         Ok(fs::fchown(
             &self.fd,
@@ -277,20 +274,20 @@ impl Directory {
         )?)
     }
 
-    /// Changes the directory's own permissions.
+    /// Changes the permissions of the directory itself.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         Ok(fs::fchmod(&self.fd, raw(mode))?)
     }
 
-    /// The names in it, in no order.
+    /// Lists the names in the directory, in no particular order.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd)? {
@@ -302,11 +299,11 @@ impl Directory {
         Ok(names)
     }
 
-    /// Creates a file, which must not exist: also not as a link. `mode` is reduced by the umask.
+    /// Creates a file. Fails if the name exists, even as a link. The umask reduces `mode`.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn create_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let name = name.as_ref();
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -321,35 +318,35 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and appending. A link is not followed, and nothing is waited for.
+    /// Opens a file for reading and appending, without following a link and without waiting.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = FILE | OFlags::RDWR | OFlags::APPEND | OFlags::NONBLOCK;
         let file = fs::openat(&self.fd, name.as_ref(), flags, Mode::empty())?;
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and for writing in its midst. A link is not followed, and nothing is
-    /// waited for.
+    /// Opens a file for reading and for writing at any position, without following a link and
+    /// without waiting.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn open_in_place(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = FILE | OFlags::RDWR | OFlags::NONBLOCK;
         let file = fs::openat(&self.fd, name.as_ref(), flags, Mode::empty())?;
         Ok(File::from(file))
     }
 
-    /// Opens a program that is to be started through this descriptor, and for nothing else (`O_PATH`). With
-    /// `follow`, a link is followed; without, the link itself is opened, which is not a regular file.
+    /// Opens a program that is only to be started through this descriptor (`O_PATH`). Without
+    /// `follow`, a link itself is opened, which is not a regular file.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn open_program(&self, name: impl AsRef<OsStr>, follow: bool) -> io::Result<File> {
         let mut flags = OFlags::PATH | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !follow);
@@ -357,11 +354,12 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Writes a file whole or not at all: through a name that nobody can guess, then renamed.
+    /// Replaces a file completely or not at all: writes a file with an unguessable name, then
+    /// renames it.
     ///
     /// # Errors
     ///
-    /// The system's; the file is as it was before then.
+    /// Returns the operating system's error. The old file is then unchanged.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
@@ -370,13 +368,12 @@ impl Directory {
         let (temporary, mut file) = self.create_temporary(name.as_ref())?;
         let done = write(&mut file).and_then(|()| self.rename(&temporary, name.as_ref()));
         if done.is_err() {
-            // The old file is still good; half a new one would only confuse.
+            // The old file is still valid. Half of a new one would only confuse.
             let _ = self.remove(&temporary);
         }
         done
     }
 
-    /// Creates a file with a random name beside `name`.
     fn create_temporary(&self, name: &OsStr) -> io::Result<(OsString, File)> {
         let mut attempt = 0;
         loop {
@@ -393,11 +390,11 @@ impl Directory {
         }
     }
 
-    /// Gives a file of this directory another name in it, in place of what has that name.
+    /// Renames a file of this directory, replacing any file that has the new name.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(fs::renameat(
             &self.fd,
@@ -407,11 +404,11 @@ impl Directory {
         )?)
     }
 
-    /// Removes a file, or a link itself.
+    /// Removes a file. A link is removed itself, not its target.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the operating system's error.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(fs::unlinkat(&self.fd, name.as_ref(), AtFlags::empty())?)
     }
@@ -423,14 +420,14 @@ impl AsFd for Directory {
     }
 }
 
-/// Permissions as the system's type has them: 16 or 32 bits.
+/// The system's type has 16 or 32 bits.
 fn raw(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as fs::RawMode & 0o7777)
 }
 
-/// A number that others cannot guess.
+/// Returns a number that others cannot guess.
 fn random() -> u64 {
-    // The standard library keys its hashes from the system's random source.
+    // The standard library takes the keys of its hashes from the system's random source.
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     hasher.write_u128(now.map_or(0, |d| d.as_nanos()));

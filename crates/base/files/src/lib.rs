@@ -1,15 +1,17 @@
-//! Files below directories that are held open.
+//! Files below directories that are held open, so that no link or swapped directory leads
+//! elsewhere.
 //!
-//! Between the check of a path and its use, whoever can write to one of its directories can put a
-//! symbolic link, or another directory, into its place. A program that runs as root then changes
-//! files of others. So a path is walked once, to a [`Directory`]; from then on names are looked up
-//! in that directory alone:
+//! Between the check of a path and its use, anybody who can write to one of its directories can
+//! replace it by a symbolic link or by another directory. A program that runs as root would then
+//! change files of others. onbeat therefore walks a path once, to a [`Directory`], and looks up
+//! names in that directory alone:
 //!
-//! - files are created, never taken over (`O_EXCL`), and links are never followed (`O_NOFOLLOW`);
-//! - contents are replaced through a name that nobody can guess, then renamed;
-//! - owners and modes are changed of files that were created here, by descriptor.
+//! - Files are created, never taken over (`O_EXCL`), and links are never followed (`O_NOFOLLOW`).
+//! - Contents are replaced through a file with an unguessable name, which is then renamed.
+//! - Owners and modes are changed by descriptor, and only of files that were created here.
 //!
-//! Any Unix; tested on Linux. The functions allocate and wait for disks: they are not for real-time paths.
+//! The crate works on any Unix and is tested on Linux. Its functions allocate and wait for disks:
+//! they are not for real-time paths.
 
 mod directory;
 mod trusted;
@@ -19,18 +21,18 @@ pub use directory::{Directory, MakeError, Meta, Owner};
 use std::io;
 use std::path::Path;
 
-/// Writes a file whole or not at all: through a temporary name in its directory, then renamed. A
-/// link at `path` is replaced, not followed.
+/// Replaces a file completely or not at all: writes a temporary file in its directory, then renames
+/// it. A link at `path` is replaced, not followed.
 ///
 /// # Errors
 ///
-/// The system's; the file is as it was before then.
+/// Returns the operating system's error. The old file is then unchanged.
 pub fn replace(
     path: &Path,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
     let name = path
         .file_name()
-        .ok_or_else(|| io::Error::other("it names no file"))?;
+        .ok_or_else(|| io::Error::other("the path has no file name"))?;
     Directory::open(directory::parent(path))?.replace(name, write)
 }

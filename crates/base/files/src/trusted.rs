@@ -1,4 +1,4 @@
-//! Directories that others cannot change, and ways there that only root can.
+//! Directories that other users cannot change, and paths that only root can change.
 
 use crate::directory::{Directory, MakeError, DIRECTORY};
 use rustix::fs::{self, Mode, OFlags};
@@ -7,17 +7,17 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Permission bit of directories in which only a file's owner may rename it.
+/// The permission bit of directories in which only a file's owner may rename it.
 const STICKY: u32 = 0o1000;
 
 impl Directory {
-    /// Makes a directory as [`Directory::make`] does, but only where nobody except root can change
-    /// the way to it: every directory above belongs to root, and others may not write to it, or
-    /// not rename what is root's in it.
+    /// Makes a directory as [`Directory::make`] does, but only if no user except root can change
+    /// the path to it. Each directory above must belong to root, and others must not be able to
+    /// write to it or to rename root's files in it.
     ///
     /// # Errors
     ///
-    /// [`MakeError`].
+    /// Returns a [`MakeError`] with the reason.
     pub fn make_trusted(path: &Path) -> Result<Directory, MakeError> {
         let system = |source| MakeError::system(path, source);
         let real = real_path(path).map_err(system)?;
@@ -34,7 +34,7 @@ impl Directory {
         at.make_below(last, path, 0, 0o755)
     }
 
-    /// The directory `name` in this one, which is made if it is missing.
+    /// Opens the directory `name` in this one, and makes it if it is missing.
     fn step(&self, name: &OsStr) -> io::Result<Directory> {
         self.is_roots()?;
         match fs::mkdirat(self, name, Mode::from_raw_mode(0o755)) {
@@ -46,16 +46,17 @@ impl Directory {
     }
 
     /// Opens a directory that only this user can write to, or makes it (mode 0700). The directory
-    /// above must be there. A link is not followed.
+    /// above must exist. A link is not followed.
     ///
     /// # Errors
     ///
-    /// The system's, and *permission denied* for one that others own or may write to.
+    /// Returns the operating system's error, or *permission denied* if other users own the
+    /// directory or may write to it.
     pub fn private(path: &Path) -> io::Result<Directory> {
         let above = Directory::open(crate::directory::parent(path))?;
         let name = path
             .file_name()
-            .ok_or_else(|| io::Error::other("it names no directory"))?;
+            .ok_or_else(|| io::Error::other("the path has no directory name"))?;
         match fs::mkdirat(&above, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
@@ -70,15 +71,15 @@ impl Directory {
         if meta.uid == 0 && (!meta.others_may_write() || meta.mode & STICKY != 0) {
             return Ok(());
         }
-        let why = format!("others than root can change {}", self.path().display());
+        let why = format!("users other than root can change {}", self.path().display());
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 }
 
-/// A path without links, as far as it exists.
+/// Resolves the links of the part of a path that exists.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
-    // The last name itself is left as it is: a link there is not followed.
+    // The last name is not resolved: a link there is not followed.
     let Some(last) = whole.file_name() else {
         return whole.canonicalize();
     };

@@ -1,4 +1,4 @@
-//! Links and directories that somebody else puts into the way.
+//! Tests with links and directories that another user puts in the way.
 
 use onbeat_files::{Directory, MakeError, Meta, Owner};
 use std::fs;
@@ -21,7 +21,7 @@ fn write(text: &'static str) -> impl FnOnce(&mut fs::File) -> std::io::Result<()
 }
 
 #[test]
-fn only_a_new_or_empty_directory_is_taken() {
+fn make_accepts_only_a_new_or_empty_directory() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     assert!(Directory::make(&at("a/b/new")).is_ok());
@@ -42,7 +42,7 @@ fn only_a_new_or_empty_directory_is_taken() {
     ] {
         let text = error.unwrap_err().to_string();
         assert!(
-            text.contains(": name ") && text.lines().count() == 1,
+            text.contains(". Name ") && text.lines().count() == 1,
             "{text}"
         );
     }
@@ -77,7 +77,7 @@ fn links_are_neither_followed_nor_written_through() {
 }
 
 #[test]
-fn a_directory_that_was_swapped_is_not_written_to() {
+fn a_directory_put_in_the_place_of_an_open_one_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let (path, aside) = (dir.path().join("out"), dir.path().join("aside"));
     let out = Directory::make(&path).unwrap();
@@ -93,7 +93,7 @@ fn a_directory_that_was_swapped_is_not_written_to() {
 }
 
 #[test]
-fn what_fails_leaves_the_old_file() {
+fn a_failed_replace_leaves_the_old_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     onbeat_files::replace(&path, write("old")).unwrap();
@@ -107,7 +107,7 @@ fn what_fails_leaves_the_old_file() {
 }
 
 #[test]
-fn only_new_files_are_given_away() {
+fn only_new_files_get_another_owner() {
     if !is_root() {
         return;
     }
@@ -132,11 +132,11 @@ fn only_new_files_are_given_away() {
 }
 
 #[test]
-fn trusted_ways_are_roots_alone() {
+fn make_trusted_refuses_paths_that_other_users_can_change() {
     if !is_root() {
         return;
     }
-    // Below the sticky /tmp: what is root's there stays where it is.
+    // The directory lies below /tmp, whose sticky bit protects root's files from being renamed.
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     assert!(Directory::make_trusted(&root.join("a/b")).is_ok());

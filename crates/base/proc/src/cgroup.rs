@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 /// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
-    /// Directory of the hierarchy that is mounted there: not `/` in a container.
+    /// The directory of the hierarchy that is mounted there. In a container it is not `/`.
     pub root: PathBuf,
-    /// Controller by which version 1 names the hierarchy in `/proc/PID/cgroup`; empty for version
-    /// 2.
+    /// The controller that names a version 1 hierarchy in `/proc/PID/cgroup`. It is empty for
+    /// version 2.
     pub controller: &'static str,
 }
 
-/// The hierarchies with a freezer: that of version 1, and that of version 2. `table` is
-/// `/proc/self/mountinfo` or a file of its form.
+/// Returns the mounted hierarchies with a freezer: version 1, then version 2. `table` is
+/// `/proc/self/mountinfo` or a file of the same format.
 pub fn freezers(table: &Path) -> io::Result<(Option<Mount>, Option<Mount>)> {
     Ok(parse_freezers(&fs::read_to_string(table)?))
 }
 
-/// See [`freezers`].
+/// Finds the hierarchies of [`freezers`] in the text of a table of mounts.
 pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     let (mut v1, mut v2) = (None, None);
     for line in table.lines() {
@@ -54,7 +54,7 @@ pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     (v1, v2)
 }
 
-/// The hierarchy of version 1 with this controller, from the text of a table of mounts.
+/// Finds the version 1 hierarchy of a controller in the text of a table of mounts.
 pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> {
     table.lines().find_map(|line| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -71,14 +71,14 @@ pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> 
     })
 }
 
-/// Where the hierarchies are mounted by which processes are paused or killed together: the freezer of
-/// version 1, the one that systemd names its services in, and that of version 2. `table` as in
-/// [`freezers`].
+/// Returns the mount points of the hierarchies that group processes to be paused or killed
+/// together. These are the version 1 freezer, the hierarchy that systemd names its services in, and
+/// version 2. `table` is a file as for [`freezers`].
 pub fn grouping(table: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parse_grouping(&fs::read_to_string(table)?))
 }
 
-/// See [`grouping`].
+/// Finds the mount points of [`grouping`] in the text of a table of mounts.
 pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
     let groups = |line: &str| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -96,13 +96,13 @@ pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
 }
 
 impl Mount {
-    /// Directory of the cgroup that a thread is in. Fails if the thread is gone, is in no cgroup of
-    /// this hierarchy, or in one that is not mounted here.
+    /// Returns the directory of the cgroup that a thread is in. Fails if the thread has ended, or
+    /// if its cgroup is not in this hierarchy or not mounted here.
     pub fn of_thread(&self, tid: u32) -> io::Result<PathBuf> {
         self.directory(&fs::read_to_string(format!("/proc/{tid}/cgroup"))?)
     }
 
-    /// The directory that the text of a `/proc/PID/cgroup` names.
+    /// Returns the directory that the text of a `/proc/PID/cgroup` names.
     fn directory(&self, text: &str) -> io::Result<PathBuf> {
         let path = text
             .lines()
@@ -112,7 +112,7 @@ impl Mount {
                 let found = controllers.split(',').any(|c| c == self.controller);
                 found.then_some(path)
             })
-            .ok_or_else(|| io::Error::other("it is in no cgroup of this hierarchy"))?;
+            .ok_or_else(|| io::Error::other("the thread has no cgroup in this hierarchy"))?;
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let outside = || io::Error::other(format!("its cgroup {path:?} is not mounted here"));
         let inside = Path::new(path)
@@ -125,18 +125,18 @@ impl Mount {
     }
 }
 
-/// A cgroup as a user names it: a directory of a hierarchy that is mounted.
+/// A cgroup that the user names by its directory in a mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// One of the names that `/proc/PID/cgroup` has for the hierarchy; empty for version 2.
+    /// One of the names that `/proc/PID/cgroup` gives to the hierarchy, or empty for version 2.
     hierarchy: String,
-    /// Within the hierarchy.
+    /// The path within the hierarchy.
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// The cgroup of a directory, from the text of a table of mounts. `None` if it is in no hierarchy.
-    /// The directory's path has no links.
+    /// Finds the cgroup of a directory in the text of a table of mounts, or `None` if no hierarchy
+    /// contains it. The directory's path must not contain links.
     pub fn of_directory(directory: &Path, table: &str) -> Option<Cgroup> {
         let mounted = |line: &str| {
             let (mount, super_block) = line.split_once(" - ")?;
@@ -146,21 +146,23 @@ impl Cgroup {
             let mut fields = super_block.split(' ');
             let hierarchy = match (fields.next()?, fields.nth(1)?) {
                 ("cgroup2", _) => Some(String::new()),
-                // Behind the options of every file system.
+                // The name stands after the options of the file system.
                 ("cgroup", options) => options.split(',').next_back().map(str::to_owned),
                 _ => None,
             };
             let path = unescape(root).join(inside);
             Some((point, hierarchy.map(|hierarchy| Cgroup { hierarchy, path })))
         };
-        // The innermost mount, and of several at one place the last, is what is seen there.
+        // The innermost mount hides the others. Of several mounts at one place, the last hides the
+        // others.
         let mounts = table.lines().filter_map(mounted);
         mounts
             .max_by_key(|(point, _)| point.components().count())?
             .1
     }
 
-    /// Whether a process is in it or below it, from the text of its `/proc/PID/cgroup`.
+    /// Reports whether a process is in this cgroup or below it, from the text of its
+    /// `/proc/PID/cgroup`.
     pub fn has(&self, text: &str) -> bool {
         text.lines().any(|line| {
             let fields = line
@@ -177,13 +179,14 @@ impl Cgroup {
     }
 }
 
-/// Ids in a file with one per line, such as `cgroup.procs`; empty if it is gone.
+/// Reads the ids in a file with one per line, such as `cgroup.procs`. Returns an empty list if the
+/// file is gone.
 pub fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().filter_map(|l| l.trim().parse().ok()).collect()
 }
 
-/// Blanks and backslashes are octal numbers in the table of mounts.
+/// Decodes the octal numbers that stand for blanks and backslashes in the table of mounts.
 fn unescape(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_found_by_their_kind_and_options() {
+    fn mounts_are_found_by_file_system_type_and_options() {
         let text = "22 27 0:21 / /proc rw,relatime - proc proc rw\n\
             31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
             37 31 0:34 /a\\040b /sys/fs/cgroup/free\\040zer rw,relatime shared:4 - cgroup none rw,freezer\n\
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_found_below_what_is_mounted() {
+    fn a_cgroup_path_is_resolved_below_its_mount() {
         let mount = |controller| Mount {
             point: "/sys/fs/cgroup".into(),
             root: "/box".into(),
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_a_directory_of_a_hierarchy_and_has_what_is_below_it() {
+    fn a_cgroup_contains_processes_of_its_directory_and_below() {
         let table = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
             37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime shared:4 - cgroup none rw,freezer\n\
             38 31 0:35 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\

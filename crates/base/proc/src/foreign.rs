@@ -1,11 +1,12 @@
-//! Opens files that other processes name, without being led astray by them.
+//! Opens files that other processes name, safely even if their paths are hostile.
 //!
 //! A path of another process leads to whatever its user has put there by now: a link out of its
-//! container, a FIFO that nobody writes to, a device that acts when it is opened. So a path is first
-//! resolved without opening what is there, within the root of the process that named it; only a
-//! regular file is then opened, without waiting for anybody. A file system that a program serves
-//! (FUSE) is left alone: that program may never answer, and who waits for it cannot be ended. What a
-//! process has mapped is known to the kernel, so that it is found without asking the file system.
+//! container, a FIFO that nobody writes to, a device that acts when it is opened. A path is
+//! therefore first resolved without opening the file, within the root of the process that named it.
+//! Only a regular file is then opened, without waiting. Files on a file system that a program
+//! serves (FUSE) are refused: that program may never answer, and a process that waits for it cannot
+//! be killed. The kernel knows the files that a process has mapped, so that they are found without
+//! asking the file system.
 
 use rustix::fs::{
     fstat, makedev, openat, openat2, statx, AtFlags, FileType, Mode, OFlags, ResolveFlags,
@@ -16,26 +17,26 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Device and inode, as stat(2) reports them: the identity that uprobes use.
+/// The device and inode of a file, as stat(2) reports them. Uprobes identify files by it.
 pub type FileId = (u64, u64);
 
-/// Attempts while the directories above a file are being moved about.
+/// Attempts to resolve a path while the directories above the file are being moved.
 const ATTEMPTS: usize = 4;
 
-/// How a file is reached.
+/// The way to reach a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
-    /// Below the root of a process, where its own path has no links: the kernel names mapped files
-    /// so.
+    /// A path below the root of the process with this id. The path has no links, because the kernel
+    /// names mapped files by their real paths.
     Root(u32, PathBuf),
-    /// The program that a process runs, whatever is at its path by now.
+    /// The program that the process with this id runs, even if its path leads elsewhere by now.
     Program(u32),
-    /// A path of our own, with its links.
+    /// A path in the mount namespace of this process. Links are followed.
     Here(PathBuf),
 }
 
-/// A regular file that is open for reading. What is in it may change at any time, and so may its
-/// size: map nothing of it, and take every read for one that may fail.
+/// A regular file that is open for reading. Other processes may change its content and size at any
+/// time: do not map it, and expect every read to fail.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
@@ -44,35 +45,35 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Its identity.
+    /// Returns the device and inode.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Its bytes.
+    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes that it had when it was opened.
+    /// Returns the size in bytes at the time of opening.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// A path that leads to this very file, as long as it is open.
+    /// Returns a path that leads to this very file while it is open.
     pub fn path(&self) -> PathBuf {
         own_path(&self.file)
     }
 }
 
 impl Reach {
-    /// Identity of the file. Nothing is opened.
+    /// Returns the identity of the file without opening it.
     pub fn id(&self) -> io::Result<FileId> {
         identify_place(&self.resolve()?).map(|(id, _)| id)
     }
 
-    /// Opens the file. Fails if it is not a regular one, or another process's on a file system that
-    /// a program serves.
+    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a
+    /// program serves its file system.
     pub fn open(&self) -> io::Result<Opened> {
         let place = self.resolve()?;
         let (_, mount) = identify_place(&place)?;
@@ -80,22 +81,23 @@ impl Reach {
             Reach::Root(pid, _) | Reach::Program(pid) => Mounts::of(*pid)?.check(mount)?,
             Reach::Here(_) => {}
         }
-        // By the descriptor: nobody can exchange the file in between. O_NONBLOCK: a user's lease on
-        // it is not waited for.
+        // Opening by the descriptor prevents an exchange of the file in between. O_NONBLOCK avoids
+        // waiting for a user's lease on the file.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let file = File::from(openat(CWD, own_path(&place), flags, Mode::empty())?);
         let (id, size) = identify(&file)?;
         Ok(Opened { file, id, size })
     }
 
-    /// A descriptor of the place alone.
+    /// Opens a descriptor that only names the place (`O_PATH`).
     fn resolve(&self) -> io::Result<OwnedFd> {
         match self {
             Reach::Root(pid, path) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let root = openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty())?;
                 match below(root.as_fd(), path, ResolveFlags::CACHED) {
-                    // Asking would be waiting; or the kernel is older than 5.12.
+                    // The kernel would have to ask the file system and wait, or it is older than
+                    // 5.12.
                     Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INVAL) => {
                         Mounts::of(*pid)?.check_all()?;
                         Ok(below(root.as_fd(), path, ResolveFlags::empty())?)
@@ -109,7 +111,7 @@ impl Reach {
     }
 }
 
-/// What is at a path below a root, without leaving it or following a link.
+/// Resolves a path below a root, without leaving the root or following a link.
 fn below(root: BorrowedFd<'_>, path: &Path, how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let inside = path.strip_prefix("/").unwrap_or(path);
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -123,11 +125,12 @@ fn below(root: BorrowedFd<'_>, path: &Path, how: ResolveFlags) -> rustix::io::Re
     Err(rustix::io::Errno::AGAIN)
 }
 
-/// Bytes of a table of mounts that are read: the kernel's default limit of 100000 is more.
+/// Largest part of a table of mounts that is read. It has room for more than the kernel's default
+/// limit of 100000 mounts.
 const MOUNTS_MAX: u64 = 4 << 20;
 
-/// The mounts of a process: text of the form of `/proc/PID/mountinfo`. The kernel writes it, and asks
-/// no file system for it.
+/// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes it without
+/// asking a file system.
 struct Mounts(String);
 
 impl Mounts {
@@ -138,7 +141,7 @@ impl Mounts {
         Ok(Mounts(String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Id and kind of each.
+    /// Lists the id and the file system type of each mount.
     fn kinds(&self) -> impl Iterator<Item = (u64, &str)> {
         self.0.lines().filter_map(|line| {
             let (head, tail) = line.split_once(" - ")?;
@@ -147,8 +150,9 @@ impl Mounts {
         })
     }
 
-    /// Fails if a program serves this mount, or it is none of these: it was taken off, and whose it
-    /// is cannot be told. `None` where the kernel (before 5.8) does not say which it is.
+    /// Fails if a program serves this mount, or if the mount is not in the table. A mount that was
+    /// removed has no known owner. `None` checks all mounts, because kernels before 5.8 do not
+    /// report the mount of a file.
     fn check(&self, mount: Option<u64>) -> io::Result<()> {
         let Some(mount) = mount else {
             return self.check_all();
@@ -156,11 +160,11 @@ impl Mounts {
         match self.kinds().find(|(id, _)| *id == mount) {
             Some((_, kind)) if is_served(kind) => Err(refused(SERVED)),
             Some(_) => Ok(()),
-            None => Err(refused("its file system is not mounted any more")),
+            None => Err(refused("its file system is no longer mounted")),
         }
     }
 
-    /// Fails if a program serves any.
+    /// Fails if a program serves any of the mounts.
     fn check_all(&self) -> io::Result<()> {
         match self.kinds().any(|(_, kind)| is_served(kind)) {
             true => Err(refused(SERVED)),
@@ -169,9 +173,8 @@ impl Mounts {
     }
 }
 
-const SERVED: &str = "a program serves its file system (FUSE): copy it to another";
+const SERVED: &str = "a program serves its file system (FUSE). Copy the file to another file system.";
 
-/// Whether a program serves file systems of this kind.
 fn is_served(kind: &str) -> bool {
     let kind = kind.split('.').next().unwrap_or(kind);
     matches!(kind, "fuse" | "fuseblk" | "autofs")
@@ -190,14 +193,14 @@ fn place(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Identity and size of a regular file.
 fn identify(file: impl AsFd) -> io::Result<(FileId, u64)> {
     let stat = fstat(file)?;
     regular(stat.st_mode)?;
     Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64))
 }
 
-/// Identity and mount of a regular file, as far as the kernel knows them without asking.
+/// Returns the identity and mount of a regular file, as far as the kernel knows them without asking
+/// the file system.
 fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
     const MOUNT: StatxFlags = StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_files_are_opened_and_nothing_else() {
+    fn only_regular_files_are_opened() {
         let dir = scratch("kinds");
         let fifo = dir.join("librcl.so");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o666), 0)
@@ -248,7 +251,7 @@ mod tests {
             Path::new("/proc/self/fd"),
             &dir,
         ] {
-            // The FIFO has no writer: opened plainly, this would wait for one.
+            // Opening the FIFO plainly would wait for a writer.
             let error = Reach::Here(path.to_path_buf()).open().unwrap_err();
             assert_eq!(
                 error.kind(),
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_serves_is_refused_and_so_is_what_is_not_mounted() {
+    fn fuse_mounts_and_removed_mounts_are_refused() {
         let mounts = Mounts(
             "22 1 0:21 / / rw - ext4 /dev/a rw\n31 22 0:28 / /x\\040- rw shared:1 - fuse.sshfs h: rw\n\
              nonsense\n40 - \n"
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_program_is_reached_in_every_way() {
+    fn every_kind_of_reach_leads_to_the_own_program() {
         let own = std::process::id();
         let path = fs::read_link("/proc/self/exe").expect("it runs");
         let ids = [

@@ -9,19 +9,19 @@
 //! | program and mapped files, by identity | [`maps`] |
 //! | files that other processes name, opened safely | [`foreign`] |
 //! | heaps of a process | [`memory`] |
-//! | any of these of a process that may hold the reader up | [`reader`] |
+//! | the same for a process that may block its reader | [`reader`] |
 //! | cgroup of a thread | [`cgroup`] |
-//! | whether a process lives in a container | [`namespace`] |
+//! | namespaces of a process: whether it runs in a container | [`namespace`] |
 //! | kernel release, host name, limits | [`system`] |
 //!
 //! Four rules hold throughout:
 //!
-//! - Processes end at any time. A file that is gone is `None`, an error, or (for lists) nothing.
+//! - Processes end at any time. A missing file gives `None`, an error or an empty list.
 //! - Names, command lines and paths come from other processes: they are untrusted, need not be
 //!   UTF-8 and may contain blanks, brackets and line ends.
-//! - What a process can make long (its command line, its environment, its mappings) is read up to a
+//! - Data that a process can make long (its command line, environment and mappings) is read up to a
 //!   limit.
-//! - Every reader has a pure parser, which tests call with texts.
+//! - Every function that reads a file has a pure parser, which tests call with texts.
 //!
 //! The functions read files and allocate: they are not for real-time paths.
 //!

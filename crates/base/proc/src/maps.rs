@@ -1,4 +1,4 @@
-//! Files that processes have mapped, by the identity that uprobes use.
+//! The files that processes have mapped, identified by device and inode as uprobes do.
 
 use crate::foreign::{FileId, Opened, Reach};
 use std::collections::HashSet;
@@ -8,36 +8,36 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a table of mappings that are read: the kernel's default limit of 65530 mappings, with
-/// paths of 250 characters.
+/// Largest part of a table of mappings that is read. It has room for the kernel's default limit of
+/// 65530 mappings, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
-/// Files of one process that are told apart. Large ROS 2 processes map some hundred.
+/// Most files that are listed for one process. Large ROS 2 processes map some hundred.
 const PATHS_MAX: usize = 8192;
 
-/// A file that a process has mapped, or one found on disk, with its identity.
+/// A file that a process has mapped, or that was found on disk, with its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
-    /// Device and inode, as stat(2) reports them.
+    /// The device and inode, as stat(2) reports them.
     pub id: FileId,
-    /// Path in the process's own mount namespace; untrusted.
+    /// The path in the process's own mount namespace. It is untrusted.
     pub path: String,
     reach: Reach,
 }
 
 impl MappedFile {
-    /// The file that is reached so, known to its process as `path`. Fails if it is not there, or
-    /// not a regular file.
+    /// Identifies the file at `reach`, which its process calls `path`. Fails if the file does not
+    /// exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })
     }
 
-    /// Opens it. Fails if another file is there by now.
+    /// Opens the file. Fails if another file has taken its place.
     pub fn open(&self) -> io::Result<Opened> {
         let opened = self.reach.open()?;
         match opened.id() == self.id {
             true => Ok(opened),
-            false => Err(io::Error::other("another file is in its place by now")),
+            false => Err(io::Error::other("another file has taken its place")),
         }
     }
 }
@@ -45,9 +45,9 @@ impl MappedFile {
 /// The files that a process has mapped.
 #[derive(Debug)]
 pub struct Mapped<T> {
-    /// Each once, in order.
+    /// The files in the order of their first mapping, each once.
     pub files: Vec<T>,
-    /// Why some are not among them, a sentence each; paths in them are untrusted.
+    /// The reasons why some files are not listed, one sentence each. Paths in them are untrusted.
     pub left_out: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ impl<T> Default for Mapped<T> {
     }
 }
 
-/// Paths of the files in a text of the form of `/proc/PID/maps`, each once, in order. Deleted files
-/// are left out.
+/// Lists the paths of the files in the text of a `/proc/PID/maps`, each once and in order. Deleted
+/// files are left out.
 pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
     let mut maps = BufReader::with_capacity(1 << 16, maps.take(MAPS_MAX));
     let (mut seen, mut files, mut left_out) = (HashSet::new(), Vec::new(), Vec::new());
@@ -70,7 +70,7 @@ pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         if let Some(path) = mapped_path(text).filter(|path| !seen.contains(*path)) {
             if files.len() == PATHS_MAX {
-                left_out.push(format!("it has mapped more than {PATHS_MAX} files"));
+                left_out.push(format!("the process has mapped more than {PATHS_MAX} files; the others are not examined"));
                 break;
             }
             seen.insert(path.to_vec());
@@ -80,16 +80,17 @@ pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
     }
     if maps.get_ref().limit() == 0 {
         left_out.push(format!(
-            "its table of mappings is larger than {} MiB",
+            "the table of mappings is larger than {} MiB; the rest is not examined",
             MAPS_MAX >> 20
         ));
     }
     Ok(Mapped { files, left_out })
 }
 
-/// The file of one line.
+/// Returns the path in one line of the table.
 fn mapped_path(line: &[u8]) -> Option<&[u8]> {
-    // address perms offset dev inode path: the path may contain blanks.
+    // The fields are: address, permissions, offset, device, inode, path. The path may contain
+    // blanks.
     let mut rest = line;
     for _ in 0..5 {
         rest = rest.trim_ascii_start();
@@ -99,18 +100,19 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Paths of the files that a process has mapped, in its own mount namespace. Fails if it is gone,
-/// or where the caller may not look into it.
+/// Lists the paths of the files that a process has mapped, in its own mount namespace. Fails if the
+/// process has ended or if the caller may not inspect it.
 pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
     parse_paths(File::open(format!("/proc/{pid}/maps"))?)
 }
 
-/// The mapped files of a process whose path `wanted` accepts; none if it is gone.
+/// Lists the mapped files of a process whose path `wanted` accepts, or none if the process has
+/// ended.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
 }
 
-/// The same, from the text of its table of mappings.
+/// Lists the mapped files as [`mapped_files`] does, from the text of the table of mappings.
 pub fn mapped_files_in(pid: u32, maps: &[u8], wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, parse_paths(maps).unwrap_or_default(), wanted)
 }
@@ -132,7 +134,8 @@ fn files_of(
         }
         match MappedFile::at(name.to_string(), Reach::Root(pid, path.clone())) {
             Ok(file) => files.push(file),
-            // It may be gone, or out of reach; what is there instead of a file is said.
+            // A missing or unreachable file is skipped silently. Anything else than a regular file
+            // is reported.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 left_out.push(format!("{name}: {e}"))
             }
@@ -142,7 +145,7 @@ fn files_of(
     Mapped { files, left_out }
 }
 
-/// The program that a process runs; `None` if it is gone.
+/// Returns the program that a process runs, or `None` if the process has ended.
 pub fn executable(pid: u32) -> Option<MappedFile> {
     let link = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let path = link.to_str().filter(|path| !path.ends_with(" (deleted)"))?;
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_is_named_once_and_nothing_else() {
+    fn each_mapped_file_is_listed_once() {
         let maps = b"\
 55d0-55d1 r-xp 00000000 fe:00 123 /usr/bin/python3.11
 7f00-7f01 r--p 00000000 fe:00 77  /opt/my robot/lib/librcl.so
@@ -179,21 +182,20 @@ garbage";
     }
 
     #[test]
-    fn a_table_without_end_is_read_up_to_a_limit() {
+    fn an_endless_table_of_mappings_is_read_up_to_a_limit() {
         let line = |n: u64| format!("{n:x}-{n:x} r--p 0 fe:00 1 /tmp/{n}\n").into_bytes();
         let many: Vec<u8> = (0..20_000).flat_map(line).collect();
         let found = parse_paths(&many[..]).unwrap();
         assert_eq!((found.files.len(), found.left_out.len()), (PATHS_MAX, 1));
-        // One path, again and again.
+        // One path is repeated without end.
         let found = parse_paths(Endless(line(7), 0)).unwrap();
         assert_eq!(found.files.len(), 1);
         assert!(found.left_out[0].contains("MiB"), "{:?}", found.left_out);
-        // A line without end.
+        // A single line never ends.
         let found = parse_paths(io::repeat(b'/')).unwrap();
         assert_eq!((found.files.len(), found.left_out.len()), (0, 1));
     }
 
-    /// A text again and again.
     struct Endless(Vec<u8>, usize);
 
     impl Read for Endless {
@@ -207,7 +209,7 @@ garbage";
     }
 
     #[test]
-    fn the_own_program_is_mapped() {
+    fn the_own_program_is_among_the_mapped_files() {
         let own = std::process::id();
         let program = executable(own).unwrap();
         assert_eq!(program.open().unwrap().id(), program.id);

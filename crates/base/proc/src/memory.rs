@@ -1,19 +1,19 @@
-//! Memory that a process has written: what of its heaps is in memory.
+//! The pages of a process's heaps that are in memory.
 
 use crate::reader::{Reader, Silent, ANSWER_MAX};
 use std::io;
 use std::ops::Range;
 
-/// Bytes of a page of `/proc/PID/pagemap`, and of the entry that stands for it.
+/// Sizes in bytes: of a page, and of the entry of `/proc/PID/pagemap` that describes it.
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
-/// Bytes of entries that are read at a time.
+/// Bytes of entries that one read fetches.
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// Bytes of address space that are looked at: reservations may be far larger.
+/// Most address space that is inspected. Reserved address space may be far larger.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// What a process may write and no file backs, of the bytes of `/proc/PID/maps`: its heaps, not its
-/// main thread's stack.
+/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are
+/// the heaps, without the stack of the main thread.
 pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
     let heap = |line: &&[u8]| {
         let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());
@@ -34,8 +34,8 @@ pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// The pages of [`parse_writable`] that a process has in memory: reading them does not make it
-/// larger. Fails if it is gone, or where the caller may not look into it.
+/// Lists the pages of [`parse_writable`] that are in memory. Reading these pages does not make the
+/// process larger. Fails if the process has ended or if the caller may not inspect it.
 pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64>>>, Silent> {
     let maps = match reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)? {
         Ok(maps) => maps,
@@ -46,7 +46,7 @@ pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64
     let mut present: Vec<Range<u64>> = Vec::new();
     for region in parse_writable(&maps) {
         let Some(rest) = left.checked_sub(region.end - region.start) else {
-            // A reservation of this size is no heap that is in use.
+            // A region of this size is reserved address space, not a heap in use.
             continue;
         };
         left = rest;
@@ -62,7 +62,7 @@ pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64
                 break;
             }
             for entry in entries.chunks_exact(ENTRY as usize) {
-                // The top bit: the page is in memory.
+                // The top bit is set if the page is in memory.
                 if entry[ENTRY as usize - 1] & 0x80 != 0 {
                     match present.last_mut() {
                         Some(last) if last.end == at => last.end += PAGE,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heaps_are_what_is_written_without_a_file() {
+    fn heaps_are_the_private_writable_mappings_without_a_file() {
         let maps = b"\
 1000-2000 rw-p 00000000 00:00 0   [heap]
 3000-5000 rw-p 00000000 00:00 0
@@ -96,15 +96,15 @@ garbage";
     }
 
     #[test]
-    fn only_pages_in_memory_are_written() {
-        // Far more than a page, of which one is touched.
+    fn only_pages_in_memory_are_listed() {
+        // Only one page of this large allocation is touched.
         let mut large = Vec::<u8>::with_capacity(64 << 20);
         large.push(1);
         let at = large.as_ptr() as u64;
         let mut reader = Reader::new(std::time::Duration::from_secs(60));
         let memory = written(std::process::id(), &mut reader);
         let Ok(memory) = memory.expect("it answers") else {
-            // Not every container lets a process see its own pages.
+            // Some containers do not let a process see its own pages.
             return;
         };
         assert!(memory.iter().any(|r| r.contains(&at)));

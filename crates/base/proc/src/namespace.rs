@@ -1,32 +1,32 @@
-//! Namespaces of processes: whether a process lives in a container of its own.
+//! The namespaces of processes, which show whether a process runs in a container.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// A kind of namespace that a container has of its own. Not user namespaces, which change rights and
-/// not what names mean, and not time namespaces.
+/// A kind of namespace that a container can have. User and time namespaces are left out: they do
+/// not change the meaning of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// Cgroups, as their paths begin.
+    /// The namespace of cgroup paths.
     Cgroup,
-    /// System V and POSIX queues.
+    /// The namespace of System V objects and POSIX message queues.
     Ipc,
-    /// Mounted file systems.
+    /// The namespace of mounted file systems.
     Mount,
-    /// Network interfaces and ports.
+    /// The namespace of network interfaces and ports.
     Network,
-    /// Process ids.
+    /// The namespace of process ids.
     Pid,
-    /// Host name.
+    /// The namespace of the host name.
     Uts,
 }
 
-/// Distinguishes a namespace from all others of its kind that exist.
+/// The device and inode of a namespace, which distinguish it from all others of its kind.
 pub type NamespaceId = (u64, u64);
 
 impl Namespace {
-    /// All kinds.
+    /// All kinds of namespaces.
     pub const ALL: [Namespace; 6] = [
         Namespace::Cgroup,
         Namespace::Ipc,
@@ -36,7 +36,6 @@ impl Namespace {
         Namespace::Uts,
     ];
 
-    /// File in `/proc/PID/ns`.
     fn file(self) -> &'static str {
         match self {
             Namespace::Cgroup => "cgroup",
@@ -48,7 +47,7 @@ impl Namespace {
         }
     }
 
-    /// The kernel's flag for it, as setns(2) takes it.
+    /// Returns the flag of this kind, as setns(2) takes it.
     pub fn flag(self) -> i32 {
         match self {
             Namespace::Cgroup => libc::CLONE_NEWCGROUP,
@@ -60,21 +59,21 @@ impl Namespace {
         }
     }
 
-    /// That of a process.
+    /// Returns the namespace of this kind that a process is in.
     ///
     /// # Errors
     ///
-    /// The kernel's, where the process is gone, or the caller may not trace it.
+    /// Fails if the process has ended or if the caller may not trace it.
     pub fn of(self, pid: u32) -> io::Result<NamespaceId> {
         let found = fs::metadata(format!("/proc/{pid}/ns/{}", self.file()))?;
         Ok((found.dev(), found.ino()))
     }
 
-    /// The kinds in which a process does not share this process's.
+    /// Lists the kinds of namespaces that a process does not share with this process.
     ///
     /// # Errors
     ///
-    /// As [`Namespace::of`].
+    /// Fails if the process has ended or if the caller may not trace it.
     pub fn foreign(pid: u32) -> io::Result<Vec<Namespace>> {
         let own = std::process::id();
         let mut foreign = Vec::new();
@@ -94,16 +93,16 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_child_shares_all_but_what_it_has_of_its_own() {
+    fn only_unshared_namespaces_of_a_child_are_foreign() {
         assert_eq!(Namespace::foreign(std::process::id()).unwrap(), []);
         assert!(Namespace::Pid.of(u32::MAX - 1).is_err());
-        // SAFETY: cannot fail.
+        // SAFETY: `geteuid` cannot fail and takes no pointers.
         if unsafe { libc::geteuid() } != 0 {
             println!("skipped: not root: it cannot make namespaces");
             return;
         }
         let mut command = Command::new("sleep");
-        // SAFETY: a plain system call.
+        // SAFETY: the closure only makes the system call `unshare`, which is safe after a fork.
         unsafe {
             command.pre_exec(
                 || match libc::unshare(libc::CLONE_NEWUTS | libc::CLONE_NEWIPC) {

@@ -1,4 +1,4 @@
-//! Processes and threads: ids, names, command lines, environments.
+//! Processes and threads: their ids, names, command lines, environments and users.
 
 use crate::reader::{Reader, Silent};
 use crate::stat::Stat;
@@ -10,36 +10,38 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Name and value of an environment variable.
+/// The name and value of an environment variable.
 pub type Variable = (OsString, OsString);
 
-/// Ids of all processes, in no certain order.
+/// Lists the ids of all processes, in no particular order.
 pub fn processes() -> Vec<u32> {
     numbered(Path::new("/proc"))
 }
 
-/// Ids of a process's threads, in the order in which the kernel lists them; empty if it is gone.
+/// Lists the ids of a process's threads in the kernel's order. The list is empty if the process has
+/// ended.
 pub fn threads(pid: u32) -> Vec<u32> {
     numbered(Path::new(&format!("/proc/{pid}/task")))
 }
 
-/// How many threads a process has, without listing them; 0 if it is gone.
+/// Counts the threads of a process without listing them. Returns 0 if the process has ended.
 pub fn thread_count(pid: u32) -> u64 {
-    // A directory has a link for itself, one from above and one from each directory in it.
+    // The link count of the directory is two plus the number of directories in it.
     fs::metadata(format!("/proc/{pid}/task")).map_or(0, |m| m.nlink().saturating_sub(2))
 }
 
-/// Parent of a process; `None` if it is gone.
+/// Returns the parent of a process, or `None` if the process has ended.
 pub fn parent(pid: u32) -> Option<u32> {
     Some(Stat::of(pid)?.parent)
 }
 
-/// Whether a process runs. One that has ended and that its parent has not waited for does not.
+/// Reports whether a process is running. A zombie, which has ended but still waits for its parent,
+/// is not.
 pub fn is_alive(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
-/// `pid` and all processes below it, each before its children.
+/// Lists `pid` and all its descendants, each process before its children.
 pub fn tree(pid: u32) -> Vec<u32> {
     let children: Vec<(u32, u32)> = processes()
         .into_iter()
@@ -48,13 +50,13 @@ pub fn tree(pid: u32) -> Vec<u32> {
     descendants(pid, &children)
 }
 
-/// The tree below `root` in pairs of parent and child.
+/// Lists `root` and its descendants from pairs of parent and child.
 fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
     let mut tree = vec![root];
     let mut at = 0;
     while let Some(&above) = tree.get(at) {
         for &(parent, child) in children {
-            // A reused id must not make a circle.
+            // The check prevents an endless loop after an id was reused.
             if parent == above && !tree.contains(&child) {
                 tree.push(child);
             }
@@ -64,29 +66,28 @@ fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
     tree
 }
 
-/// Name of a thread (`comm`), without the line end. For a process's own name, give its id twice.
-/// `None` if it is gone.
+/// Returns the name of a thread (`comm`) without the line end, or `None` if the thread has ended.
+/// For the name of a process, give its id twice.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Bytes of a command line that are read: a process may put it anywhere in its memory, and make it
-/// as long as that.
+/// Limit for a command line in bytes. A process may place it anywhere in its memory and make it
+/// that long.
 const COMMAND_MAX: usize = 64 << 10;
-/// Bytes of an environment that are read: more than the kernel accepts for a new program.
+/// Limit for an environment in bytes: more than the kernel accepts for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// The first bytes of a file in /proc.
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Command line of a process, words joined by blanks, up to 64 KiB; empty for a kernel thread, `None`
-/// if it is gone.
+/// Returns the command line of a process, joined by blanks and cut off after 64 KiB. It is empty
+/// for a kernel thread, and `None` if the process has ended.
 pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Silent> {
     let bytes = reader.file(&format!("/proc/{pid}/cmdline"), 0, COMMAND_MAX)?;
     Ok(bytes.ok().map(|bytes| {
@@ -95,18 +96,17 @@ pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Sil
     }))
 }
 
-/// Variables that a process was started with, in their order. Fails where the caller may not read
-/// them, or where they are longer than 8 MiB.
+/// Reads the environment variables that a process was started with, in order. Fails if the caller
+/// may not read them or if they are longer than 8 MiB.
 pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
     let bytes = first_bytes(&format!("/proc/{pid}/environ"), ENVIRONMENT_MAX)?;
     match bytes.len() as u64 == ENVIRONMENT_MAX {
-        true => Err(io::Error::other("its environment is longer than 8 MiB")),
+        true => Err(io::Error::other("the environment of the process is longer than 8 MiB")),
         false => Ok(parse_environment(&bytes)),
     }
 }
 
-/// The variables in the bytes of `/proc/PID/environ`. Entries without a name or without `=` are
-/// left out.
+/// Parses the bytes of `/proc/PID/environ`. Entries without a name or without `=` are left out.
 pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     let variable = |text: &[u8]| {
         let at = text.iter().position(|&b| b == b'=').filter(|&at| at > 0)?;
@@ -116,19 +116,20 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     bytes.split(|&b| b == 0).filter_map(variable).collect()
 }
 
-/// User and group of a process.
+/// The user and group of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// User id.
+    /// The user id.
     pub uid: u32,
-    /// Group id.
+    /// The group id.
     pub gid: u32,
 }
 
-/// The one user and group of a process. `None` if it is gone, or where its real, effective, saved
-/// and file-system ids differ: it is between two users then, and belongs to neither.
+/// Returns the user and group of a process, or `None` if it has ended. The result is also `None` if
+/// the real, effective, saved and file-system ids differ: the process then belongs to no single
+/// user.
 pub fn user(pid: u32) -> Option<User> {
-    // Not the owner of /proc/PID, which is the effective one alone.
+    // The owner of /proc/PID shows only the effective user.
     let status = Status::of(pid).ok()?;
     let one = |name: &str| {
         let mut ids = status.field(name)?.split_ascii_whitespace();
@@ -141,7 +142,7 @@ pub fn user(pid: u32) -> Option<User> {
     })
 }
 
-/// Entries of a directory whose names are numbers.
+/// Lists the entries of a directory whose names are numbers.
 fn numbered(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -166,13 +167,13 @@ mod tests {
         assert!(command_line(own).unwrap().contains("proc"));
         assert_eq!(command_line(u32::MAX - 1), None);
         assert!(environment(own).unwrap().iter().any(|(n, _)| n == "PATH"));
-        // SAFETY: cannot fail.
+        // SAFETY: both calls cannot fail and take no pointers.
         let ids = unsafe { (libc::geteuid(), libc::getegid()) };
         assert_eq!(user(own).map(|u| (u.uid, u.gid)), Some(ids));
     }
 
     #[test]
-    fn a_process_that_is_gone_is_nothing() {
+    fn an_ended_process_gives_empty_results() {
         let gone = u32::MAX - 1;
         assert!(!is_alive(gone) && threads(gone).is_empty() && thread_count(gone) == 0);
         assert_eq!(parent(gone), None);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_nobody_waited_for_is_not_alive() {
+    fn a_zombie_is_not_alive() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         while is_alive(child.id()) {
             std::thread::yield_now();
@@ -194,15 +195,15 @@ mod tests {
 
     /// A program with root's set-user-id bit has root's rights and its caller's environment.
     #[test]
-    fn a_process_between_two_users_is_neithers() {
-        // SAFETY: cannot fail.
+    fn a_process_with_different_user_ids_has_no_user() {
+        // SAFETY: `geteuid` cannot fail and takes no pointers.
         if unsafe { libc::geteuid() } != 0 {
             println!("skipped: not root: a process cannot be between two users");
             return;
         }
         const NOBODY: u32 = 65534;
         let child = |uids: [u32; 3]| {
-            // SAFETY: the child makes system calls only, until it is killed.
+            // SAFETY: the child only makes system calls until it is killed.
             unsafe {
                 let child = libc::fork();
                 if child == 0 {
@@ -227,7 +228,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let found = user(child).map(|u| u.uid);
-            // SAFETY: plain system calls on a child.
+            // SAFETY: the system calls affect only the child of this test.
             unsafe {
                 libc::kill(child as i32, libc::SIGKILL);
                 libc::waitpid(child as i32, std::ptr::null_mut(), 0);
@@ -242,7 +243,7 @@ mod tests {
         let (stop, wait) = std::sync::mpsc::channel::<()>();
         let before = thread_count(own);
         let thread = std::thread::spawn(move || wait.recv());
-        // Other tests' threads come and go: for a while both must agree.
+        // Threads of other tests start and end, so that the two counts may differ for a while.
         let agree = (0..1000).any(|_| thread_count(own) == threads(own).len() as u64);
         assert!(agree && before > 0);
         drop(stop);
@@ -250,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_ends_also_where_ids_were_reused() {
+    fn a_tree_with_reused_ids_has_no_endless_loop() {
         let children = [(1, 2), (2, 3), (1, 4), (3, 1), (9, 10)];
         assert_eq!(descendants(1, &children), [1, 2, 4, 3]);
     }
 
     #[test]
-    fn variables_may_hold_anything() {
+    fn environment_variables_may_contain_any_bytes() {
         let found = parse_environment(b"A=1\0B=x=y z\0\0=C:=x\0nothing\0E=\0\xff=\xfe");
         let found: Vec<(Vec<u8>, Vec<u8>)> = found
             .into_iter()

@@ -1,8 +1,9 @@
-//! A process apart that reads the memory of other processes, and their files in `/proc`.
+//! A child process that reads the memory of other processes and their files in `/proc`.
 //!
-//! A user may serve a file system (FUSE), map its files anywhere, and never answer. Who touches such a
-//! page waits for that user's program, and cannot even be killed until it ends. So a child does it: one
-//! that gets no answer is left behind, and its parent goes on with another.
+//! A user may serve a file system (FUSE), map its files anywhere, and never answer. A process that
+//! touches such a page waits for that user's program and cannot be killed until the program ends.
+//! onbeat therefore reads through a child. If the child gets no answer, onbeat abandons it and
+//! starts another.
 
 use crate::Stat;
 use std::io;
@@ -10,17 +11,17 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// Bytes of one answer: what is read of a table of mappings.
+/// The most bytes of one answer. A table of mappings is read up to this limit.
 pub const ANSWER_MAX: usize = 24 << 20;
-/// Bytes for the path of a file, with the zero at its end.
+/// Space for the path of a file, in bytes, including the zero at its end.
 const PATH_MAX: usize = 256;
 
-/// Nobody answered. The child that waits is left behind.
+/// The error for a child that did not answer in time. The child is abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 
-/// Reads through a child, which is started when there is something to read, and has the rights that
-/// this process has then.
+/// A reader that works through a child process. The child is started at the first read, with the
+/// rights that this process has then.
 #[derive(Debug)]
 pub struct Reader {
     patience: Duration,
@@ -34,27 +35,26 @@ struct Child {
     area: Area,
 }
 
-/// Memory that the child shares: a path, then the answer.
+/// Memory shared with the child. It holds a path, then the answer.
 #[derive(Debug)]
 struct Area(NonNull<u8>);
 
-// SAFETY: the memory belongs to this value alone; what another process writes into it is read as
-// bytes, by copying.
+// SAFETY: this value alone owns the memory. Bytes that another process writes into it are only
+// copied.
 unsafe impl Send for Area {}
 
-/// What the child is to read: at an offset of the file whose path is in the area, or of the memory of
-/// a process.
+/// A read request: from the file whose path is in the area, or from the memory of a process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// 0: the file.
+    /// The process id, or 0 to read the file.
     memory_of: u64,
     at: u64,
     length: u64,
 }
 
 impl Reader {
-    /// Who has not answered for so long does not answer.
+    /// Creates a reader that abandons its child after `patience` without an answer.
     pub fn new(patience: Duration) -> Reader {
         Reader {
             patience,
@@ -62,7 +62,7 @@ impl Reader {
         }
     }
 
-    /// Fills `buffer` from a process's memory; false when it cannot be read.
+    /// Fills `buffer` from a process's memory. Returns false if that memory cannot be read.
     pub fn memory(&mut self, pid: u32, address: u64, buffer: &mut [u8]) -> Result<bool, Silent> {
         let request = Request {
             memory_of: pid.into(),
@@ -79,8 +79,8 @@ impl Reader {
         Ok(read?.unwrap_or(false))
     }
 
-    /// Up to `most` bytes of a file in `/proc`, from an offset on. Fails if it is gone, or may not be
-    /// read.
+    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is
+    /// an error if the file is gone or may not be read.
     pub fn file(
         &mut self,
         path: &str,
@@ -105,7 +105,7 @@ impl Reader {
         Ok(read?.and_then(|bytes| bytes))
     }
 
-    /// `take` gets the answer: its length, or an error number below zero.
+    /// Sends a request and passes the answer to `take`: its length, or a negative error number.
     fn ask<T>(
         &mut self,
         request: &Request,
@@ -122,7 +122,7 @@ impl Reader {
         child.area.write_path(path);
         let length = child.ask(request, self.patience)?;
         let taken = take(&child.area, length);
-        // Only one that has answered is kept.
+        // Only a child that has answered is kept.
         self.child = Some(child);
         Ok(Ok(taken))
     }
@@ -133,7 +133,7 @@ impl Child {
         let area = Area::new()?;
         let mut ends = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: `ends` has room for two descriptors, which belong to nobody else.
+        // SAFETY: `ends` has room for two descriptors, and nothing else owns them.
         let (ours, theirs) = unsafe {
             if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) != 0 {
                 return Err(io::Error::last_os_error());
@@ -141,8 +141,8 @@ impl Child {
             (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
         };
         let parent = std::process::id();
-        // SAFETY: the child makes system calls only, on memory of its own and on the area, whatever
-        // other threads its parent has.
+        // SAFETY: the child only makes system calls on its own memory and on the area, which is
+        // safe while the parent has other threads.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => serve(theirs.as_raw_fd(), area.0.as_ptr(), parent),
@@ -158,9 +158,9 @@ impl Child {
         let size = std::mem::size_of::<Request>();
         let socket = self.socket.as_raw_fd();
         let request = std::ptr::from_ref(request).cast();
-        // SAFETY: as many bytes as the request has.
+        // SAFETY: the pointer and size describe the request.
         let sent = unsafe { libc::send(socket, request, size, libc::MSG_NOSIGNAL) };
-        // One that is gone is started anew for the next question.
+        // A child that has ended is replaced at the next request.
         let gone = -i64::from(libc::EIO);
         if sent != size as isize {
             return Ok(gone);
@@ -174,15 +174,15 @@ impl Child {
                 events: libc::POLLIN,
                 revents: 0,
             };
-            // SAFETY: one valid entry.
+            // SAFETY: the pointer refers to one valid entry.
             let ready = unsafe { libc::poll(&mut poll, 1, left.as_millis() as i32 + 1) };
             if ready > 0 {
                 let bytes = std::ptr::from_mut(&mut answer).cast();
-                // SAFETY: room for the answer.
+                // SAFETY: `answer` has room for the 8 bytes.
                 let received = unsafe { libc::recv(socket, bytes, 8, 0) };
                 return Ok(if received == 8 { answer } else { gone });
             }
-            // On a busy machine it may not have had a CPU yet.
+            // On a busy machine the child may not have had a CPU yet.
             let runs = || Stat::of(self.pid as u32).is_some_and(|stat| stat.state == 'R');
             let elapsed = begin.elapsed();
             if elapsed > patience && (!runs() || elapsed > 10 * patience) {
@@ -194,8 +194,9 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // One that waits for somebody ends with that one, and is not waited for.
-        // SAFETY: plain system calls on a child of ours.
+        // A child that waits for another program ends only with that program, so this does not wait
+        // for it.
+        // SAFETY: the system calls affect only our own child.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             let mut status = 0;
@@ -209,12 +210,13 @@ impl Drop for Child {
     }
 }
 
-/// The child's life: answers until its parent is gone. `area` is shared memory for a path and an
-/// answer.
+/// Serves requests in the child until the parent has ended. `area` is shared memory for a path and
+/// an answer.
 fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
-    // SAFETY: system calls in a process of one thread. Signals of the terminal are for its parent.
-    // What the parent holds open, probes among it, is not to be held open by one that is left behind;
-    // nor its output, whose end somebody may wait for.
+    // SAFETY: the process has one thread and only makes system calls.
+    //
+    // `setsid` keeps the terminal's signals away from the child. Closing the descriptors prevents
+    // an abandoned child from holding the parent's probes or output open.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -231,7 +233,8 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     };
     let size = std::mem::size_of::<Request>();
     loop {
-        // SAFETY: room for a request; an answer as long as named; the answer's place in the area.
+        // SAFETY: `request` has room for a request, and the area has room for an answer of `length`
+        // bytes.
         unsafe {
             if libc::recv(0, std::ptr::from_mut(&mut request).cast(), size, 0) != size as isize {
                 libc::_exit(0);
@@ -246,7 +249,7 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     }
 }
 
-/// Reads memory to a place that has room for it. Returns the length, or an error below zero.
+/// Copies a process's memory to `answer`. Returns the length, or a negative error number.
 fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
     let length = request.length as usize;
     let local = libc::iovec {
@@ -258,16 +261,16 @@ fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
         iov_len: length,
     };
     let pid = request.memory_of as libc::pid_t;
-    // SAFETY: `local` describes the place; the kernel checks the remote side.
+    // SAFETY: `local` describes the place for the answer, and the kernel checks the remote side.
     unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) as i64 }
 }
 
-/// Reads a file, whose path ends with a zero, to a place that has room for it. Returns the length, or
-/// an error below zero.
+/// Reads a file into `answer`; `path` ends with a zero byte. Returns the length, or a negative
+/// error number.
 fn read_file(path: *const libc::c_char, request: &Request, answer: *mut libc::c_void) -> i64 {
-    // SAFETY: the place of this thread's error number.
+    // SAFETY: the pointer refers to this thread's error number.
     let error = || -i64::from(unsafe { *libc::__errno_location() });
-    // SAFETY: a text that ends with a zero.
+    // SAFETY: `path` ends with a zero byte.
     let file = unsafe { libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC) };
     if file < 0 {
         return error();
@@ -282,7 +285,7 @@ fn read_file(path: *const libc::c_char, request: &Request, answer: *mut libc::c_
             n => done += n as usize,
         }
     };
-    // SAFETY: our own descriptor.
+    // SAFETY: the descriptor is our own.
     unsafe { libc::close(file) };
     result
 }
@@ -291,7 +294,7 @@ impl Area {
     const BYTES: usize = PATH_MAX + ANSWER_MAX;
 
     fn new() -> io::Result<Area> {
-        // SAFETY: a mapping of its own, of which only what is written takes memory.
+        // SAFETY: the call makes a new mapping. Only its pages that are written take memory.
         let place = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -309,7 +312,7 @@ impl Area {
     }
 
     fn write_path(&self, path: &str) {
-        // SAFETY: the path is shorter than its place, and the rest of that is zeros.
+        // SAFETY: the path is shorter than its place, and zeros fill the rest.
         unsafe {
             self.0.as_ptr().write_bytes(0, PATH_MAX);
             self.0
@@ -318,10 +321,10 @@ impl Area {
         }
     }
 
-    /// Copies the begin of the answer.
+    /// Copies the beginning of the answer.
     fn copy_to(&self, buffer: &mut [u8]) {
         let length = buffer.len().min(ANSWER_MAX);
-        // SAFETY: both are at least so long.
+        // SAFETY: both sides have at least `length` bytes.
         unsafe {
             let answer = self.0.as_ptr().add(PATH_MAX);
             buffer.as_mut_ptr().copy_from_nonoverlapping(answer, length);
@@ -331,7 +334,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: nobody else knows the mapping.
+        // SAFETY: only this value refers to the mapping.
         unsafe { libc::munmap(self.0.as_ptr().cast(), Area::BYTES) };
     }
 }
@@ -341,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_files_are_read_by_the_child() {
+    fn memory_and_files_are_read_through_the_child() {
         let mut reader = Reader::new(Duration::from_secs(60));
         let (own, text) = (std::process::id(), b"some bytes".to_vec());
         let mut read = vec![0; text.len()];
@@ -366,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_left_behind() {
+    fn a_child_that_does_not_answer_is_abandoned() {
         let dir = tempfile::tempdir().expect("a directory");
         let fifo = dir.path().join("fifo");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -2,42 +2,44 @@
 
 use std::fs;
 
-/// What the kernel reports of a process or thread in one line.
+/// The one-line report of the kernel about a process or thread.
 ///
-/// Numbers of fields in the descriptions are those of proc(5).
+/// The numbers of fields in the descriptions are those of proc(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// Process or thread id.
+    /// The process or thread id.
     pub id: u32,
-    /// Name (`comm`); untrusted.
+    /// The name (`comm`). It is untrusted.
     pub name: String,
-    /// State, field 3: R, S, D, T, Z, ...
+    /// The state, field 3: R, S, D, T, Z, ...
     pub state: char,
-    /// Parent of the process, field 4.
+    /// The id of the process's parent, field 4.
     pub parent: u32,
-    /// CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). Of all its
-    /// threads in the line of a process, of one in that of a thread.
+    /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). The
+    /// line of a process sums it over all its threads.
     pub user_ticks: u64,
-    /// CPU time in the kernel, field 15, in ticks.
+    /// The CPU time in the kernel, field 15, in ticks.
     pub system_ticks: u64,
-    /// Kernel priority, field 18 plus 100: 0 to 99 real-time, 100 to 139 normal.
+    /// The kernel priority, field 18 plus 100. Values of 0 to 99 are real-time, 100 to 139 normal.
     pub priority: u8,
-    /// Number of threads, field 20.
+    /// The number of threads, field 20.
     pub threads: u32,
-    /// When it was started, field 22, in ticks since the machine was. With the id, it tells a
-    /// process from a later one.
+    /// The start time, field 22, in ticks since the machine started. Together with the id, it
+    /// distinguishes a process from a later one with the same id.
     pub start_ticks: u64,
-    /// Scheduling policy, field 41: a SCHED_* number.
+    /// The scheduling policy, field 41: a SCHED_* number.
     pub policy: u8,
 }
 
 impl Stat {
-    /// Of a process; of one thread where `id` is a thread's. `None` if it is gone.
+    /// Reads the line of a process, or of the thread that has this id. Returns `None` if it has
+    /// ended.
     pub fn of(id: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{id}/stat"))
     }
 
-    /// Of a thread, with its own CPU time. `None` if it is gone.
+    /// Reads the line of a thread, with the CPU time of that thread alone. Returns `None` if the
+    /// thread has ended.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{tid}/stat"))
     }
@@ -47,8 +49,8 @@ impl Stat {
         Stat::parse(&String::from_utf8_lossy(&bytes))
     }
 
-    /// The text of a `stat` file. `None` where fields up to the start time are missing; the policy
-    /// is 0 where it is missing.
+    /// Parses the text of a `stat` file. Returns `None` if a field up to the start time is missing.
+    /// A missing policy counts as 0.
     pub fn parse(text: &str) -> Option<Stat> {
         // The name stands in brackets and may itself contain brackets, blanks and line ends.
         let (open, close) = (text.find('(')?, text.rfind(')')?);
@@ -70,7 +72,8 @@ impl Stat {
         })
     }
 
-    /// Whether it has ended: a zombie, which only its parent still knows.
+    /// Reports whether the process is a zombie or dead: it has ended, and only its parent still
+    /// refers to it.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -80,7 +83,7 @@ impl Stat {
 mod tests {
     use super::*;
 
-    /// A line of `stat` with numbers that name their fields.
+    /// Makes a line whose numbers name their fields.
     fn line(name: &str, state: char) -> String {
         let mut line = format!("12 ({name}) {state} 7");
         for field in 5..=52 {
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_behind_any_name() {
+    fn stat_fields_are_found_after_any_process_name() {
         for name in ["a) b (c", "x", "", ") R 1 (", "two\nlines"] {
             let expected = Stat {
                 id: 12,
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_off_is_nothing() {
+    fn a_truncated_stat_line_is_refused() {
         let full = line("n", 'R');
         let until_start = full.find("1022").unwrap();
         for end in 0..until_start {
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_and_thread_are_read() {
+    fn stat_of_the_own_process_and_thread_can_be_read() {
         let own = std::process::id();
         let stat = Stat::of(own).unwrap();
         assert_eq!(stat.id, own);

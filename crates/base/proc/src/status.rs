@@ -1,25 +1,26 @@
-//! The fields of `/proc/PID/status`, and of other files of the same form.
+//! The fields of `/proc/PID/status` and of other files of the same format.
 
 use std::fs;
 use std::io;
 
-/// The text of a `status` file: a field per line, of which callers want one or two.
+/// The text of a `status` file, with a field per line. Fields are parsed on demand, because callers
+/// need one or two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status(String);
 
 impl Status {
-    /// Of a process, or of one thread where `id` is a thread's.
+    /// Reads the file of a process, or of the thread that has this id.
     pub fn of(id: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{id}/status"))
     }
 
-    /// Of a thread.
+    /// Reads the file of a thread.
     pub fn of_thread(pid: u32, tid: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{pid}/task/{tid}/status"))
     }
 
-    /// Of a process's memory (`smaps_rollup`): fields such as `Rss` and `Pss`, summed over all its
-    /// mappings.
+    /// Reads the memory use of a process (`smaps_rollup`). Fields such as `Rss` and `Pss` are sums
+    /// over all its mappings.
     pub fn of_memory(pid: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{pid}/smaps_rollup"))
     }
@@ -29,12 +30,12 @@ impl Status {
         Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// A text in the form of the file.
+    /// Wraps a text that has the format of the file.
     pub fn parse(text: &str) -> Status {
         Status(text.to_owned())
     }
 
-    /// Value of a field, as the file has it: `field("VmLck")` may be `0 kB`.
+    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?;
@@ -42,7 +43,7 @@ impl Status {
         })
     }
 
-    /// First word of a field as a number: `number("VmRSS")` is in KiB.
+    /// Returns the first word of a field as a number: `number("VmRSS")` is in KiB.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?
             .split_ascii_whitespace()
@@ -51,14 +52,14 @@ impl Status {
             .ok()
     }
 
-    /// Process that a thread belongs to.
+    /// Returns the id of the process that a thread belongs to.
     pub fn process(&self) -> Option<u32> {
         self.field("Tgid")?.parse().ok()
     }
 
-    /// The first 64 CPUs that the thread may run on, a bit each.
+    /// Returns the CPUs that the thread may run on as a bit mask, up to CPU 63.
     pub fn allowed_cpus(&self) -> Option<u64> {
-        // Groups of 32 bits in hexadecimal, the highest first.
+        // The field has groups of 32 bits in hexadecimal, the highest first.
         let digits: Vec<u8> = self
             .field("Cpus_allowed")?
             .bytes()
@@ -68,7 +69,7 @@ impl Status {
         u64::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()
     }
 
-    /// Voluntary and involuntary context switches so far.
+    /// Returns the numbers of voluntary and of involuntary context switches so far.
     pub fn context_switches(&self) -> Option<(u64, u64)> {
         let voluntary = self.number("voluntary_ctxt_switches")?;
         Some((voluntary, self.number("nonvoluntary_ctxt_switches")?))
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_by_their_whole_name() {
+    fn status_fields_are_found_by_their_whole_name() {
         let status = Status::parse(
             "Name:\tTgid:\t9\nTgid:\t77\nVmLck:\t       0 kB\nVmRSS:\t  1234 kB\n\
              Cpus_allowed:\tffff,00000000,80000003\nCpus_allowed_list:\t0-1,31\n\
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_is_read() {
+    fn status_of_the_own_process_can_be_read() {
         let own = std::process::id();
         let status = Status::of(own).unwrap();
         assert_eq!(status.process(), Some(own));
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_the_same_form() {
+    fn smaps_rollup_is_parsed_like_status() {
         let memory = Status::of_memory(std::process::id()).unwrap();
         let (rss, pss) = (memory.number("Rss").unwrap(), memory.number("Pss").unwrap());
         assert!(rss > 0 && pss > 0 && pss <= rss, "{rss} {pss}");

@@ -1,109 +1,111 @@
-//! Capabilities of this process: given up at the start, kept to the least after.
+//! Capabilities of this process: dropped at the start, later reduced to the least.
 //!
-//! | wanted | where |
+//! | wanted | function |
 //! |---|---|
 //! | a command that needs no rights | [`give_up`] |
-//! | a command that needs some, later | [`limit_to`] at the start, then [`raise`], then [`keep`] |
-//! | a child that is to be no more than its user | [`give_up_in_child`] |
+//! | a command that needs some rights later | [`limit_to`] at the start, then [`raise`], then [`keep`] |
+//! | a child with no more rights than its user | [`give_up_in_child`] |
 //! | a child that enters a container | [`give_up_all_in_child`] |
-//! | a file that the user names | [`as_caller`] |
-//! | an environment that may not be believed | [`forget_environment`] |
+//! | access to a file that the user names | [`as_caller`] |
+//! | an environment that is not trusted | [`forget_environment`] |
 //!
-//! Capabilities belong to threads: call these before there are others, which inherit them.
+//! Capabilities belong to threads. Call these functions before the process starts other threads,
+//! which inherit them.
 
 pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use std::io;
 
-/// What root keeps in every command: its files are everybody's. Without these, root could not read
-/// a user's trace, but could still overwrite every file of its own.
+/// The capabilities that root keeps in every command. Without them, root could not read a user's
+/// trace, but could still overwrite every file of its own.
 const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Whether this program has rights that its caller does not have (file capabilities): then
-/// nothing in the environment that names a file, a library or a program is to be believed.
+/// Reports whether this program has rights that its caller does not have (file capabilities).
+/// Environment variables that name a file, a library or a program must not be trusted then.
 pub fn is_elevated() -> bool {
-    // SAFETY: asks for a value that the kernel gave this process.
+    // SAFETY: the call only reads a value that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether this program acts for another user or group than its caller: a set-user-id or set-group-id
-/// bit of its file. No command of onbeat is meant for that.
+/// Reports whether this program runs as another user or group than its caller, because of a
+/// set-user-id or set-group-id bit. No command of onbeat supports that.
 pub fn is_between_users() -> bool {
-    // SAFETY: these cannot fail.
+    // SAFETY: these calls cannot fail and take no pointers.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
-/// Whether this program runs as root.
+/// Reports whether this program runs as root.
 pub fn is_root() -> bool {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Gives up every capability for good, in every set; no program that is executed from now on gets
-/// any back. Root keeps its access to files, and `roots`.
+/// Gives up every capability for good, in every set. Programs that are executed later do not get
+/// any back. Root keeps its access to files and the capabilities in `roots`.
 ///
 /// # Errors
 ///
-/// If some could not be given up.
+/// Fails if some capabilities could not be given up.
 pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     let mut keep = files_of_root();
     if !keep.is_empty() {
         keep.extend(roots);
     }
-    // First: this itself wants a capability. Without it the set stays, and has nothing to bound.
+    // This step comes first because it needs a capability itself. Without that capability the
+    // bounding set has nothing to limit and stays.
     if has(Capability::CAP_SETPCAP) {
         for capability in caps::all().difference(&keep) {
             let _ = caps::drop(None, CapSet::Bounding, *capability);
         }
     }
     set(&keep, &keep)?;
-    // SAFETY: changes a flag of this process.
+    // SAFETY: the call changes a flag of this process.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let left = read(CapSet::Permitted);
     match left.is_subset(&keep) {
         true => Ok(()),
-        false => Err(io::Error::other(format!("{left:?} are left"))),
+        false => Err(io::Error::other(format!("these capabilities could not be given up: {left:?}"))),
     }
 }
 
-/// Gives up every capability but `later`, and sets these aside: until [`raise`], this process has
-/// no more rights than its user. Children that execute a program inherit none.
+/// Gives up every capability except `later`, and stops using those. Until [`raise`], this process
+/// has no more rights than its user. Programs that its children execute inherit none.
 ///
 /// # Errors
 ///
-/// If some could not be given up.
+/// Fails if some capabilities could not be given up.
 pub fn limit_to(later: &[Capability]) -> io::Result<()> {
     let files = files_of_root();
     let permitted = later.iter().copied().chain(files.iter().copied()).collect();
     set(&permitted, &files)
 }
 
-/// Uses what [`limit_to`] set aside.
+/// Activates the capabilities that [`limit_to`] set aside.
 pub fn raise() {
-    // A process may always use what it is permitted.
+    // A process may always activate a capability that it is permitted.
     let _ = caps::set(None, CapSet::Effective, &read(CapSet::Permitted));
 }
 
-/// Gives up every capability but these, for good. Returns what is left.
+/// Gives up every capability except `wanted`, for good. Returns the capabilities that are left.
 pub fn keep(wanted: impl IntoIterator<Item = Capability>) -> Vec<Capability> {
     let permitted = read(CapSet::Permitted);
     let keep: CapsHashSet = wanted
         .into_iter()
         .filter(|c| permitted.contains(c))
         .collect();
-    // A process may always lower its own sets. If it fails all the same, we only keep more.
+    // A process may always lower its own sets. If this fails all the same, it only keeps more.
     let _ = set(&keep, &keep);
     let mut left: Vec<Capability> = keep.into_iter().collect();
     left.sort_by_key(Capability::index);
     left
 }
 
-/// Runs `attempt` without using some capabilities.
+/// Runs `attempt` while the capabilities in `unused` are inactive.
 pub fn without<T>(unused: &[Capability], attempt: impl FnOnce() -> T) -> T {
     let before = read(CapSet::Effective);
     let lowered = before
@@ -114,14 +116,14 @@ pub fn without<T>(unused: &[Capability], attempt: impl FnOnce() -> T) -> T {
     let is_lowered = caps::set(None, CapSet::Effective, &lowered).is_ok();
     let result = attempt();
     if is_lowered {
-        // They are still permitted, so raising them again cannot fail.
+        // The capabilities are still permitted, so raising them again cannot fail.
         let _ = caps::set(None, CapSet::Effective, &before);
     }
     result
 }
 
-/// Runs `attempt` with the rights that the caller of an elevated program has itself, where files
-/// are concerned. Root's are its own.
+/// Runs `attempt` with the file access of the user who called an elevated program. A program of
+/// root keeps root's access.
 pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     if is_elevated() {
         let all: Vec<Capability> = caps::all().into_iter().collect();
@@ -131,28 +133,28 @@ pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Gives up every capability of a child that is about to execute another user's program or our
-/// user's. Root's own children stay root's. Does not allocate unless it fails.
+/// Gives up every capability of a child that is about to execute a user's program. Children of root
+/// keep root's rights. Does not allocate unless it fails.
 ///
 /// # Errors
 ///
-/// If they could not be given up.
+/// Fails if the capabilities could not be given up.
 pub fn give_up_in_child() -> io::Result<()> {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     if unsafe { libc::geteuid() } == 0 {
         return Ok(());
     }
     give_up_all_in_child()
 }
 
-/// Gives up every capability of a child, root's too, for good: no program that it executes gets any
-/// back. Does not allocate unless it fails.
+/// Gives up every capability of a child for good, even if it runs as root. Programs that it
+/// executes do not get any back. Does not allocate unless it fails.
 ///
 /// # Errors
 ///
-/// If they could not be given up.
+/// Fails if the capabilities could not be given up.
 pub fn give_up_all_in_child() -> io::Result<()> {
-    // SAFETY: changes a flag of this process.
+    // SAFETY: the call changes a flag of this process.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -162,11 +164,11 @@ pub fn give_up_all_in_child() -> io::Result<()> {
         .map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
 }
 
-/// Variables that an elevated program still believes: they change how it prints.
+/// Variables that an elevated program still trusts. They only change how it prints.
 const BELIEVED: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
-/// Removes what the caller of an elevated program has put into its environment. To be called while
-/// there is one thread.
+/// Removes the variables that the caller of an elevated program has put into its environment. Call
+/// it while the process has one thread.
 pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()
@@ -176,12 +178,12 @@ pub fn forget_environment() {
     }
 }
 
-/// Whether this process uses a capability.
+/// Reports whether a capability is active in this thread.
 pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
-/// What this process could use.
+/// Lists the capabilities that this thread may activate.
 pub fn permitted() -> Vec<Capability> {
     let mut permitted: Vec<Capability> = read(CapSet::Permitted).into_iter().collect();
     permitted.sort_by_key(Capability::index);
@@ -193,18 +195,19 @@ fn read(set: CapSet) -> CapsHashSet {
 }
 
 fn files_of_root() -> CapsHashSet {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     match unsafe { libc::geteuid() } {
         0 => FILES_OF_ROOT.into_iter().collect(),
         _ => CapsHashSet::new(),
     }
 }
 
-/// Sets what this process may use and uses, as far as it may now; what children inherit is nothing.
+/// Sets the permitted and effective capabilities, limited to those permitted now. Children inherit
+/// none.
 fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
     let had = read(CapSet::Permitted);
     let of_ours = |set: &CapsHashSet| set.intersection(&had).copied().collect::<CapsHashSet>();
-    // Kernels before 4.3 have no ambient set: none is inherited.
+    // Kernels before 4.3 have no ambient set, so this may fail.
     let _ = caps::clear(None, CapSet::Ambient);
     caps::clear(None, CapSet::Inheritable)
         .and_then(|()| caps::set(None, CapSet::Effective, &of_ours(effective)))
@@ -216,13 +219,13 @@ fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs `test` in a thread of its own, whose capabilities are nobody else's.
+    /// Runs `test` in a new thread, which has its own capabilities.
     fn apart<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(test).join().expect("it does not panic")
     }
 
     #[test]
-    fn what_is_set_aside_is_used_only_when_it_is_raised() {
+    fn capabilities_set_aside_are_active_only_after_raise() {
         use Capability::{CAP_KILL, CAP_SYS_ADMIN};
         apart(|| {
             let had_kill = read(CapSet::Permitted).contains(&CAP_KILL);
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_does_not_come_back() {
+    fn given_up_capabilities_do_not_come_back() {
         apart(|| {
             give_up(&[]).expect("a process may lower its sets");
             raise();

@@ -1,8 +1,8 @@
 //! The kernel's clocks, in ns.
 //!
-//! All readings are real-time safe. The monotonic and the realtime clock are read without a system
-//! call where the kernel offers them in the vDSO; the CPU-time clocks and the boot clock may enter
-//! the kernel.
+//! All functions here are real-time safe. The monotonic and the realtime clock are read without a
+//! system call where the kernel offers them in the vDSO; the CPU-time clocks and the boot clock may
+//! enter the kernel.
 
 /// The kernel's limit of process ids (PID_MAX_LIMIT).
 const MAX_PID: u32 = 1 << 22;
@@ -12,50 +12,51 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is valid for the call; a clock that does not exist is an error.
+    // SAFETY: `time` is valid for the call, and a clock that does not exist gives an error.
     match unsafe { libc::clock_gettime(clock, &mut time) } {
         0 => Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
         _ => None,
     }
 }
 
-/// CLOCK_MONOTONIC: the clock of slots, events and deadlines.
+/// Reads CLOCK_MONOTONIC: the clock of slots, events and deadlines.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// CLOCK_REALTIME: the clock of source time stamps. It can be set.
+/// Reads CLOCK_REALTIME: the clock of source time stamps. Administrators and NTP may set it.
 #[inline]
 pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME).unwrap_or(0)
 }
 
-/// CLOCK_BOOTTIME: time since the machine started, including suspension.
+/// Reads CLOCK_BOOTTIME: the time since the machine started, including suspension.
 pub fn boottime_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME).unwrap_or(0)
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// CPU time of all threads of a process, exact unlike the ticks in `/proc/PID/stat`. `None` if the
-/// process is gone.
+/// Returns the CPU time of all threads of a process, or `None` if it has ended. It is exact, unlike
+/// the ticks in `/proc/PID/stat`.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
-    // The number of the clock has no room for more than the kernel's ids; 0 is the calling process.
+    // The clock's number has no room for ids above the kernel's limit, and 0 means the calling
+    // process.
     let pid = (1..=MAX_PID).contains(&pid).then_some(pid as libc::pid_t)?;
     let mut clock = 0;
-    // SAFETY: `clock` is valid for the call; a process that is gone is an error.
+    // SAFETY: `clock` is valid for the call, and a process that has ended gives an error.
     match unsafe { libc::clock_getcpuclockid(pid, &mut clock) } {
         0 => read(clock),
         _ => None,
     }
 }
 
-/// CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time between its
-/// two monotonic readings wins.
+/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time
+/// between its two monotonic readings counts.
 pub fn realtime_offset_ns() -> i64 {
     (0..5)
         .map(|_| {
@@ -80,7 +81,7 @@ mod tests {
         let wall = realtime_ns() as i64;
         let after = monotonic_ns();
         assert!(0 < before && before <= after);
-        // A step of the wall clock between the readings is not what this test is about.
+        // The tolerance does not cover a step of the wall clock between the readings.
         assert!((before as i64..=after as i64 + 1_000_000).contains(&(wall - offset)));
         assert!(boottime_ns() >= before);
     }

@@ -1,26 +1,27 @@
-//! A cycle that repeats for ever.
+//! Cycles that repeat forever, and the position of an instant in them.
 
-/// A cycle: it begins at the origin, and again after each period, before the origin too.
+/// A cycle that begins at the origin and again after each period. Cycles before the origin exist
+/// too.
 ///
-/// Cycles are numbered from the one that begins at the origin (number 0); those before it are
-/// negative.
+/// The cycle that begins at the origin has number 0. Earlier cycles have negative numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
     period_ns: u64,
     origin_ns: i64,
 }
 
-/// An instant as a place within cycles.
+/// An instant as a cycle number and an offset within that cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Number of the cycle that the instant lies in.
+    /// The number of the cycle that contains the instant.
     pub cycle: i64,
-    /// Time from the start of that cycle to the instant; less than the period.
+    /// The time from the start of that cycle to the instant. It is less than the period.
     pub offset_ns: u64,
 }
 
 impl Cycle {
-    /// A cycle of `period_ns` of which one begins at `origin_ns`. `None` for a period of 0.
+    /// Creates a cycle of `period_ns`, so that one begins at `origin_ns`. Returns `None` for a
+    /// period of 0.
     pub const fn new(period_ns: u64, origin_ns: i64) -> Option<Cycle> {
         match period_ns {
             0 => None,
@@ -31,26 +32,27 @@ impl Cycle {
         }
     }
 
-    /// Length of a cycle in ns; not 0.
+    /// Returns the length of a cycle in ns, which is not 0.
     pub const fn period_ns(&self) -> u64 {
         self.period_ns
     }
 
-    /// Start of cycle 0.
+    /// Returns the start of cycle 0.
     pub const fn origin_ns(&self) -> i64 {
         self.origin_ns
     }
 
-    /// The same period with another origin.
+    /// Returns a cycle with the same period and another origin.
     pub const fn with_origin(self, origin_ns: i64) -> Cycle {
         Cycle { origin_ns, ..self }
     }
 
-    /// The cycle that an instant lies in, and how far after its start.
+    /// Returns the cycle that contains an instant, and how far the instant is after its start.
     #[inline]
     pub fn position(&self, at_ns: impl Into<i128>) -> Position {
         let since = at_ns.into() - i128::from(self.origin_ns);
-        // Nearly always the instant is after the origin and 64 bits suffice: one unsigned division.
+        // The instant is nearly always after the origin and fits into 64 bits: one unsigned
+        // division is enough.
         if let Ok(since) = u64::try_from(since) {
             let cycle = since / self.period_ns;
             return Position {
@@ -72,25 +74,25 @@ impl Cycle {
         }
     }
 
-    /// Number of the cycle that an instant lies in.
+    /// Returns the number of the cycle that contains an instant.
     #[inline]
     pub fn index(&self, at_ns: impl Into<i128>) -> i64 {
         self.position(at_ns).cycle
     }
 
-    /// Time from the start of the cycle that an instant lies in to the instant.
+    /// Returns the time from the start of the cycle that contains an instant to that instant.
     #[inline]
     pub fn offset_ns(&self, at_ns: impl Into<i128>) -> u64 {
         self.position(at_ns).offset_ns
     }
 
-    /// Start of a cycle by its number.
+    /// Returns the start of the cycle with this number.
     #[inline]
     pub fn start_ns(&self, cycle: i64) -> i64 {
         limited(self.start(cycle))
     }
 
-    /// The first start of a cycle at or after an instant.
+    /// Returns the first start of a cycle at or after an instant.
     pub fn next_start_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let at_ns = at_ns.into();
         let Position { cycle, offset_ns } = self.position(at_ns);
@@ -101,13 +103,14 @@ impl Cycle {
         })
     }
 
-    /// Time from the start of the given cycle to an instant; negative before it.
+    /// Returns the time from the start of the given cycle to an instant. It is negative for an
+    /// earlier instant.
     pub fn since_start_ns(&self, cycle: i64, at_ns: impl Into<i128>) -> i64 {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Time from the nearest start of a cycle to an instant, from above minus half a period to half
-    /// a period: by how much something is late (or early) that should happen once per cycle.
+    /// Returns how late an event is that should happen once per cycle, or how early if negative. It
+    /// is measured from the nearest start of a cycle and is at most half a period.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {
@@ -122,7 +125,8 @@ impl Cycle {
     }
 }
 
-/// The nearest value in half the range of an `i64`: sums and differences of two still fit.
+/// Clamps a value to half the range of an `i64`, so that sums and differences of two results still
+/// fit.
 pub(crate) fn limited(value: i128) -> i64 {
     value.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64
 }
@@ -135,9 +139,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The brute force counts cycles from the origin, one tick at a time.
+        /// The expected position comes from counting single ticks from the origin.
         #[test]
-        fn a_position_is_found_as_by_counting(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+        fn a_position_equals_the_result_of_counting_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
             let (mut index, mut offset) = (0i64, 0u64);
             for _ in origin..at {
@@ -159,7 +163,7 @@ mod tests {
             prop_assert_eq!(cycle.next_start_ns(at), next);
         }
 
-        /// The nearest of all starts, the one before where two are equally near.
+        /// Where two starts are equally near, the earlier one counts.
         #[test]
         fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
@@ -170,9 +174,9 @@ mod tests {
             prop_assert_eq!(cycle.deviation_ns(at), nearest);
         }
 
-        /// The short cut in 64 bits and the long way agree, also at the ends of the ranges.
+        /// The 64-bit path and the 128-bit path agree, even at the ends of the ranges.
         #[test]
-        fn no_instant_overflows(period in 1u64.., origin in any::<i64>(), at in any::<u64>(), k in any::<i64>()) {
+        fn positions_of_extreme_instants_do_not_overflow(period in 1u64.., origin in any::<i64>(), at in any::<u64>(), k in any::<i64>()) {
             let cycle = Cycle::new(period, origin).unwrap();
             let Position { cycle: index, offset_ns } = cycle.position(at);
             prop_assert!(offset_ns < period);
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_has_a_length() {
+    fn a_cycle_with_period_zero_is_refused() {
         assert_eq!(Cycle::new(0, 5), None);
         let cycle = Cycle::new(10, 5).unwrap().with_origin(7);
         assert_eq!((cycle.period_ns(), cycle.origin_ns()), (10, 7));

@@ -1,18 +1,18 @@
-//! How long before an instant to be ready, from how late one was before.
+//! A lead time that adapts to measured delays.
 
-/// Delays that are kept.
 const KEPT: usize = 128;
 
-/// A lead that follows measured delays: it covers a share of the last 128 of them, between a floor
-/// and a cap.
+/// A lead time that follows measured delays: it covers a share of the last 128 of them, between a
+/// floor and a cap.
 ///
-/// Real-time safe: 0.5 KiB, no allocation, one sort of 128 numbers for each delay.
+/// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each
+/// delay.
 #[derive(Debug, Clone)]
 pub struct Lead {
     delays_ns: [u32; KEPT],
-    /// Delays so far.
+    /// Counts all delays so far, not only those that are kept.
     count: usize,
-    /// Of the kept delays, in 1/1000.
+    /// The share of the kept delays that the lead covers, in 1/1000.
     covers: usize,
     floor_ns: u64,
     cap_ns: u64,
@@ -20,8 +20,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// A lead of `begin_ns` until the first delay is measured. `covers` is the share of delays, in
-    /// 1/1000, that are no longer than the lead.
+    /// Creates a lead of `begin_ns`, which applies until the first delay is measured. `covers` is
+    /// the share of delays, in 1/1000, that are no longer than the lead.
     pub fn new(covers: usize, begin_ns: u64, (floor_ns, cap_ns): (u64, u64)) -> Lead {
         Lead {
             delays_ns: [0; KEPT],
@@ -33,12 +33,12 @@ impl Lead {
         }
     }
 
-    /// The lead now.
+    /// Returns the current lead.
     pub fn ns(&self) -> u64 {
         self.lead_ns
     }
 
-    /// Takes a delay: from the instant that was asked for to the one at which it was done.
+    /// Records a delay: the time from the requested instant to the actual one.
     pub fn record(&mut self, delay_ns: u64) {
         self.delays_ns[self.count % KEPT] = u32::try_from(delay_ns).unwrap_or(u32::MAX);
         self.count = self.count.checked_add(1).unwrap_or(KEPT);
@@ -57,9 +57,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// By definition, on the last 128 delays.
         #[test]
-        fn it_covers_the_share_of_the_last_delays(
+        fn a_lead_covers_its_share_of_the_last_delays(
             delays in prop::collection::vec(0u64..5_000_000_000, 1..400),
             covers in 1usize..=1000,
         ) {
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_is_forgotten() {
+    fn an_outlier_is_forgotten_after_enough_other_delays() {
         let mut lead = Lead::new(1000, 50, (0, 500));
         lead.record(u64::MAX);
         assert_eq!(lead.ns(), 500);

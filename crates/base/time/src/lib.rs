@@ -1,6 +1,6 @@
 //! Cycles, slots and clocks: the time arithmetic that all crates share.
 //!
-//! A [`Cycle`] repeats for ever, with a period and an origin. A [`Slot`] is an interval of each
+//! A [`Cycle`] repeats forever, with a period and an origin. A [`Slot`] is an interval of each
 //! cycle (a reservation server's, Definition 4.1.1 of the thesis, or an output's, Definition
 //! 4.3.3). An [`Opening`] is the slot of one certain cycle. Everything is a pure function of its
 //! arguments; only [`clock`] reads the time.
@@ -35,9 +35,9 @@ pub use lead::Lead;
 pub use overshoot::Overshoot;
 pub use slot::{Opening, Slot};
 
-/// Most slots per cycle of one output: as many as a shaper's table has room for. Bounds the work
-/// per decision.
+/// The most slots per cycle of one output, limited by a shaper's table. It bounds the work per
+/// decision.
 pub const MAX_SLOTS: usize = 16;
 
-/// Longest cycle that a table accepts, and the furthest slot end: 24 hours, in ns.
+/// The longest cycle that a table accepts, and the furthest slot end: 24 hours, in ns.
 pub const MAX_CYCLE_NS: u64 = 24 * 3600 * 1_000_000_000;

@@ -1,60 +1,61 @@
-//! Slots of a cycle: which is open, which opens next, and what lies outside of them.
+//! Slots of a cycle: which one is open, which opens next, and how much time lies outside of them.
 
 use crate::cycle::{limited, Cycle};
 
-/// An interval [start, end) of each cycle, as time from the start of the cycle in ns.
+/// An interval [start, end) of each cycle, in ns from the start of the cycle.
 ///
-/// The end, and with logical execution time the start too (thesis, section 4.5.3), may lie beyond
-/// the end of the cycle: the slot [period, period + d) of one cycle is open while the next one
-/// begins. A slot is not longer than the period; [`Slot::fits`] checks it.
+/// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open
+/// while the next one begins. With logical execution time, the start may lie there too (thesis,
+/// section 4.5.3). A slot is not longer than the period; [`Slot::fits`] checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Slot {
-    /// First instant within the slot.
+    /// The first instant within the slot.
     pub start_ns: u64,
-    /// First instant after the slot.
+    /// The first instant after the slot.
     pub end_ns: u64,
 }
 
 impl Slot {
-    /// The slot [start, end). Any numbers: see [`Slot::fits`].
+    /// Creates the slot [start, end) without checking it. [`Slot::fits`] checks it.
     pub const fn new(start_ns: u64, end_ns: u64) -> Slot {
         Slot { start_ns, end_ns }
     }
 
-    /// Length in ns; 0 if it ends before it starts.
+    /// Returns the length in ns, or 0 if the slot ends before it starts.
     pub const fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Whether a cycle can have this slot: it is not empty and not longer than the period.
+    /// Reports whether a cycle of this period can have the slot: it is not empty and not longer
+    /// than the period.
     pub const fn fits(&self, period_ns: u64) -> bool {
         self.start_ns < self.end_ns && self.length_ns() <= period_ns
     }
 
-    /// Whether an offset from the start of the slot's cycle lies in it.
+    /// Reports whether an offset from the start of the slot's cycle lies in the slot.
     pub const fn contains(&self, offset_ns: u64) -> bool {
         self.start_ns <= offset_ns && offset_ns < self.end_ns
     }
 }
 
-/// The slot of one certain cycle.
+/// The slot of one particular cycle, with absolute times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
-    /// Number of the cycle that the slot belongs to; it may end in a later one.
+    /// The number of the cycle that the slot belongs to. The slot may end in a later cycle.
     pub cycle: i64,
-    /// Index of the slot.
+    /// The index of the slot within the cycle.
     pub slot: usize,
-    /// When it opens.
+    /// The instant at which the slot opens.
     pub start_ns: i64,
-    /// When it closes.
+    /// The instant at which the slot closes.
     pub end_ns: i64,
 }
 
 impl Opening {
-    /// A number that grows by one from each opening to the next, if the slots are in order and do
-    /// not overlap; `slots` is how many a cycle has. `None` before cycle 0.
+    /// Returns a number that grows by one from each opening to the next, or `None` before cycle 0.
+    /// `slots` is the number of slots per cycle. The slots must be in order and must not overlap.
     pub fn number(&self, slots: usize) -> Option<u64> {
         let before = u64::try_from(self.cycle).ok()?.checked_mul(slots as u64)?;
         before.checked_add(self.slot as u64)
@@ -62,7 +63,7 @@ impl Opening {
 }
 
 impl Cycle {
-    /// The slot of the given cycle.
+    /// Returns one slot of the given cycle, or `None` if that slot does not exist.
     pub fn opening(&self, slots: &[Slot], cycle: i64, slot: usize) -> Option<Opening> {
         let of_cycle = slots.get(slot)?;
         let start = self.start(cycle);
@@ -74,7 +75,8 @@ impl Cycle {
         })
     }
 
-    /// The slot that is open at an instant; the one that opened first, where several are.
+    /// Returns the slot that is open at an instant. If several are open, the one that opened first
+    /// is returned.
     pub fn open_slot(&self, slots: &[Slot], at_ns: impl Into<i128>) -> Option<Opening> {
         let at_ns = at_ns.into();
         self.first_opening(slots, |slot| {
@@ -83,7 +85,7 @@ impl Cycle {
         })
     }
 
-    /// The first slot that opens after an instant (not at it). `None` without slots.
+    /// Returns the first slot that opens after an instant (not at it), or `None` without slots.
     pub fn next_opening(&self, slots: &[Slot], at_ns: impl Into<i128>) -> Option<Opening> {
         let at_ns = at_ns.into();
         self.first_opening(slots, |slot| {
@@ -94,8 +96,9 @@ impl Cycle {
         })
     }
 
-    /// The slot of cycle `from` or a later one that is open at an instant or opens next; the one
-    /// that opens first, where several are open. `None` without slots.
+    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from`
+    /// and later. If several are open, the one that opens first is returned. Returns `None` without
+    /// slots.
     pub fn open_or_next(
         &self,
         slots: &[Slot],
@@ -104,7 +107,7 @@ impl Cycle {
     ) -> Option<Opening> {
         let at_ns = at_ns.into();
         self.first_opening(slots, |slot| {
-            // The first cycle whose slot ends after the instant.
+            // This is the first cycle whose slot ends after the instant.
             let cycle = self
                 .index(at_ns - i128::from(slot.end_ns))
                 .saturating_add(1);
@@ -112,11 +115,12 @@ impl Cycle {
         })
     }
 
-    /// The longest stretch of [from, until) that lies in no slot, ns. 0 without slots: what has
-    /// none may run at any time. Of an interval of more than two periods, the first two say
-    /// everything. The slots are in order, do not overlap and start within the cycle.
+    /// Returns the longest time within [from, until) that lies in no slot, in ns. Returns 0 without
+    /// slots, because such a thread may run at any time. The slots must be in order, must not
+    /// overlap, and must start within the cycle.
     ///
-    /// Takes at most four steps per slot.
+    /// Takes at most four steps per slot. Of a longer interval, only the first two periods are
+    /// examined, since they contain every gap.
     pub fn longest_outside_ns(
         &self,
         slots: &[Slot],
@@ -129,7 +133,7 @@ impl Cycle {
         }
         let until = until.min(from + 2 * i128::from(self.period_ns()));
         let (mut longest, mut at) = (0, from);
-        // A slot of the cycle before may reach into this one.
+        // A slot of the previous cycle may reach into this one.
         let mut cycle = self.index(from).saturating_sub(1);
         while at < until {
             let start = self.start(cycle);
@@ -152,7 +156,7 @@ impl Cycle {
         longest.max(until - at).max(0) as u64
     }
 
-    /// The opening that starts first, with the cycle that `cycle_of` picks for each slot.
+    /// Returns the opening that starts first, where `cycle_of` chooses the cycle for each slot.
     fn first_opening(
         &self,
         slots: &[Slot],
@@ -176,7 +180,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A cycle, and slots of it in any order that may overlap and lie up to two cycles later.
+    /// Generates a cycle, and slots in any order that may overlap and lie up to two cycles later.
     fn cycle_and_slots() -> impl Strategy<Value = (Cycle, Vec<Slot>)> {
         (1u64..12, -40i64..40).prop_flat_map(|(period, origin)| {
             let slot = (0..3 * period, 1..=period).prop_map(|(s, l)| Slot::new(s, s + l));
@@ -185,7 +189,8 @@ mod tests {
         })
     }
 
-    /// Slots in order, without overlap, that start within the cycle; the last may wrap around.
+    /// Generates slots in order that do not overlap and start within the cycle. The last one may
+    /// wrap around.
     fn disjoint() -> impl Strategy<Value = (Cycle, Vec<Slot>)> {
         (
             1u64..60,
@@ -203,7 +208,7 @@ mod tests {
             })
     }
 
-    /// Every slot of many cycles, by the definition.
+    /// Lists every slot of many cycles, straight from the definition.
     fn all(cycle: &Cycle, slots: &[Slot]) -> Vec<Opening> {
         let mut all = Vec::new();
         for k in -250i64..250 {
@@ -225,7 +230,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn openings_are_found_as_by_a_search((cycle, slots) in cycle_and_slots(), at in -60i64..60) {
+        fn openings_equal_those_of_an_exhaustive_search((cycle, slots) in cycle_and_slots(), at in -60i64..60) {
             let all = all(&cycle, &slots);
             let start = |o: Option<Opening>| o.map(|o| o.start_ns);
             let open = all.iter().find(|o| o.start_ns <= at && at < o.end_ns).copied();
@@ -240,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn only_slots_of_wanted_cycles_are_used(
+        fn open_or_next_ignores_slots_of_earlier_cycles(
             (cycle, slots) in cycle_and_slots(), at in -60i64..60, from in -60i64..60,
         ) {
             let all = all(&cycle, &slots);
@@ -251,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn the_longest_stretch_is_found_as_by_looking_at_every_instant(
+        fn the_longest_time_outside_slots_equals_a_check_of_every_instant(
             (cycle, slots) in disjoint(), from in 0i64..200, long in 0i64..400,
         ) {
             let all = all(&cycle, &slots);
@@ -278,7 +283,7 @@ mod tests {
         }
 
         #[test]
-        fn no_slot_overflows(period in 1u64.., origin in any::<i64>(), s in any::<u64>(), e in any::<u64>(),
+        fn slots_at_extreme_times_do_not_overflow(period in 1u64.., origin in any::<i64>(), s in any::<u64>(), e in any::<u64>(),
                              at in any::<u64>(), from in any::<i64>()) {
             let cycle = Cycle::new(period, origin).unwrap();
             let slots = [Slot::new(s, e)];
@@ -299,7 +304,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn files_name_start_end_and_policy() {
+    fn slots_and_policies_have_stable_names_in_files() {
         use crate::Overshoot;
         let slot = serde_json::to_string(&Slot::new(1, 2)).unwrap();
         assert_eq!(slot, r#"{"start_ns":1,"end_ns":2}"#);

@@ -1,5 +1,7 @@
-//! YAML files that people write: bounded in size and depth, without anchors, each key once. A fault is a
-//! line number, a sentence and the text of that line; whoever shows them makes them fit for a terminal.
+//! Reads YAML files that people write: bounded in size and depth, without anchors, each key once.
+//!
+//! An error has a line number, a sentence and the text of that line. The caller makes them safe for
+//! a terminal.
 
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -7,43 +9,44 @@ use serde::Serialize;
 /// A list that is written on one line: `[1, 2]`.
 pub use serde_saphyr::FlowSeq;
 
-/// Longest file that is read. Files of a large system have a hundredth of it.
+/// The size in bytes of the longest file that is read. Files of a large system have a hundredth of
+/// it.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// Why a text has not the content that was expected.
+/// The reason why a text does not have the expected content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// Nothing but blanks and comments.
+    /// The file contains nothing except blanks and comments.
     #[error("the file is empty")]
     Empty,
-    /// Longer than [`MAX_BYTES`].
-    #[error("{bytes} bytes are too many: at most {MAX_BYTES} are read")]
+    /// The file is longer than [`MAX_BYTES`].
+    #[error("the file is too long: {bytes} bytes, but at most {MAX_BYTES} are read")]
     TooLong {
-        /// Size.
+        /// The size of the file.
         bytes: usize,
     },
-    /// Not UTF-8.
-    #[error("byte {at} is no UTF-8")]
+    /// The file is not UTF-8.
+    #[error("byte {at} is not UTF-8")]
     NotText {
-        /// Where.
+        /// The offset of the first invalid byte.
         at: usize,
     },
-    /// Not YAML, or a wrong key or value.
+    /// The file is not YAML, or it contains a wrong key or value.
     #[error("{said}")]
     Content {
-        /// Line, from 1.
+        /// The line number, from 1.
         at: Option<u64>,
-        /// The YAML reader's message, on one line. It can contain words of the file.
+        /// The message of the YAML parser, on one line. It can contain words of the file.
         said: String,
-        /// That line of the file.
+        /// The text of that line.
         there: Option<String>,
     },
 }
 
-/// Reads a value.
+/// Parses a value.
 ///
 /// # Errors
-/// [`YamlError`].
+/// Returns a [`YamlError`] with the reason.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, YamlError> {
     let text = text(bytes)?;
     let options = serde_saphyr::options! {
@@ -55,7 +58,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, YamlError> {
             max_documents: 1,
             max_nodes: 100_000,
             max_events: 300_000,
-            // Without anchors no input can grow by them.
+            // Without anchors, an input cannot grow by expansion.
             max_anchors: 0,
             max_aliases: 0,
             max_merge_keys: 0,
@@ -77,7 +80,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, YamlError> {
     })
 }
 
-/// The text, if there is any.
+/// Checks size and encoding, and that the text is not empty.
 fn text(bytes: &[u8]) -> Result<&str, YamlError> {
     if bytes.len() > MAX_BYTES {
         return Err(YamlError::TooLong { bytes: bytes.len() });
@@ -92,7 +95,7 @@ fn text(bytes: &[u8]) -> Result<&str, YamlError> {
     }
 }
 
-/// The reader's message without the position that it appends.
+/// Removes the position that the parser appends to its message.
 fn one_line(said: &str) -> String {
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     match said.rfind(" at line ") {
@@ -101,10 +104,10 @@ fn one_line(said: &str) -> String {
     }
 }
 
-/// A value as YAML.
+/// Writes a value as YAML.
 ///
 /// # Errors
-/// The writer's message, on one line.
+/// Returns the writer's message, on one line.
 pub fn write<T: Serialize>(value: &T) -> Result<String, String> {
     let options = serde_saphyr::ser_options! {
         prefer_block_scalars: false,
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line() {
+    fn a_yaml_error_contains_its_line() {
         assert_eq!(
             read("a: 1\nb: 2\n".as_bytes()),
             Ok(BTreeMap::from([("a".to_string(), 1), ("b".into(), 2)]))

@@ -1,10 +1,12 @@
-//! How far threads run out of their slots.
+//! Measures how far threads run outside of their slots.
 //!
-//! `isolation [--backend v1|v2] [--cycles N] [--lead-us N] [--load] [--churn] [--idle] [--cpu N]
-//! [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
-//! their running lies outside of their slots is the breach. `--load`: a thread of lower priority
-//! and normal ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile;
-//! `--idle`: CPUs sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
+//! Usage: `isolation [--backend v1|v2] [--cycles N] [--lead-us N] [--load] [--churn] [--idle]
+//! [--cpu N] [--dispatcher-cpu N]`
+//!
+//! Threads spin on one CPU and log each gap in their own running. Running outside of the slots is
+//! the breach. With `--load`, a thread of lower priority and normal threads want the CPU too. With
+//! `--churn`, cgroups are made, entered and removed meanwhile. With `--idle`, CPUs may sleep
+//! deeply, although `onbeat shape` would keep them awake. Needs root.
 
 use onbeat_reserve::{Choice, Histogram, Options, Reservation, Server, Stats};
 use onbeat_time::clock::monotonic_ns as now_ns;
@@ -19,9 +21,9 @@ const MS: u64 = 1_000_000;
 /// Shorter gaps are interrupts.
 const GAP_NS: u64 = 20_000;
 
-/// Spins, and logs when it ran: [first, last] instants without a gap between.
+/// Spins and returns its [first, last] instants of running without a gap.
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     tid.send(unsafe { libc::gettid() } as u32).unwrap();
     let mut runs: Vec<(u64, u64)> = Vec::with_capacity(1 << 20);
     let mut first = now_ns();
@@ -38,7 +40,7 @@ fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// What a container runtime does, all the time, in whichever hierarchies there are.
+/// Imitates a container runtime that makes and removes cgroups all the time.
 fn make_cgroups(stop: &AtomicBool) {
     use std::fs;
     while !stop.load(Relaxed) {
@@ -57,22 +59,21 @@ fn make_cgroups(stop: &AtomicBool) {
     }
 }
 
-/// Time that the host took from all CPUs so far, in ms; 0 where it is not told.
+/// Returns the time that the host took from all CPUs so far, in ms, or 0 if it is unknown.
 fn stolen_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.split_whitespace().nth(8).and_then(|t| t.parse().ok());
     ticks.unwrap_or(0) * 10
 }
 
-/// What of the slots and of the running belongs to each other.
 #[derive(Default)]
 struct Breaches {
-    /// Running before a slot's start, after its end: the longest of each slot.
+    /// The longest running before the start of each slot, and after its end.
     early: Vec<u64>,
     late: Vec<u64>,
-    /// From a slot's start to the first running in it.
+    /// The time from the start of each slot to the first running in it.
     start: Vec<u64>,
-    /// Slots in which it never ran.
+    /// Counts slots in which the thread never ran.
     silent: u64,
 }
 
@@ -87,7 +88,7 @@ fn measure(runs: &[(u64, u64)], slots: &[(u64, u64)], cycle: u64, from: u64, to:
     instants.sort_unstable();
     let mut i = 0;
     for (n, &(start, end)) in instants.iter().enumerate() {
-        // Each run belongs to the slot whose half of the way to the next slot it is in.
+        // A run belongs to a slot if it is nearer to that slot than to its neighbours.
         let before = match n {
             0 => start.saturating_sub(cycle / 2),
             _ => (instants[n - 1].1 + start) / 2,
@@ -147,7 +148,6 @@ fn histogram(name: &str, h: &Histogram) {
     );
 }
 
-/// What the command line asks for.
 struct Arguments {
     backend: Choice,
     cycles: u64,
@@ -196,7 +196,7 @@ impl Arguments {
         found
     }
 
-    /// Starts the reservation; ends this program where it is refused.
+    /// Starts the reservation, or ends this program if it is refused.
     fn reserve(&self, servers: &[Server], origin: u64) -> Reservation {
         let mut options = Options::new(self.dispatcher_cpu);
         options.backend = self.backend;
@@ -229,8 +229,8 @@ impl Arguments {
 
 const CYCLE_NS: u64 = 100 * MS;
 
-/// Six servers one after the other, one of them with three short slots (bands), and time left over
-/// for the rest of the machine.
+/// Six servers follow one another, one of them with three short slots (bands). The rest of the
+/// cycle is free for the machine.
 const SLOTS: [&[(u64, u64)]; 6] = [
     &[(0, 14 * MS)],
     &[(14 * MS, 28 * MS)],
@@ -254,7 +254,7 @@ fn servers(cpu: u16) -> Vec<Server> {
     SLOTS.iter().enumerate().map(server).collect()
 }
 
-/// Keeps CPUs from sleeping deeply as long as the file is open.
+/// Keeps CPUs from sleeping deeply while the file is open.
 fn keep_awake() -> std::fs::File {
     let mut wish = std::fs::OpenOptions::new();
     let mut wish = wish.write(true).open("/dev/cpu_dma_latency").expect("root");
@@ -263,11 +263,11 @@ fn keep_awake() -> std::fs::File {
     wish
 }
 
-/// A thread of this priority that wants the CPU all the time.
 fn burn(stop: &AtomicBool, priority: u8, tid: &mpsc::Sender<u32>) {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     tid.send(unsafe { libc::gettid() } as u32).unwrap();
-    // The real-time one leaves the normal ones their 5 %: else the kernel sees to that.
+    // The real-time thread leaves the normal threads their 5 %. Otherwise the kernel would enforce
+    // it.
     let mut rest_ns = now_ns() + 3 * MS;
     while !stop.load(Relaxed) {
         if priority > 0 && now_ns() > rest_ns {
@@ -277,7 +277,8 @@ fn burn(stop: &AtomicBool, priority: u8, tid: &mpsc::Sender<u32>) {
     }
 }
 
-/// Starts what else wants the CPU: a thread of lower priority and normal ones, cgroups that come and go.
+/// Starts competitors for the CPU: a thread of lower priority, normal threads, and cgroups that
+/// come and go.
 fn others(
     asked: &Arguments,
     reservation: &Reservation,

@@ -1,8 +1,8 @@
-//! Which thread ran when under a plan of three servers: `slots [v1|v2|sched-ext] [CYCLES]`.
+//! Shows when each thread ran under a plan of three servers: `slots [v1|v2|sched-ext] [CYCLES]`.
 //!
-//! Threads spin on one CPU, and log each gap of 0.5 ms and more in their own running. A line each:
-//! `slot SERVER BEGIN_US END_US` for the plan, `ran SERVER FIRST_US LAST_US` since the first cycle's
-//! start. `scripts/slots-picture.py` draws them. Needs root.
+//! Threads spin on one CPU, and log each gap of at least 0.5 ms in their own running. Each line is
+//! `slot SERVER BEGIN_US END_US` for the plan, or `ran SERVER FIRST_US LAST_US`, since the first
+//! cycle's start. `scripts/slots-picture.py` draws them. Needs root.
 
 use onbeat_reserve::{Choice, Options, Reservation, Server};
 use onbeat_time::clock::monotonic_ns as now_ns;
@@ -15,16 +15,16 @@ const MS: u64 = 1_000_000;
 const CYCLE: u64 = 100 * MS;
 /// Shorter gaps are interrupts.
 const GAP_NS: u64 = MS / 2;
-/// The plan: a server with a long slot, one after it, and one with two bands.
+/// The plan has a server with a long slot, one after it, and one with two bands.
 const PLAN: [(&str, &[(u64, u64)]); 3] = [
     ("alpha", &[(0, 40)]),
     ("beta", &[(40, 60)]),
     ("bands", &[(65, 70), (80, 90)]),
 ];
 
-/// Spins, and logs when it ran.
+/// Spins and returns its [first, last] instants of running without a gap.
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     tid.send(unsafe { libc::gettid() } as u32).unwrap();
     let mut runs = Vec::with_capacity(1 << 16);
     let mut first = now_ns();
@@ -51,7 +51,7 @@ fn main() {
         Some(other) => panic!("no enforcer {other:?}: v1, v2 or sched-ext"),
     };
     let cycles: u64 = arguments.next().map_or(5, |n| n.parse().expect("a number"));
-    // SAFETY: plain call.
+    // SAFETY: the call takes no pointers.
     let cpu = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u16 - 1;
     let slots = |slots: &[(u64, u64)]| {
         slots
@@ -82,7 +82,7 @@ fn main() {
         let tid = receive.recv().unwrap();
         reservation.assign(tid, &server.name).unwrap();
     }
-    // The first cycles are those of the start.
+    // The first cycles are left out, because threads are still being assigned.
     let from = origin + ((now_ns() - origin) / CYCLE + 3) * CYCLE;
     let to = from + cycles * CYCLE;
     std::thread::sleep(Duration::from_nanos(to + CYCLE - now_ns()));

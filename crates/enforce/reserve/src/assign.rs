@@ -1,5 +1,5 @@
-//! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it
-//! as it was.
+//! Changes one thread: notes its previous state, schedules and pins it, and puts it behind a gate.
+//! If a step fails, the thread is put back.
 
 use crate::backend::Witness;
 use crate::enforcer::{AdmitError, Class, Enforcer};
@@ -10,38 +10,38 @@ use crate::sys::{self, Scheduling};
 use std::io;
 use std::path::Path;
 
-/// What a thread is changed to.
+/// The scheduling, CPU and gate that a thread is changed to.
 #[derive(Debug)]
 pub(crate) struct Destination {
-    /// For messages: `in server "gamma"`.
+    /// The text for messages, such as `in server "gamma"`.
     pub(crate) description: String,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpu: u16,
-    /// Index of the server whose gate it goes behind. `None`: no gate.
+    /// The index of the server whose gate the thread goes behind.
     pub(crate) gate: Option<usize>,
 }
 
-/// What a change needs of the reservation.
+/// The parts of the reservation that a change of a thread needs.
 pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
     pub(crate) enforcer: &'r dyn Enforcer,
-    /// Of what the enforcer changes.
+    /// Records the enforcer's own changes.
     pub(crate) witness: &'r dyn Witness,
     pub(crate) ledgers: &'r Ledgers,
 }
 
-/// Takes a thread that gated ones of `changed` have started out from behind the gate that it inherited.
-/// False if it has ended.
+/// Takes a thread out from behind the gate that it inherited from a gated thread of `changed`.
+/// Returns false if the thread has ended.
 pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
-    // Placed ones did not come from behind a gate, and say nothing of where that was.
+    // Placed threads did not come from behind a gate, and their notes have no cgroup to return to.
     let gated = changed.iter().filter(|t| t.home.is_some());
     ledger::free(&gated.cloned().collect::<Vec<_>>(), tid, way_out)
 }
 
 impl Changer<'_> {
-    /// Changes a thread and returns how it was. On an error it is as it was; but it is behind no gate
-    /// any more that it inherited. `changed` are the
-    /// threads that the reservation changed before.
+    /// Changes a thread and returns its previous state. On an error the thread is as before, except
+    /// that it no longer is behind a gate that it inherited. `changed` lists the threads that the
+    /// reservation changed before.
     pub(crate) fn change<'t>(
         &self,
         tid: u32,
@@ -56,7 +56,7 @@ impl Changer<'_> {
         }
         let changed: Vec<Thread> = changed.cloned().collect();
         if let Some(way_out) = self.enforcer.way_out(tid) {
-            // It inherited a gate: where it comes from is not there.
+            // The thread inherited a gate, so its own cgroup must be found elsewhere.
             free(&changed, tid, &way_out).map_err(|source| AssignError::Free { tid, source })?;
         }
         let was = self.state_of(tid, identity, to, changed.iter())?;
@@ -75,8 +75,8 @@ impl Changer<'_> {
         Ok(was)
     }
 
-    /// The thread as it is now, but with its own CPUs and nice value where it has inherited a pinning
-    /// of ours.
+    /// Reads the thread's current state. If the thread inherited a pinning of ours, its own CPUs
+    /// and nice value are used instead.
     fn state_of<'t>(
         &self,
         tid: u32,
@@ -110,12 +110,13 @@ impl Changer<'_> {
     }
 
     fn apply(&self, tid: u32, to: &Destination) -> Result<(), AssignError> {
-        // A sched_ext scheduler knows the thread before it gets it: else it would run at once.
+        // A sched_ext scheduler must know the thread before the thread enters its class. Otherwise
+        // the thread would run at once.
         let is_first = self.enforcer.class() == Class::SchedExt;
         if is_first {
             self.admit(tid, to)?;
         }
-        // The policy first: a SCHED_DEADLINE thread cannot be pinned.
+        // The policy comes first because a SCHED_DEADLINE thread cannot be pinned.
         sys::schedule(tid, &to.scheduling).map_err(|source| AssignError::Priority {
             tid,
             priority: to.scheduling.priority as u8,
@@ -140,7 +141,6 @@ impl Changer<'_> {
         })
     }
 
-    /// The enforcer leaves the thread alone.
     fn leave(&self, tid: u32, to: &Destination) {
         if let Some(server) = to.gate {
             self.enforcer.evict(tid, server);

@@ -1,5 +1,5 @@
-//! What a reservation refuses before it changes anything, and what it warns of. Pure but for
-//! reading how many CPUs there are and the kernel's limit for real-time threads.
+//! Checks of a reservation before it changes anything: errors and warnings. The checks read only
+//! the number of CPUs and the kernel's limit for real-time threads.
 
 use crate::error::{StartError, Warning};
 use crate::options::{Choice, Options, MAX_LEAD_NS, MIN_CYCLE_NS};
@@ -8,7 +8,7 @@ use crate::sys;
 use crate::table::{Event, Table, TableError};
 use std::collections::BTreeMap;
 
-/// Refuses servers and options that no machine, or not this one, can run.
+/// Refuses servers and options that no machine, or not this machine, can run.
 pub(crate) fn refuse(
     cycle_ns: u64,
     servers: &[Server],
@@ -42,7 +42,7 @@ pub(crate) fn refuse(
     Ok(())
 }
 
-/// What makes the servers less precise than they could be.
+/// Lists the reasons why servers may be less precise than possible.
 pub(crate) fn warnings(
     cycle_ns: u64,
     servers: &[Server],
@@ -67,8 +67,8 @@ pub(crate) fn warnings(
     Ok(warnings)
 }
 
-/// Share of the cycle in which any server's slot is open, for each CPU. A server without slots has
-/// no share that is known.
+/// Returns for each CPU the share of the cycle in which any server's slot is open. Servers without
+/// slots are left out, because their share is unknown.
 fn shares<'s>(
     cycle_ns: u64,
     servers: impl Iterator<Item = &'s Server>,
@@ -89,7 +89,6 @@ fn shares<'s>(
     together.into_iter().map(share).collect()
 }
 
-/// Share of the cycle in which the only server of the table is open.
 fn open_share(table: &Table) -> f64 {
     if !table.is_gated(0) {
         return 1.0;
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_one_cpu_count_once() {
+    fn overlapping_slots_of_a_cpu_count_once() {
         let servers = [
             server("a", 1, &[(0, 400_000), (900_000, 1_100_000)]),
             server("b", 1, &[(300_000, 500_000)]),
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_refused() {
+    fn servers_that_cannot_run_are_refused() {
         let refused = |servers: &[Server], change: fn(&mut Options)| {
             let mut options = Options::new(0);
             change(&mut options);

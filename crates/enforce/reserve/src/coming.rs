@@ -1,5 +1,5 @@
-//! The table that the dispatcher goes on with: its owner gives it, the dispatcher takes it, and the
-//! owner frees the old one.
+//! The hand-over of a new table to the dispatcher. The owner gives the table, the dispatcher takes
+//! it, and the owner frees the old one.
 
 use crate::table::Table;
 use std::sync::atomic::{
@@ -7,10 +7,10 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-/// Room for a table that comes, and for the one that it replaces.
+/// Holds the next table, and the table that it replaced until the owner frees it.
 #[derive(Default)]
 pub(crate) struct Coming {
-    /// Whether a table comes: asked without the lock.
+    /// Can be read without the lock.
     is_there: AtomicBool,
     tables: Mutex<Tables>,
     taken: AtomicU64,
@@ -19,12 +19,13 @@ pub(crate) struct Coming {
 #[derive(Default)]
 struct Tables {
     next: Option<Box<Table>>,
-    /// Freed by the owner. Empty whenever there is a next one.
+    /// Only the owner frees it. It is empty while there is a next table.
     old: Option<Box<Table>>,
 }
 
 impl Coming {
-    /// The dispatcher takes this table at its next round, and none that was given before.
+    /// Gives the dispatcher a table for its next round. A table given before and not yet taken is
+    /// discarded.
     pub(crate) fn give(&self, table: Table) {
         let table = Box::new(table);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,18 +34,19 @@ impl Coming {
         self.is_there.store(true, Release);
     }
 
-    /// How many tables were taken.
+    /// Counts the tables that the dispatcher has taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Acquire)
     }
 
-    /// Whether there is a table to take. Real-time safe: one load.
+    /// Real-time safe: one load.
     pub(crate) fn is_there(&self) -> bool {
         self.is_there.load(Acquire)
     }
 
-    /// Replaces the dispatcher's table by the one that was given. Returns whether it did: while the
-    /// owner gives a table it does not. Real-time safe: it never waits, allocates or frees.
+    /// Replaces the dispatcher's table by the one that was given, and returns whether it did. It
+    /// does not while the owner is giving a table. Real-time safe: it never waits, allocates or
+    /// frees.
     pub(crate) fn take(&self, table: &mut Box<Table>) -> bool {
         let mut tables = match self.tables.try_lock() {
             Ok(tables) => tables,
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_table_is_taken_once_and_never_waited_for() {
+    fn the_last_given_table_is_taken_once_without_waiting() {
         let coming = Coming::default();
         let mut current = Box::new(table(1000));
         assert!(!coming.is_there() && !coming.take(&mut current));
@@ -83,7 +85,7 @@ mod tests {
         assert!(coming.take(&mut current) && !coming.is_there());
         assert_eq!((current.cycle_ns(), coming.taken()), (3000, 1));
         assert!(!coming.take(&mut current));
-        // The owner frees what was replaced.
+        // The owner frees the replaced table.
         assert!(coming.tables.lock().unwrap().old.is_some());
         coming.give(table(4000));
         assert!(coming.tables.lock().unwrap().old.is_none());

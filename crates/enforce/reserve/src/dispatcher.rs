@@ -1,4 +1,4 @@
-//! The thread that opens and closes the gates at the table's instants.
+//! The thread that opens and closes the gates at the instants of the table.
 
 use crate::backend::Backend;
 use crate::coming::Coming;
@@ -15,27 +15,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 
-/// What the dispatcher shares with other threads. It contains no lock.
+/// The state that the dispatcher shares with other threads. The dispatcher never waits for a lock
+/// of it.
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) origin_ns: AtomicU64,
-    /// By server.
+    /// Indexed by server.
     pub(crate) gates: Box<[Gate]>,
     pub(crate) changes: Changes,
     pub(crate) coming: Coming,
     pub(crate) moves: Moves,
-    /// The dispatcher ends when it is not 0.
+    /// The dispatcher ends when this is not 0.
     stop: AtomicU32,
 }
 
-/// The dispatcher's thread, as its owner has it.
+/// The owner's handle of the dispatcher thread.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     pub(crate) tid: u32,
 }
 
-/// How gates close.
+/// The way in which gates close: hard, or soft with a source that reports whether threads wait.
 #[derive(Clone)]
 pub(crate) struct Closing {
     pub(crate) kind: GateKind,
@@ -43,7 +44,7 @@ pub(crate) struct Closing {
 }
 
 impl Shared {
-    /// No event yet. A cycle begins at `origin_ns`.
+    /// Creates the state before the first event, with a cycle that begins at `origin_ns`.
     pub(crate) fn new(gates: Box<[Gate]>, origin_ns: u64) -> Shared {
         Shared {
             counters: Counters::new(),
@@ -56,25 +57,23 @@ impl Shared {
         }
     }
 
-    /// A thread was put behind the gate of a server: the dispatcher looks at it now.
+    /// Wakes the dispatcher to look at a thread that was just put behind the gate of a server.
     pub(crate) fn joined(&self, server: usize) {
         self.gates[server].joined();
         sys::wake(&self.stop);
     }
 }
 
-/// What the dispatcher does.
+/// The input of the dispatcher thread.
 pub(crate) struct Task {
     pub(crate) table: Table,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) closing: Closing,
-    /// Shared with the guard.
     pub(crate) heartbeat: Arc<Heartbeat>,
     /// The guard's process, a child of this one.
     pub(crate) guard: libc::pid_t,
 }
 
-/// The step of the dispatcher's start that failed.
 pub(crate) enum Failure {
     Spawn(io::Error),
     Cpu(io::Error),
@@ -124,7 +123,7 @@ impl Dispatcher {
                 tid,
             }),
             Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure::Spawn(io::Error::other("it ended at once"))),
+            Err(_) => Err(Failure::Spawn(io::Error::other("the thread ended at once"))),
         }
     }
 
@@ -142,7 +141,7 @@ impl Dispatcher {
     }
 }
 
-/// Writes to this many bytes of the stack, so that no page of it is missing later.
+/// Writes to this many bytes of the stack, so that no page fault occurs later.
 #[inline(never)]
 fn touch_stack(bytes: usize) {
     let mut page = [0u8; 4096];
@@ -153,23 +152,23 @@ fn touch_stack(bytes: usize) {
     std::hint::black_box(&mut page);
 }
 
-/// Whether the dispatcher may close gates.
+/// The dispatcher's permission to close gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leave {
-    /// It closes and opens them as the table says.
+    /// The dispatcher moves gates as the table says.
     Given,
-    /// All are open: the guard has opened them, or is not there to do it.
+    /// All gates are open, because the guard has opened them or is not there to do so.
     Withdrawn,
-    /// All are open until the next round begins.
+    /// All gates stay open until the next round begins.
     Returning,
-    /// All are open for good: the guard is dead.
+    /// All gates are open for good, because the guard is dead.
     Lost,
 }
 
-/// State of the dispatcher's thread, complete before the first event.
+/// The state of the dispatcher thread. All of it is allocated before the first event.
 struct Run<'a> {
     table: Box<Table>,
-    /// Another table takes its place when this round begins.
+    /// Another table replaces this one when the next round begins.
     is_swap_due: bool,
     gates: Gates<'a>,
     heartbeat: &'a Heartbeat,
@@ -177,16 +176,16 @@ struct Run<'a> {
     shared: &'a Shared,
     walk: Walk,
     leave: Leave,
-    /// Whether the last lease was renewed.
+    /// The last renewal of the lease succeeded.
     is_leased: bool,
-    /// Whether the guard was heard of.
+    /// The guard was not silent at the last check.
     is_heard: bool,
-    /// By server: whether its gate should be open.
+    /// By server: the gate should be open.
     wanted: Box<[bool]>,
-    /// By server: whether its gate is open; `None` if a move failed, or another may have moved it.
+    /// By server: the gate is open. `None` if a move failed or the guard may have moved the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
-    /// The instant for which it asked to be woken up.
+    /// The instant at which the dispatcher was to wake up.
     asked_ns: u64,
 }
 
@@ -217,8 +216,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// When the next event is to be taken that moves a gate, or that ends the round; or when another
-    /// table takes its place.
+    /// Returns the next instant that needs the dispatcher: an event that moves a gate, the end of
+    /// the round, or the swap of the table.
     fn due_ns(&self) -> u64 {
         if self.is_swap_due {
             return self.walk.base_ns();
@@ -228,7 +227,7 @@ impl<'a> Run<'a> {
             .wake_ns(&self.table, |server| !self.gates.is_unused(server), early)
     }
 
-    /// The dispatcher's loop. Real-time safe: it does not allocate and takes no lock.
+    /// Runs the dispatcher's loop. Real-time safe: it does not allocate and waits for no lock.
     fn until_stopped(&mut self) {
         let counters = &self.shared.counters;
         self.renew_lease(monotonic_ns());
@@ -251,7 +250,7 @@ impl<'a> Run<'a> {
             self.renew_lease(now_ns);
             self.look_again(now_ns);
             if now_ns >= due_ns {
-                // Not for events that became due when a first thread joined.
+                // Events that became due because a first thread joined do not count as late.
                 let is_event = !self.is_swap_due && !self.table.events().is_empty();
                 if is_event && due_ns >= looked_ns {
                     counters.lateness.record(now_ns - due_ns);
@@ -264,7 +263,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Looks at threads of gates that should be shut, which may freeze them: under the lease only.
+    /// Looks again at the threads of gates that should be shut. Freezing them needs a lease.
     fn look_again(&mut self, now_ns: u64) {
         if self.leave != Leave::Given {
             return;
@@ -277,7 +276,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Renews the lease, and sees whether gates may be closed. A table without gates needs none.
+    /// Renews the lease and decides whether gates may be closed. A table without gates needs no
+    /// lease.
     fn renew_lease(&mut self, now_ns: u64) {
         if self.leave == Leave::Lost || self.table.events().is_empty() {
             return;
@@ -306,8 +306,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All gates are to be open. What the guard did to them, and a write that was on its way when
-    /// the dispatcher was stopped, is not known: each is opened again.
+    /// Marks all gates to be opened again. Their state is unknown: the guard may have opened them,
+    /// or a write of the stopped dispatcher may have arrived late.
     fn withdraw(&mut self) {
         if self.leave == Leave::Withdrawn {
             return;
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with the table that was given, if a round has begun.
+    /// Continues with the new table once a round has begun.
     fn swap_table(&mut self, now_ns: u64) {
         if !self.is_swap_due || self.walk.base_ns() > now_ns {
             return;
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes all events that are due: at most two rounds of them.
+    /// Handles all events that are due, at most two rounds of them.
     fn take_due(&mut self, now_ns: u64) {
         let counters = &self.shared.counters;
         let rounds = self.walk.catch_up(&self.table, now_ns);
@@ -366,13 +366,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Nobody is behind the gate: it stays as it is.
+    /// Notes the state of a gate that has no threads. The kernel's gate is not moved.
     fn pass(&mut self, server: usize, open: bool) {
         self.gates.pass(server, open);
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates as wanted: closes first. A failure is tried again at the next event.
+    /// Opens and closes gates as wanted, closing first. A failure is tried again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {
@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
             false => (&counters.closing, &counters.close_failures),
         };
         if result.is_err() {
-            // A part of it may have moved.
+            // The move may have succeeded in part.
             self.actual[server] = None;
             failures.fetch_add(1, Relaxed);
             return;
@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
         }
         self.actual[server] = Some(open);
         if !open && !self.heartbeat.is_leased(now_ns) {
-            // It was stopped on the way. Opened with the others.
+            // The lease ran out during the move. This gate is opened with the others.
             self.withdraw();
         }
     }

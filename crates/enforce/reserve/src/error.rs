@@ -1,4 +1,4 @@
-//! Errors, warnings and the report of a reservation.
+//! Errors, warnings and the final report of a reservation.
 
 use crate::backend::GateError;
 use crate::enforcer::sched_ext::SchedExtError;
@@ -12,30 +12,30 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a reservation did not start. Nothing has been changed then.
+/// The reason why a reservation did not start. Nothing has been changed then.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A cycle that is too short for gates.
-    #[error("a cycle of {0} ns is too short: gates need some 0.1 ms each, give 1 ms at least")]
+    /// The cycle is too short for gates.
+    #[error("a cycle of {0} ns is too short: each gate needs about 0.1 ms. Give at least 1 ms.")]
     Cycle(u64),
     /// Two servers have the same name.
-    #[error("there are two servers {0:?}: give each a name of its own")]
+    #[error("two servers have the name {0:?}. Give each another name.")]
     Name(String),
-    /// A priority that is too high.
-    #[error("server {server:?} has priority {priority}: give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}")]
+    /// The priority of a server is too high.
+    #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
-        /// The server's name.
+        /// The name of the server.
         server: String,
         /// The refused priority.
         priority: u8,
         /// The dispatcher's priority.
         dispatcher: u8,
     },
-    /// A CPU that does not exist.
-    #[error("{who} is to run on CPU {cpu}: this machine has CPUs 0 to {last}")]
+    /// A server or the dispatcher is to run on a CPU that does not exist.
+    #[error("{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}")]
     NoCpu {
         /// The server, or the dispatcher.
         who: String,
@@ -44,205 +44,206 @@ pub enum StartError {
         /// The highest CPU of the machine.
         last: u16,
     },
-    /// Threads would run too long before their slots.
+    /// The lead would let threads run too long before their slots.
     #[error(
-        "a lead of {0} ns lets threads run too long before their slots: give {MAX_LEAD_NS} at most"
+        "a lead of {0} ns lets threads run too long before their slots. Give at most {MAX_LEAD_NS} ns."
     )]
     Lead(u64),
-    /// The ledger, in which changes are noted first, cannot be written.
-    #[error("changes cannot be noted in {}: {source}: run as root, or name a directory of this user", path.display())]
+    /// The ledger, which records each change first, cannot be written.
+    #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory of this user.", path.display())]
     State {
-        /// The directory.
+        /// The directory of the ledger.
         path: PathBuf,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The guard could not be started.
+    /// The guard process could not be started.
     #[error("the guard process cannot be started: {0}")]
     Guard(io::Error),
-    /// No freezer can be used.
-    #[error("threads cannot be kept from running: {0}: run as root, where a cgroup freezer is mounted (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2)")]
+    /// No cgroup freezer can be used.
+    #[error("no cgroup freezer can be used: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
     NoFreezer(String),
     /// No sched_ext scheduler can be used.
-    #[error("threads cannot be kept to their slots: {0}")]
+    #[error("sched_ext cannot be used: {0}")]
     SchedExt(#[from] SchedExtError),
-    /// The dispatcher could not be started.
+    /// The dispatcher thread could not be started.
     #[error("the dispatcher's thread cannot be started: {0}")]
     Dispatcher(io::Error),
-    /// The dispatcher is not allowed on its CPU.
+    /// The dispatcher may not run on its CPU.
     #[error(
-        "the dispatcher cannot run on CPU {cpu}: {source}: name a CPU that this process may use"
+        "the dispatcher cannot run on CPU {cpu}: {source}. Name a CPU that this process may use."
     )]
     DispatcherCpu {
         /// The refused CPU.
         cpu: u16,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The dispatcher is not allowed its priority.
-    #[error("the dispatcher cannot have real-time priority {priority}: {source}: priorities are 1 to 99, and need root or CAP_SYS_NICE")]
+    /// The dispatcher may not have its priority.
+    #[error("the dispatcher cannot have real-time priority {priority}: {source}. Priorities are 1 to 99 and need root or CAP_SYS_NICE.")]
     DispatcherPriority {
         /// The refused priority.
         priority: u8,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Why a thread was not assigned or placed. It is unchanged then.
+/// The reason why a thread was not assigned or placed. The thread is unchanged then.
 #[derive(Debug, Error)]
 pub enum AssignError {
-    /// There is no such server.
+    /// The reservation has no server with this name.
     #[error("there is no server {0:?}")]
     UnknownServer(String),
     /// The thread has ended or never existed.
-    #[error("there is no thread {0} (any more)")]
+    #[error("thread {0} has ended or never existed")]
     Vanished(u32),
-    /// The thread is this reservation's own.
+    /// The thread belongs to the reservation itself.
     #[error("thread {0} is the dispatcher, which cannot be gated")]
     Own(u32),
-    /// It was assigned or placed before.
-    #[error("thread {tid} is already {place}: release it first")]
+    /// The thread was assigned or placed before.
+    #[error("thread {tid} is already {place}. Release it first.")]
     Already {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// Its server, or the CPU that it was placed on.
+        /// The server of the thread, or the CPU that it was placed on.
         place: String,
     },
-    /// Another reservation has it.
-    #[error("thread {tid} belongs to another reservation ({holder}): end that one first")]
+    /// Another reservation has changed the thread.
+    #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
     Taken {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// Name of the other reservation, with the id of its process.
+        /// The name of the other reservation, with the id of its process.
         holder: String,
     },
-    /// Its scheduling or affinity cannot be read, and could not be put back.
+    /// The thread's scheduling or affinity cannot be read, so it could not be put back.
     #[error("the state of thread {tid} cannot be read: {source}")]
     Read {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It is not allowed its policy or priority.
-    #[error("thread {tid} cannot have real-time priority {priority}: {source}: priorities are 0 to 99, and need root or CAP_SYS_NICE")]
+    /// The thread may not have its policy or priority.
+    #[error("thread {tid} cannot have real-time priority {priority}: {source}. Priorities are 0 to 99 and need root or CAP_SYS_NICE.")]
     Priority {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The refused value.
+        /// The refused priority.
         priority: u8,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It is not allowed on its CPU.
-    #[error("thread {tid} cannot run on CPU {cpu}: {source}: the CPU has to be online, and allowed by the thread's cpuset")]
+    /// The thread may not run on its CPU.
+    #[error("thread {tid} cannot run on CPU {cpu}: {source}. The CPU must be online and in the thread's cpuset.")]
     Cpu {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The refused value.
+        /// The refused CPU.
         cpu: u16,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The dispatcher could not take it on.
+    /// The dispatcher could not follow the thread.
     #[error("thread {tid} cannot be followed by its gate: {source}")]
     Member {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It could not be put behind the gate.
+    /// The thread could not be put behind the gate.
     #[error("thread {tid} cannot be put behind a gate: {source}")]
     Gate {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
         /// The gate's error.
         source: GateError,
     },
-    /// It was started by a gated thread, and cannot leave that one's gate.
+    /// A gated thread started this thread, which cannot leave that thread's gate.
     #[error("thread {tid} cannot leave the gate of the thread that started it: {source}")]
     Free {
-        /// Thread id.
+        /// The id of the thread.
         tid: u32,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The change could not be noted in the ledger, and was not made.
-    #[error("the change of thread {tid} cannot be noted down: {source}")]
+    /// The change could not be recorded in the ledger. It was not made.
+    #[error("the change of thread {tid} cannot be recorded in the ledger: {source}")]
     Note {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The guard process is gone: after a crash, nothing would be put back.
+    /// The guard process has ended, so that nothing would be put back after a crash.
     #[error(
-        "the guard process is gone, and nobody would put thread {0} back: stop, and start again"
+        "the guard process has ended, so thread {0} would not be put back after a crash. Stop the reservation and start it again."
     )]
     NoGuard(u32),
 }
 
-/// Why a table was not swapped. The reservation runs on with the one that it has.
+/// The reason why a table was not swapped. The reservation keeps its current table.
 #[derive(Debug, Error)]
 pub enum SwapError {
     /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Other servers than those that run.
-    #[error("the servers are not those that run: only their slots can be changed, in a reservation that is started anew everything")]
+    /// The table is for other servers than the running ones.
+    #[error("the servers are not those that run: only their slots can change. Start the reservation again for other changes.")]
     Servers,
-    /// A server that had no slots, and has no gate.
-    #[error("server {0:?} runs all the time and has no gate: it can be given slots when the reservation is started only")]
+    /// The server had no slots at the start and therefore has no gate.
+    #[error("server {0:?} runs all the time and has no gate. Start the reservation again to give it slots.")]
     NoGate(String),
 }
 
-/// Why a thread was not put back.
+/// The reason why a thread was not put back.
 #[derive(Debug, Error)]
 pub enum ReleaseError {
-    /// It was neither assigned nor placed.
-    #[error("thread {0} belongs to no server here")]
+    /// The thread was neither assigned nor placed.
+    #[error("thread {0} was not assigned or placed by this reservation")]
     NotAssigned(u32),
-    /// The system refused. Stopping the reservation tries again.
+    /// The operating system refused. Stopping the reservation tries again.
     #[error("thread {tid} cannot be put back: {source}")]
     Restore {
-        /// The thread.
+        /// The id of the thread.
         tid: u32,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// A reason why a reservation that runs may be less precise or complete than expected.
+/// A reason why a running reservation may be less precise or complete than expected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
-    /// The slots leave the CPU less than the kernel takes from real-time threads.
+    /// The slots leave a CPU less time than the kernel takes from real-time threads.
     RealTimeLimit {
-        /// The CPU.
+        /// The CPU with too much time in slots.
         cpu: u16,
-        /// Share of the cycle in the slots of real-time servers.
+        /// The share of the cycle in the slots of real-time servers.
         share: f64,
-        /// Share that the kernel allows real-time threads.
+        /// The share that the kernel allows real-time threads.
         limit: f64,
     },
-    /// Memory may be paged, for this reason.
+    /// The process's memory could not be locked and may be paged. The text is the reason.
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
     DispatcherAmongServers {
-        /// The CPU.
+        /// The CPU that both use.
         cpu: u16,
     },
-    /// Under sched_ext normal threads go before those of servers.
+    /// The kernel runs normal threads before the threads of servers, because they use sched_ext.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
     Recovered {
-        /// Threads that were put back.
+        /// The number of threads that were put back.
         threads: usize,
-        /// Cgroups that were removed.
+        /// The number of cgroups that were removed.
         groups: usize,
     },
-    /// A reservation that was killed has left a change that cannot be undone.
+    /// A reservation that was killed has left a change that cannot be undone. The text describes
+    /// it.
     NotRecovered(String),
 }
 
@@ -251,38 +252,38 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, of which the kernel allows real-time threads {:.1} % (sched_rt_runtime_us): beyond, they lose time to others",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Beyond that, other threads run.",
                 share * 100.0,
                 limit * 100.0
             ),
             Warning::MemoryNotLocked(reason) => write!(
                 f,
-                "memory cannot be locked ({reason}): the dispatcher may be late when memory is short (needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK)"
+                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK."
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher runs on CPU {cpu} as servers do, and takes some 0.1 ms from them with each change of a slot"
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot"
             ),
             Warning::NormalFirst => write!(
                 f,
-                "under sched_ext every normal thread of a server's CPU goes before the server's threads, in their slots too: keep such threads off that CPU"
+                "under sched_ext every normal thread of a server's CPU runs before the server's threads, even in their slots. Keep such threads off that CPU."
             ),
             Warning::Recovered { threads, groups } => write!(
                 f,
-                "a reservation that was killed had left {threads} threads and {groups} cgroups changed: they are as they were"
+                "a reservation that was killed had left {threads} threads and {groups} cgroups changed; they have been put back"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "a reservation that was killed has left something: {what}")
+                write!(f, "a change of a reservation that was killed could not be undone: {what}")
             }
         }
     }
 }
 
-/// The end of a reservation.
+/// The final report of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Counters of the dispatcher.
+    /// The counters of the enforcer.
     pub stats: Stats,
-    /// Threads and cgroups that were put back.
+    /// The threads and cgroups that were put back.
     pub restored: Restored,
 }

@@ -1,12 +1,13 @@
 //! The guard: a process that opens all gates when the dispatcher is silent, and undoes the changes
-//! when its owner has died and did not.
+//! if its owner dies without doing so.
 //!
-//! It is forked before anything is changed. It gets a copy of each gate's descriptor before a thread
-//! is put behind it, so that it needs no path to open it; it reads the changes from the ledger,
-//! which both processes have open. Its name, its session and its cgroups are not its owner's: what
-//! stops or kills the owner by one of them does not reach it. It can be killed like any process;
-//! then the dispatcher opens all gates, and if that is gone too, [`recover`](crate::recover) undoes
-//! the changes.
+//! The guard is forked before anything is changed. It gets a copy of each gate's descriptor before
+//! a thread is put behind the gate, so that it needs no path to open it. It reads the changes from
+//! the ledger, which both processes have open.
+//!
+//! The guard has another name, session and cgroups than its owner, so that a signal to one of those
+//! does not stop or kill it too. It can be killed like any process. The dispatcher then opens all
+//! gates. If the dispatcher is gone too, [`recover`](crate::recover) undoes the changes.
 
 use crate::heartbeat::{Duty, Heartbeat};
 use crate::identity::identity;
@@ -22,45 +23,41 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of its process, also in place of its command line: no pattern that names the command finds
-/// it.
+/// The name of the guard's process, which also replaces its command line. Tools such as `pkill
+/// onbeat` do not match it.
 const NAME: &std::ffi::CStr = c"gate-keeper";
 
-/// The owner sends it when everything is as it was before.
+/// The message of the owner that everything has been put back.
 const DONE: &[u8] = b"d";
-/// Comes before the text that opens the gate whose descriptor is sent.
+/// The first byte of a message that sends a gate's descriptor. The text that opens the gate
+/// follows.
 const GATE: u8 = b'g';
-/// The guard's answer.
+/// The guard's answer to a message.
 const HEARD: &[u8] = b"h";
-/// How long the owner waits for an answer, ms.
+/// Longest wait of the owner for an answer, in ms.
 const ANSWER_MS: i32 = 30_000;
-/// How long it may take to end, once it is told to.
+/// Time that the guard has to end after the message [`DONE`].
 const END: Duration = Duration::from_secs(10);
-/// Longest message.
 const LONGEST: usize = 32;
 
-/// Highest real-time priority.
 const HIGHEST: u8 = 99;
 
-/// The guard, as its owner has it.
+/// The owner's handle of the guard process.
 pub(crate) struct Guard {
     socket: OwnedFd,
     pid: libc::pid_t,
 }
 
-/// What the guard is started with.
+/// The input for starting the guard.
 pub(crate) struct Start<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) heartbeat: &'a Arc<Heartbeat>,
-    /// Of the dispatcher; the guard's is higher.
     pub(crate) priority: u8,
-    /// Table of mounts.
     pub(crate) mount_table: &'a Path,
 }
 
 impl Guard {
-    /// Forks the guard of this process and waits until it ignores the signals that may end this
-    /// one.
+    /// Forks the guard and waits until it ignores the signals that may end this process.
     pub(crate) fn start(start: &Start) -> io::Result<Guard> {
         let (socket, theirs) = sys::sockets()?;
         let owner = sys::pidfd_of_self()?;
@@ -82,7 +79,8 @@ impl Guard {
         })?;
         let guard = Guard { socket, pid };
         guard.answer()?;
-        // Who undoes the changes when both are gone has to know whom to wait for.
+        // If both are gone, the process that undoes their changes must know which guard to wait
+        // for.
         let identity = identity(pid as u32);
         let entry = identity.map(|i| Entry::Guard(i.tgid, i.start));
         match entry.map_or(Ok(()), |entry| start.ledger.note(&entry)) {
@@ -94,18 +92,16 @@ impl Guard {
         }
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> libc::pid_t {
         self.pid
     }
 
-    /// Whether the guard process runs.
     pub(crate) fn is_running(&self) -> bool {
         sys::is_running(self.pid)
     }
 
-    /// Gives the guard the file of a gate, and the text that opens it. When this returns, the guard
-    /// has it.
+    /// Gives the guard the file of a gate and the text that opens it. The guard has received both
+    /// when this returns.
     pub(crate) fn take_gate(&self, gate: &File, open: &[u8]) -> io::Result<()> {
         let message = [&[GATE], open].concat();
         sys::send(&self.socket, &message, Some(gate.as_raw_fd()))?;
@@ -119,35 +115,35 @@ impl Guard {
             true => sys::receive(&self.socket, &mut [0; LONGEST])?,
             false => return Err(silent()),
         };
-        // At the end of the connection there is nothing.
+        // A closed connection gives an empty message.
         (length > 0).then_some(()).ok_or_else(silent)
     }
 
-    /// Ends the guard: everything is as it was before.
+    /// Ends the guard after everything has been put back.
     pub(crate) fn done(self) {
         let _ = sys::send(&self.socket, DONE, None);
         sys::end(self.pid, END);
     }
 }
 
-/// Makes the forked process independent of its owner, and able to act when others cannot.
+/// Makes the forked process independent of its owner, and able to act when other processes cannot.
 fn seclude(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], timer: &Timer) {
     let [file, directory] = start.ledger.descriptors();
     let [socket, owner] = sockets.map(AsRawFd::as_raw_fd);
     let keep = [socket, owner, timer.as_raw_fd(), file, directory];
-    // A group that is paused or killed as a whole, by a container's runtime or a service manager,
-    // may be its owner's. Where that fails, it stays beside its owner.
+    // The owner's cgroup may be paused or killed as a whole by a container runtime or a service
+    // manager. The guard leaves it if possible.
     for hierarchy in hierarchies {
         let _ = fs::write(hierarchy.join("cgroup.procs"), "0");
     }
     sys::seclude(NAME, &keep);
-    // It must act even when memory is short or real-time threads spin.
+    // The guard must act even when memory is short or real-time threads spin.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
     let _ = sys::lock_memory();
     let _ = sys::set_affinity(0, &(0..sys::cpus()).collect::<Vec<_>>());
     let above = start.priority.saturating_add(1).min(HIGHEST);
     let _ = sys::schedule(0, &Scheduling::fifo(above));
-    // All that it takes to put threads back.
+    // These capabilities suffice to put threads back.
     onbeat_rights::keep([
         Capability::CAP_SYS_NICE,
         Capability::CAP_DAC_OVERRIDE,
@@ -155,13 +151,13 @@ fn seclude(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], time
     ]);
 }
 
-/// A gate, and the text that opens it.
+/// A gate and the text that opens it.
 struct Gate {
     file: OwnedFd,
     open: Vec<u8>,
 }
 
-/// The guard's process.
+/// The state of the guard process.
 struct Run<'a> {
     socket: OwnedFd,
     owner: OwnedFd,
@@ -172,14 +168,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Watches until the owner says that all is done, or ends; then undoes the changes.
+    /// Watches until the owner reports that everything has been put back, or ends. If the owner
+    /// ends, the guard undoes the changes.
     fn until_done(&mut self, ledger: &Ledger) {
         loop {
             let now_ns = monotonic_ns();
             self.heartbeat.guard_beats(now_ns);
             self.look(now_ns);
             let (told, ended) = self.wait(now_ns);
-            // Only the word counts, not the socket's end: a child of the owner may keep it open.
+            // Only the message counts, not the end of the connection, because a child of the owner
+            // may keep the socket open.
             if told && self.hear() {
                 return;
             }
@@ -196,14 +194,14 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until it is time to look, at most. Whether the owner has sent something, and whether
-    /// it has ended.
+    /// Waits until the next look is due, at most. Returns whether the owner has sent a message, and
+    /// whether it has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,
             Err(_) => (self.heartbeat.look_ns() / 1_000_000).clamp(1, 1_000) as i32,
         };
-        // A connection that is closed would be ready for ever; a negative descriptor never is.
+        // A closed connection would always be ready. A negative descriptor never is.
         let socket = if self.is_connected {
             self.socket.as_raw_fd()
         } else {
@@ -214,7 +212,7 @@ impl Run<'_> {
         (told, ended)
     }
 
-    /// Does what the heartbeat asks for.
+    /// Performs the duty that the heartbeat reports.
     fn look(&self, now_ns: u64) {
         match self.heartbeat.duty(now_ns) {
             Duty::Watch => {}
@@ -228,12 +226,12 @@ impl Run<'_> {
 
     fn open_all(&self) {
         for gate in &self.gates {
-            // One whose group is gone holds nobody.
+            // If the group of a gate is gone, it holds no thread.
             let _ = sys::write_at_start(gate.file.as_raw_fd(), &gate.open);
         }
     }
 
-    /// Takes a message. True if everything is done.
+    /// Handles a message. Returns true if everything has been put back.
     fn hear(&mut self) -> bool {
         let mut text = [0; LONGEST];
         let Ok((length, file)) = sys::receive(&self.socket, &mut text) else {

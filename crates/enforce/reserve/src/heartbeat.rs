@@ -1,10 +1,10 @@
-//! Heartbeats of dispatcher and guard, and the lease that lets the dispatcher close gates: words in
-//! memory that both processes see.
+//! The heartbeats of dispatcher and guard, and the lease that lets the dispatcher close gates. Both
+//! are words in memory that the two processes share.
 //!
-//! The dispatcher closes gates only while it holds a lease. A lease lasts a cycle; the dispatcher
-//! renews it each time it wakes, four times in a cycle at least. When a lease has run out, the guard
-//! takes it away and opens all gates. State and end of the lease are one word, so that taking it away
-//! and renewing it exclude one another:
+//! The dispatcher closes gates only while it holds a lease. A lease lasts one cycle. The dispatcher
+//! renews it each time it wakes, at least four times per cycle. When a lease has expired, the guard
+//! revokes it and opens all gates. State and end of the lease share one word, so that revoking and
+//! renewing exclude each other:
 //!
 //! ```text
 //!           dispatcher renews                guard: it has run out
@@ -16,39 +16,40 @@
 //!                                                     +--------------------------+
 //! ```
 //!
-//! - *Revoked*, *Asked*: the guard opens all gates again and again. A dispatcher that was stopped on
-//!   its way into the kernel may still close one; that lasts until the guard's next look.
-//! - *Asked* to *Held* is the guard's step, after which it opens nothing: so it never opens a gate
-//!   that the dispatcher has closed with its new lease.
-//! - The dispatcher looks again after each gate that it closed.
+//! - *Revoked*, *Asked*: the guard opens all gates again and again. A dispatcher that was stopped
+//!   on its way into the kernel may still close a gate. That gate stays closed until the guard's
+//!   next look.
+//! - The guard makes the step from *Asked* to *Held* and opens no gate afterwards. It therefore
+//!   never opens a gate that the dispatcher has closed with its new lease.
+//! - The dispatcher checks its lease again after each gate that it has closed.
 //!
-//! The guard beats too: who closes gates while nobody watches does what the lease is there against.
+//! The guard beats too, because the dispatcher must not close gates while no guard watches.
 
 use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Both sides look this often in a cycle, at least.
+/// Each side looks at least this often per cycle.
 const LOOKS: u64 = 4;
 
-/// State of a lease: the last bits of its word. The others are its end, in units of 4 ns.
+/// The state of a lease, stored in the last two bits of its word. The other bits are its end, in
+/// units of 4 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The dispatcher has not begun.
     None = 0,
     /// The dispatcher may close gates until the lease ends.
     Held = 1,
-    /// The guard has opened all gates, and goes on doing so.
+    /// The guard has opened all gates and continues to do so.
     Revoked = 2,
-    /// The same, and the dispatcher is back.
+    /// The guard still opens all gates, and the dispatcher has asked for a new lease.
     Asked = 3,
 }
 
-/// A lease as it is in its word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lease {
     state: State,
-    /// CLOCK_MONOTONIC; the last two bits are 0.
+    /// CLOCK_MONOTONIC. The last two bits are 0.
     end_ns: u64,
 }
 
@@ -71,25 +72,25 @@ impl Lease {
     }
 }
 
-/// What the guard has to do.
+/// The duty of the guard at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Nothing: the dispatcher is well, or has not begun.
+    /// The dispatcher works as expected or has not begun.
     Watch,
-    /// Open all gates.
+    /// The guard must open all gates.
     Open,
-    /// Open all gates, then [`Heartbeat::grant`]: the dispatcher is back.
+    /// The dispatcher is back: the guard must open all gates, then call [`Heartbeat::grant`].
     OpenAndGrant,
 }
 
-/// Heartbeats and lease. Real-time safe: no method waits, allocates or calls the system.
+/// The heartbeats and the lease. Real-time safe: no method waits, allocates or calls the system.
 pub(crate) struct Heartbeat {
     words: SharedWords<2>,
     cycle_ns: u64,
 }
 
 impl Heartbeat {
-    /// Nobody has a lease. The guard counts as heard at `now_ns`.
+    /// Creates heartbeats without a lease. The guard counts as heard at `now_ns`.
     pub(crate) fn new(cycle_ns: u64, now_ns: u64) -> io::Result<Heartbeat> {
         let words = SharedWords::new()?;
         let heartbeat = Heartbeat { words, cycle_ns };
@@ -97,7 +98,7 @@ impl Heartbeat {
         Ok(heartbeat)
     }
 
-    /// Longest time between two looks of either side.
+    /// Returns the longest time between two looks of either side.
     pub(crate) fn look_ns(&self) -> u64 {
         self.cycle_ns / LOOKS
     }
@@ -110,7 +111,7 @@ impl Heartbeat {
         Lease::of(self.lease_word().load(SeqCst))
     }
 
-    /// One side's step. False if the other was faster.
+    /// Changes the lease. Returns false if the other side was faster.
     fn step(&self, from: Lease, state: State, end_ns: u64) -> bool {
         let to = Lease { state, end_ns }.word();
         let stepped = self
@@ -119,10 +120,10 @@ impl Heartbeat {
         stepped.is_ok()
     }
 
-    /// The dispatcher is awake: it renews its lease, or asks for it back. True if it may close
+    /// Renews the dispatcher's lease, or asks for it back. Returns true if the dispatcher may close
     /// gates.
     pub(crate) fn renew(&self, now_ns: u64) -> bool {
-        // The guard takes one step at most between two of these: from Held or from Asked.
+        // The guard takes at most one step between two attempts: from Held or from Asked.
         for _ in 0..3 {
             let lease = self.lease();
             let state = match lease.state {
@@ -136,24 +137,23 @@ impl Heartbeat {
         false
     }
 
-    /// Whether the dispatcher has a lease that has not run out.
     pub(crate) fn is_leased(&self, now_ns: u64) -> bool {
         let lease = self.lease();
         lease.state == State::Held && now_ns < lease.end_ns
     }
 
-    /// Whether the guard has missed two of its looks.
+    /// Reports whether the guard has missed two of its looks.
     pub(crate) fn guard_is_silent(&self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.words[1].load(SeqCst));
         since_ns > self.look_ns() * (LOOKS - 1)
     }
 
-    /// The guard is awake.
+    /// Records that the guard is awake.
     pub(crate) fn guard_beats(&self, now_ns: u64) {
         self.words[1].store(now_ns, SeqCst);
     }
 
-    /// What the guard has to do now. Takes away a lease that has run out.
+    /// Returns the guard's current duty, and revokes a lease that has expired.
     pub(crate) fn duty(&self, now_ns: u64) -> Duty {
         let lease = self.lease();
         match lease.state {
@@ -161,7 +161,7 @@ impl Heartbeat {
             State::Revoked => Duty::Open,
             _ if lease.end_ns <= now_ns => match self.step(lease, State::Revoked, lease.end_ns) {
                 true => Duty::Open,
-                // It was renewed just now. The next look finds what came of it.
+                // The dispatcher has just renewed the lease. The next look sees the result.
                 false => Duty::Watch,
             },
             State::Held => Duty::Watch,
@@ -169,16 +169,17 @@ impl Heartbeat {
         }
     }
 
-    /// The guard has opened all gates, and gives the lease back to a dispatcher that has asked.
+    /// Gives the lease back to a dispatcher that has asked. The guard must have opened all gates
+    /// before.
     pub(crate) fn grant(&self) {
         let lease = self.lease();
         if lease.state == State::Asked {
-            // If the dispatcher has asked again meanwhile, the next look grants it.
+            // If the dispatcher has asked again meanwhile, the next look grants the lease.
             self.step(lease, State::Held, lease.end_ns);
         }
     }
 
-    /// When the guard has to look again, CLOCK_MONOTONIC.
+    /// Returns the instant of the guard's next look, CLOCK_MONOTONIC.
     pub(crate) fn next_look_ns(&self, now_ns: u64) -> u64 {
         let soon_ns = now_ns + self.look_ns();
         let lease = self.lease();
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ran_out_is_given_back_after_it_was_asked_for() {
+    fn an_expired_lease_is_granted_again_on_request() {
         let heart = heartbeat();
         assert!(heart.renew(0));
         let end_ns = CYCLE_NS;
@@ -232,7 +233,7 @@ mod tests {
         heart.grant();
         assert!(heart.renew(now_ns + 8) && heart.is_leased(now_ns + 8));
         assert_eq!(heart.duty(now_ns + 8), Duty::Watch);
-        // Who asks and is stopped again has nothing.
+        // A dispatcher that asks and is then stopped again gets no lease.
         assert_eq!(heart.duty(9 * CYCLE_NS), Duty::Open);
         assert!(!heart.renew(10 * CYCLE_NS));
         assert_eq!(heart.duty(12 * CYCLE_NS), Duty::Open);
@@ -250,9 +251,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever both do in whatever order: a gate that is shut is opened by the guard within a
-        /// cycle and its own look, counted from the dispatcher's last step; and the guard never
-        /// opens one that was closed under a lease that still runs.
+        /// Both sides act in any order. The guard opens a shut gate within a cycle plus its own
+        /// look, counted from the dispatcher's last step. It never opens a gate that was closed
+        /// under a lease that still runs.
         #[test]
         fn a_gate_stays_shut_for_a_cycle_at_most(
             steps in proptest::collection::vec((0..4u8, 1..CYCLE_NS), 1..200)
@@ -260,7 +261,7 @@ mod tests {
             let heart = heartbeat();
             let (mut now_ns, mut last_ns, mut shut) = (0, 0, false);
             for (who, after_ns) in steps {
-                // The guard looks when it has to.
+                // The guard looks whenever a look is due.
                 let until_ns = now_ns + after_ns;
                 while heart.next_look_ns(now_ns) <= until_ns {
                     now_ns = heart.next_look_ns(now_ns);

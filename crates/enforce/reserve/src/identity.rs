@@ -1,36 +1,37 @@
-//! Identity of a thread: its id is not enough, since the kernel uses ids again.
+//! The identity of a thread. Its id is not enough, because the kernel reuses ids.
 
 use onbeat_proc::{Stat, Status};
 use onbeat_time::clock::{boottime_ns, monotonic_ns};
 
-/// Distinguishes a thread from a later one with its id.
+/// Distinguishes a thread from a later one with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The process that it belongs to.
+    /// The id of the thread's process.
     pub(crate) tgid: u32,
-    /// When it was started, in kernel ticks since boot.
+    /// The start time in kernel ticks since boot.
     pub(crate) start: u64,
 }
 
-/// A thread as it was seen to run: with its id alone, it could be another one by now.
+/// A thread together with a time at which it was seen running. The kernel may have given its id to
+/// another thread since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Thread id.
+    /// The thread id.
     pub tid: u32,
-    /// Process that it belonged to.
+    /// The id of the process that the thread belonged to.
     pub pid: u32,
-    /// When it ran, CLOCK_MONOTONIC in ns.
+    /// The time at which the thread ran, CLOCK_MONOTONIC in ns.
     pub at_ns: u64,
 }
 
 impl Seen {
-    /// Whether the thread that was seen still runs: no other has its id since.
+    /// Reports whether the thread that was seen still runs, and no other thread has got its id.
     pub fn still_runs(&self) -> bool {
         identity(self.tid).is_some_and(|now| self.is(now))
     }
 
-    /// Whether the thread that has the id now is the one that was seen: it had started before. One
-    /// that started in the same kernel tick (10 ms) may be another, and counts as one.
+    /// Reports whether the thread that has the id now is the one that was seen, because it started
+    /// before. A thread that started in the same kernel tick (10 ms) counts as another one.
     pub(crate) fn is(&self, now: Identity) -> bool {
         let since_boot = boottime_ns().saturating_sub(monotonic_ns());
         let seen = self.at_ns.saturating_add(since_boot) / tick_ns();
@@ -38,7 +39,7 @@ impl Seen {
     }
 }
 
-/// Identity of a running thread. `None` if it has ended, also as a zombie.
+/// Returns the identity of a running thread, or `None` if it has ended or is a zombie.
 pub(crate) fn identity(tid: u32) -> Option<Identity> {
     let stat = Stat::of(tid).filter(|stat| !stat.has_ended())?;
     Some(Identity {
@@ -47,7 +48,7 @@ pub(crate) fn identity(tid: u32) -> Option<Identity> {
     })
 }
 
-/// Now, in the kernel ticks since boot in which it reports start times.
+/// Returns the current time in kernel ticks since boot, the unit of start times.
 pub(crate) fn now_ticks() -> u64 {
     boottime_ns() / tick_ns()
 }
@@ -75,7 +76,7 @@ mod tests {
         assert!(found.start <= now_ticks());
         drop(end);
         thread.join().unwrap();
-        // The kernel removes its entry a moment after the join.
+        // The kernel removes the thread's entry a moment after the join.
         while identity(tid) == Some(found) {
             std::thread::yield_now();
         }

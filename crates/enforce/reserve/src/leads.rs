@@ -1,31 +1,28 @@
-//! How long before its instant the dispatcher takes an event, from its own measured delays.
+//! How long before its instant the dispatcher takes an event, based on its own measured delays.
 //!
-//! A delay is the time from the instant for which it had asked to wake up until the gate had moved:
-//! its lateness and the cost of the move. The lead is what nine of ten of the last 128 delays need,
-//! so that a gate has moved at its instant, and not long before it. It is capped, and takes no more
-//! than a sixteenth of a slot from its end. Real-time safe: nothing here allocates after its
-//! creation.
+//! A delay is the time from the requested wake-up until the gate has moved: the lateness plus the
+//! cost of the move. The lead covers nine of ten of the last 128 delays, so that a gate has moved
+//! at its instant and not long before. The lead is capped, and closes a slot early by at most a
+//! sixteenth of its length. Real-time safe: nothing allocates after the creation.
 
 use crate::table::{Event, Table};
 use onbeat_time::Lead;
 
-/// Longest lead.
 pub(crate) const CAP_NS: u64 = 100_000;
-/// Share of the delays, in 1/1000, that it covers.
+/// The share of delays that the lead covers, in 1/1000.
 const COVERS: usize = 900;
-/// Part of a slot that its end may be early.
+/// A slot may end early by at most its length divided by this.
 const PART: u64 = 16;
 
-/// The leads of all events of a table.
 pub(crate) struct Leads {
     opening: Lead,
     closing: Lead,
-    /// What the table has already.
+    /// The lead that the table already contains.
     given_ns: u64,
 }
 
 impl Leads {
-    /// For tables whose gates open `given_ns` before their slots.
+    /// Creates leads for tables whose gates open `given_ns` before their slots.
     pub(crate) fn new(given_ns: u64) -> Leads {
         Leads {
             opening: Lead::new(COVERS, given_ns, (0, CAP_NS)),
@@ -34,7 +31,8 @@ impl Leads {
         }
     }
 
-    /// How much before its instant an event of the table is taken. One step per event of the table.
+    /// Returns how long before its instant an event of the table is taken. Takes one step per event
+    /// of the table.
     pub(crate) fn early_ns(&self, table: &Table, event: usize) -> u64 {
         match table.events().get(event) {
             None => 0,
@@ -43,7 +41,7 @@ impl Leads {
         }
     }
 
-    /// A gate was opened or shut this long after the instant that was asked for.
+    /// Records how long after the requested instant a gate was opened or shut.
     pub(crate) fn moved(&mut self, open: bool, delay_ns: u64) {
         match open {
             true => self.opening.record(delay_ns),
@@ -51,13 +49,14 @@ impl Leads {
         }
     }
 
-    /// The longest that gates open before their slots, and shut before the end of them, now.
+    /// Returns the current leads: how early gates open before a slot begins, and shut before it
+    /// ends.
     pub(crate) fn now_ns(&self) -> (u64, u64) {
         (self.opening.ns().max(self.given_ns), self.closing.ns())
     }
 }
 
-/// How long the gate was open that event `at` shuts.
+/// Returns how long the gate that event `at` shuts has been open.
 fn length_ns(table: &Table, at: usize) -> u64 {
     let events = table.events();
     let end = events[at];
@@ -121,7 +120,7 @@ mod tests {
         let (table, mut leads) = leads(&[(0, 500 * US), (50_000 * US, 50_050 * US)]);
         (0..200).for_each(|_| leads.moved(false, 90 * US));
         let early: Vec<u64> = (0..4).map(|i| leads.early_ns(&table, i)).collect();
-        // Open 50 us longer than the slots.
+        // Gates are open 50 us longer than the slots.
         assert_eq!(early, [0, 550 * US / PART, 0, 100 * US / PART]);
     }
 }

@@ -1,10 +1,11 @@
-//! Reservation servers on a stock kernel: threads run only within their servers' slots, and are put
-//! back as they were.
+//! Reservation servers on a stock kernel: threads run only within their servers' slots, and get
+//! their previous state back at the end.
 //!
 //! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at
-//! one priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU. An [`Enforcer`]
-//! keeps them to the slots: on a stock kernel a dispatcher thread, which opens and closes cgroup
-//! freezers (gates) at the instants of a [table]. Callers name threads by their ids; finding them is the caller's task.
+//! one priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU. An
+//! [`Enforcer`] keeps them to the slots. On a stock kernel this is a dispatcher thread, which opens
+//! and closes cgroup freezers (gates) at the instants of a [table]. The caller finds the threads
+//! and names them by their ids.
 //!
 //! ```no_run
 //! use onbeat_reserve::{Options, Reservation, Server};
@@ -27,14 +28,14 @@
 //! # Limits of a gate
 //!
 //! - **Locks.** A frozen thread keeps its locks. Other threads that need them wait for its slot. A
-//!   soft gate ([`GateKind::Soft`]) freezes no thread that is at work: it drops to SCHED_OTHER until
-//!   it waits. Other real-time threads of its CPU may hold it up then.
+//!   soft gate ([`GateKind::Soft`]) does not freeze a working thread but drops it to SCHED_OTHER
+//!   until it waits. Other real-time threads of its CPU may delay it then.
 //! - **epoll_wait** (and the other calls that signal(7) lists as never restarted) return EINTR in a
 //!   thread that is frozen while it waits in them, as after SIGSTOP and SIGCONT. Waits on futexes
 //!   (condition variables), poll, select, sleeps and reads continue.
 //! - **Threads that a gated thread starts** are behind the same gate and on the same CPU. Their
-//!   policy is SCHED_OTHER. They are put back as the thread that started them was, if it was of
-//!   their process.
+//!   policy is SCHED_OTHER. They get the previous state of the thread that started them, if it
+//!   belonged to their process.
 //! - **SIGKILL** ends a frozen thread at once under cgroup v2. Under v1 it ends when its next slot
 //!   begins, or when the reservation ends.
 //!
@@ -43,32 +44,34 @@
 //! `sched_rt_runtime_us` (0.95 s in every 1 s) limits real-time threads. Kernels before 6.12 stop
 //! all of them for the rest of the second. Since then, only starving normal threads get the other 5
 //! %, from a deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If
-//! the slots leave a CPU less than that, there is a [`Warning`]; the limit stays as it is.
+//! the slots leave a CPU less than that, the reservation gives a [`Warning`]. It does not change
+//! the limit.
 //!
 //! # sched_ext
 //!
-//! With [`Choice::SchedExt`] a scheduler in BPF programs takes the place of dispatcher and gates, where
-//! the kernel has sched_ext. Threads are SCHED_EXT threads then, and **every normal thread of their CPU
-//! goes before them**. When this process ends, the kernel makes them normal threads at once. Soft gates
-//! do not stop threads there: out of their slots they come after all others.
+//! With [`Choice::SchedExt`], a scheduler in BPF programs replaces the dispatcher and the gates, if
+//! the kernel has sched_ext. Threads are SCHED_EXT threads then, and **the kernel runs every normal
+//! thread of their CPU before them**. When this process ends, the kernel makes them normal threads
+//! at once. Soft gates do not stop threads there. Outside of their slots, threads run after all
+//! others.
 //!
 //! # When it is stopped
 //!
-//! The dispatcher closes gates under a lease of one cycle. If it does not run (SIGSTOP, a debugger, a
-//! thread above it on its CPU, a paused cgroup), the guard process opens all gates when the lease has
-//! run out, two cycles at most after any of them was closed; they stay open until the round after it
-//! is back. If the guard is stopped or dead, the dispatcher opens all gates. [`Reservation::pauses`]
-//! counts both. A reservation whose guard is lost should be stopped: its threads have their
-//! priorities and CPUs, but no gates.
+//! The dispatcher closes gates under a lease of one cycle. If it does not run (SIGSTOP, a debugger,
+//! a thread above it on its CPU, a paused cgroup), the guard process opens all gates when the lease
+//! has expired, at most two cycles after any of them was closed. The gates stay open until the
+//! round after the dispatcher is back. If the guard is stopped or dead, the dispatcher opens all
+//! gates. [`Reservation::pauses`] counts both. A reservation whose guard is lost should be stopped:
+//! its threads have their priorities and CPUs, but no gates.
 //!
 //! # After a crash
 //!
-//! Every change is noted in a file before it is made (policy, priority, CPUs and cgroup of each
+//! Every change is recorded in a file before it is made (policy, priority, CPUs and cgroup of each
 //! thread, each cgroup). [`Reservation::stop`] and dropping undo the changes. If the process dies,
-//! its guard process undoes them. If both are killed with SIGKILL, threads stay as they are at that
-//! moment, gated ones frozen or not, until [`recover`] is called; the next [`Reservation::start`]
-//! calls it too. By hand: `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1),
-//! `echo 0 > .../onbeat-*/SERVER/cgroup.freeze` (v2).
+//! its guard process undoes them. If both are killed with SIGKILL, threads keep their state of that
+//! moment, frozen or not, until [`recover`] is called. The next [`Reservation::start`] calls it
+//! too. By hand: `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1), `echo 0 >
+//! .../onbeat-*/SERVER/cgroup.freeze` (v2).
 
 mod assign;
 mod backend;

@@ -1,15 +1,15 @@
-//! The process's memory, locked as long as any reservation of the process wants it so.
+//! Locks the process's memory while any reservation of the process needs it.
 
 use crate::sys;
 use onbeat_proc::Status;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Reservations that want memory locked.
+/// Counts the reservations that want memory locked.
 static USERS: Mutex<usize> = Mutex::new(0);
 
-/// Keeps the process's memory from being paged. True if [`unlock`] has to be called: not if the
-/// process had locked memory on its own.
+/// Locks the process's memory. Returns false if the process had locked memory on its own;
+/// [`unlock`] must not be called then.
 pub(crate) fn lock() -> io::Result<bool> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let locked_kb = Status::of(std::process::id())?.number("VmLck");

@@ -1,4 +1,4 @@
-//! Settings of a reservation.
+//! The settings of a reservation.
 
 use crate::ledger;
 use crate::waiting::{GateKind, Waiting};
@@ -6,58 +6,60 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Longest lead: how long before its slot a thread may run.
+/// The longest lead, which is the time that a thread may run before its slot.
 pub(crate) const MAX_LEAD_NS: u64 = 300_000;
-/// Shortest cycle: in a shorter one, opening and closing gates takes all the time.
+/// The shortest cycle. In a shorter one, opening and closing gates would take all the time.
 pub(crate) const MIN_CYCLE_NS: u64 = 1_000_000;
 
 /// The kernel mechanism that keeps threads from running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The freezer of cgroup v1 where it is mounted, else that of v2.
+    /// The freezer of cgroup v1 if it is mounted, otherwise that of v2.
     #[default]
     Auto,
     /// The freezer of cgroup v1.
     CgroupV1,
     /// The freezer of cgroup v2.
     CgroupV2,
-    /// A sched_ext scheduler. Threads have no real-time priority then: every normal thread of their
-    /// CPU goes before them, and among themselves the server's priority counts.
+    /// A sched_ext scheduler. Threads then have no real-time priority: the kernel runs every normal
+    /// thread of their CPU first. The priorities of servers only order threads among themselves.
     SchedExt,
 }
 
-/// Settings of a reservation.
+/// The settings of a reservation.
 #[derive(Clone)]
 pub struct Options {
-    /// CPU of the dispatcher. Not one of the servers', if there is another.
+    /// The CPU of the dispatcher. Choose one that no server uses, if possible.
     pub dispatcher_cpu: u16,
-    /// The dispatcher's priority (SCHED_FIFO): above those of the servers and of placed threads.
+    /// The dispatcher's SCHED_FIFO priority. It must be above those of servers and placed threads.
     pub dispatcher_priority: u8,
-    /// How long before its slot a gate opens, ns, because a thaw takes time. At most 0.3 ms.
+    /// The time by which a gate opens before its slot, because a thaw takes time. In ns, at most
+    /// 0.3 ms.
     pub lead_ns: u64,
     /// The kernel mechanism that keeps threads from running.
     pub backend: Choice,
-    /// What the end of a slot does to a thread that is at work.
+    /// The effect of the end of a slot on a thread that is working.
     pub gate: GateKind,
-    /// Says whether threads wait. Without it a soft gate freezes nothing: its threads have a normal
-    /// priority between slots.
+    /// The source that reports whether threads wait. Without it a soft gate freezes nothing, and
+    /// its threads have a normal priority between slots.
     pub waiting: Option<Arc<dyn Waiting>>,
-    /// Whether to keep the process's memory from being paged while the reservation runs (mlockall
-    /// of pages once they are used). If that is not allowed, there is a
-    /// [`Warning`](crate::Warning).
+    /// Locks the process's memory while the reservation runs, each page at its first use
+    /// (mlockall). If that is not allowed, the reservation gives a [`Warning`](crate::Warning).
     pub lock_memory: bool,
-    /// Table of mounts in which the cgroup hierarchies are looked up.
+    /// The table of mounts that lists the cgroup hierarchies.
     pub mount_table: PathBuf,
-    /// Directory of the ledgers, from which changes are undone. It has to be the same for all
-    /// reservations of a machine: [`recover`](crate::recover) looks there, and a thread that
-    /// another reservation has is recognised there.
+    /// The directory of the ledgers. It must be the same for all reservations of a machine:
+    /// [`recover`](crate::recover) looks there, and reservations find threads of other reservations
+    /// there.
     pub state_dir: PathBuf,
-    /// Called in the dispatcher's thread before its first event. Must be real-time safe.
+    /// A function that the dispatcher thread calls before its first event. It must be real-time
+    /// safe.
     pub on_dispatcher: fn(),
 }
 
 impl Options {
-    /// The dispatcher on this CPU at priority 98, hard gates that open 0.05 ms before their slots.
+    /// Returns default settings: the dispatcher on this CPU at priority 98, and hard gates that
+    /// open 0.05 ms before their slots.
     pub fn new(dispatcher_cpu: u16) -> Options {
         Options {
             dispatcher_cpu,

@@ -1,4 +1,4 @@
-//! A running reservation: starts the servers, takes threads, puts everything back.
+//! A running reservation: starts the servers, assigns threads, and puts everything back at the end.
 
 use crate::assign::{self, Changer, Destination};
 use crate::backend::{self, Witness};
@@ -31,36 +31,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A thread that was assigned to a server or placed.
 struct AssignedThread {
-    /// As it was before.
+    /// The state before the change.
     was: Thread,
-    /// [`Destination::description`].
+    /// See [`Destination::description`].
     place: String,
-    /// Index of the server whose gate it is behind.
+    /// The index of the server whose gate the thread is behind.
     gate: Option<usize>,
 }
 
-/// The threads of a reservation.
 #[derive(Default)]
 struct Assigned {
     /// By thread id.
     threads: HashMap<u32, AssignedThread>,
-    /// Of those that have ended, what threads that they have started may have inherited.
+    /// Ended threads whose state other threads may have inherited.
     ended: Vec<Thread>,
-    /// How many have ended since the ledger was compacted.
+    /// Counts the threads that have ended since the ledger was compacted.
     since_compacted: usize,
 }
 
 impl Assigned {
-    /// All that were changed, as far as it counts for threads that they have started.
+    /// Lists all changed threads that still count for the threads that they have started.
     fn changed(&self) -> impl Iterator<Item = &Thread> {
         self.threads.values().map(|a| &a.was).chain(&self.ended)
     }
 }
 
-/// Ended threads after which the ledger is compacted.
+/// The ledger is compacted after this many ended threads.
 const COMPACT_AFTER: usize = 128;
 
-/// Running reservation servers.
+/// A running set of reservation servers.
 pub struct Reservation {
     servers: Vec<RunningServer>,
     enforcer: Box<dyn Enforcer>,
@@ -85,14 +84,15 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Starts the servers, with no threads yet. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and
-    /// then every `cycle_ns`. First it undoes the changes of reservations that were killed.
+    /// Starts the servers, without threads. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and
+    /// then every `cycle_ns`. Changes of reservations that were killed are undone first.
     ///
-    /// Forks a guard process: called early, the guard shares less memory with this process.
+    /// Forks a guard process. An early call keeps the guard small, because it shares this process's
+    /// memory.
     ///
     /// # Errors
     ///
-    /// [`StartError`]. Nothing is changed then.
+    /// Returns a [`StartError`] with the reason. Nothing has been changed then.
     pub fn start(
         cycle_ns: u64,
         servers: &[Server],
@@ -101,7 +101,7 @@ impl Reservation {
     ) -> Result<Reservation, StartError> {
         check::refuse(cycle_ns, servers, &options)?;
         let lead_ns = match options.backend {
-            // Its timers are where the threads run: nothing takes long.
+            // The timers run on the CPUs of the threads, so no lead is needed.
             Choice::SchedExt => 0,
             _ => options.lead_ns,
         };
@@ -153,27 +153,27 @@ impl Reservation {
         })
     }
 
-    /// Assigns a thread to a server. It is scheduled round-robin at the server's priority (priority
-    /// 0: SCHED_OTHER) on the server's CPU, and runs in the server's slots only. Its state is noted
-    /// before.
+    /// Assigns a thread to a server. The thread is scheduled round-robin at the server's priority
+    /// (SCHED_OTHER for priority 0) on the server's CPU, and runs only in the server's slots. Its
+    /// state is recorded first.
     ///
-    /// A thread of this process may be assigned too, except the dispatcher. While a thread that
-    /// calls into this reservation is frozen, other callers wait.
+    /// A thread of this process may be assigned too, except the dispatcher. If a thread is frozen
+    /// while it calls into this reservation, other callers wait.
     ///
     /// # Errors
     ///
-    /// [`AssignError`]. The thread is unchanged then.
+    /// Returns an [`AssignError`] with the reason. The thread is unchanged then.
     pub fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
         self.assign_if(tid, None, server)
     }
 
-    /// The same for a thread that was seen to run some time ago: one that has its id by now is left
-    /// alone.
+    /// Assigns a thread that was seen running some time ago. Another thread that has the same id by
+    /// now is left alone.
     ///
     /// # Errors
     ///
-    /// [`AssignError`]; [`AssignError::Vanished`] also where the thread with this id is, or may be,
-    /// another one. It is unchanged then.
+    /// Returns an [`AssignError`]. It is [`AssignError::Vanished`] if the thread with this id is,
+    /// or may be, another one. The thread is unchanged then.
     pub fn assign_seen(&self, seen: Seen, server: &str) -> Result<(), AssignError> {
         self.assign_if(seen.tid, Some(seen), server)
     }
@@ -197,12 +197,13 @@ impl Reservation {
         )
     }
 
-    /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers:
-    /// for threads of the middleware, which run between slots too. Its state is noted before.
+    /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers.
+    /// This is for threads of the middleware, which run between slots too. The state of the thread
+    /// is recorded first.
     ///
     /// # Errors
     ///
-    /// [`AssignError`]. The thread is unchanged then.
+    /// Returns an [`AssignError`] with the reason. The thread is unchanged then.
     pub fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {
         self.take(
             (tid, None),
@@ -215,12 +216,12 @@ impl Reservation {
         )
     }
 
-    /// Puts a thread back as it was before [`assign`](Reservation::assign) or
-    /// [`place`](Reservation::place). A thread that has ended is no error.
+    /// Gives a thread the state that it had before [`assign`](Reservation::assign) or
+    /// [`place`](Reservation::place). A thread that has ended does not cause an error.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`].
+    /// Returns a [`ReleaseError`] if the thread was not assigned or cannot be put back.
     pub fn release(&self, tid: u32) -> Result<(), ReleaseError> {
         let mut assigned = self.assigned();
         let thread = assigned
@@ -240,11 +241,12 @@ impl Reservation {
         Ok(())
     }
 
-    /// Lets threads and processes that gated threads have started run whenever they can. They inherit
-    /// the gate, but belong to no server: nobody asks whether they wait, and they would be frozen with
-    /// what they hold. They go to the cgroup, the CPUs and the nice value of who started them. To be
-    /// called about once a second, and when a gated thread was seen to start another. Returns how many
-    /// there were.
+    /// Frees threads and processes that gated threads have started, and returns how many there
+    /// were. They inherit the gate but belong to no server, so they would be frozen together with
+    /// what they hold.
+    ///
+    /// They get the cgroup, the CPUs and the nice value of the threads that started them. Call this
+    /// about once a second, and when a gated thread was seen to start another.
     pub fn free_heirs(&self) -> usize {
         let assigned = self.assigned();
         let is_heir = |tid: &u32| {
@@ -258,15 +260,15 @@ impl Reservation {
         let changed: Vec<Thread> = assigned.changed().cloned().collect();
         let free = |tid: &u32| {
             let way_out = self.enforcer.way_out(*tid);
-            // One that cannot be moved now is tried again the next time.
+            // A thread that cannot be moved now is tried again at the next call.
             way_out.is_some_and(|out| assign::free(&changed, *tid, &out).unwrap_or(false))
         };
         heirs.iter().filter(|tid| free(tid)).count()
     }
 
-    /// Forgets threads that have ended, so that a run of days keeps what it has of those that live.
-    /// Returns their ids. To be called now and then. The ledger becomes shorter, where the file
-    /// system can give space back, and says at every instant all that there is to undo.
+    /// Forgets threads that have ended and returns their ids. Call it now and then, so that memory
+    /// and ledger do not grow in a run of days. The ledger shrinks if the file system can take back
+    /// space. At every instant it lists all changes to undo.
     pub fn forget_ended(&self) -> Vec<u32> {
         let mut assigned = self.assigned();
         let is_ended = |(_, a): &(&u32, &AssignedThread)| !a.was.lives();
@@ -289,7 +291,8 @@ impl Reservation {
         assigned.since_compacted += ended.len();
         if assigned.since_compacted >= COMPACT_AFTER {
             assigned.since_compacted = 0;
-            // While others do not look for a thread in it. Where it fails, the ledger stays longer.
+            // The lock keeps others from searching the ledger meanwhile. If compacting fails, the
+            // ledger stays longer.
             let _ = self
                 .ledgers
                 .lock_all()
@@ -298,21 +301,21 @@ impl Reservation {
         ended
     }
 
-    /// Moves the phase: a cycle begins at `origin_ns` (CLOCK_MONOTONIC). Takes effect between two
-    /// cycles, at most two cycles from now, in the shorter direction, in as many steps as are
-    /// needed to skip or repeat no slot ([`Walk::advance`](crate::table::Walk::advance)). Real-time
-    /// safe: one store.
+    /// Moves the phase, so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The move begins at
+    /// most two cycles from now, between two cycles, in the shorter direction. It takes as many
+    /// steps as needed to skip or repeat no slot ([`Walk::advance`](crate::table::Walk::advance)).
+    /// Real-time safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.enforcer.set_origin(origin_ns);
     }
 
-    /// Gives the servers other slots, from the next round on: no thread is put back meanwhile, and
-    /// those in a slot of both tables run on. Names, CPUs and priorities have to be the same.
-    /// [`Pulse::swaps`] tells when it has happened.
+    /// Gives the servers other slots from the next round on. No thread is put back meanwhile, and
+    /// threads in a slot of both tables run on. Names, CPUs and priorities must be the same.
+    /// [`Pulse::swaps`] counts the tables in effect.
     ///
     /// # Errors
     ///
-    /// [`SwapError`]. The reservation goes on as before then.
+    /// Returns a [`SwapError`] with the reason. The reservation continues as before.
     pub fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError> {
         let is_same = |(running, new): (&RunningServer, &Server)| {
             (&running.name, running.cpu, running.priority) == (&new.name, new.cpu, new.priority)
@@ -329,50 +332,51 @@ impl Reservation {
         Ok(())
     }
 
-    /// Counters of the enforcer. It writes meanwhile: they may be one event apart.
+    /// Reads the counters of the enforcer. It writes them meanwhile, so they may be one event
+    /// apart.
     pub fn stats(&self) -> Stats {
         self.enforcer.stats()
     }
 
-    /// When soft gates changed the priority of their threads, after the first `seen` changes, which
-    /// becomes the number of all. Of more than two thousand at once, the oldest are left out.
+    /// Returns the priority changes of soft gates after the first `seen` ones, and sets `seen` to
+    /// the number of all. If there are more than about two thousand, the oldest are left out.
     pub fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         self.enforcer.changes_since(seen)
     }
 
-    /// Where the enforcer is: its rounds, swapped tables, pauses.
+    /// Returns the progress of the enforcer: its rounds, swapped tables and pauses.
     pub fn pulse(&self) -> Pulse {
         self.enforcer.pulse()
     }
 
-    /// The moves of gates after the first `seen`, which becomes the number of all, and how late each
-    /// was. Of more than five hundred at once, the oldest are left out.
+    /// Returns the moves of gates and their delays after the first `seen` ones, and sets `seen` to
+    /// the number of all. If there are more than about five hundred, the oldest are left out.
     pub fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
         self.enforcer.moves_since(seen)
     }
 
-    /// Why gates stayed open so far. Once the guard is lost they stay open, and this reservation
-    /// should be stopped.
+    /// Returns how often gates stayed open so far, by reason. Once the guard is lost they stay open
+    /// for good, and this reservation should be stopped.
     pub fn pauses(&self) -> Pauses {
         self.pulse().pauses
     }
 
-    /// Why it may be less precise or complete than expected.
+    /// Lists the reasons why the reservation may be less precise or complete than expected.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// Name of the mechanism that keeps threads from running.
+    /// Returns the name of the mechanism that keeps threads from running.
     pub fn enforcer(&self) -> &'static str {
         self.enforcer.name()
     }
 
-    /// Id of the enforcer's own thread, if it has one: the dispatcher's.
+    /// Returns the id of the enforcer's own thread, if it has one: the dispatcher.
     pub fn own_thread(&self) -> Option<u32> {
         self.enforcer.own_thread()
     }
 
-    /// Ends the reservation and puts every thread back. Dropping it does the same.
+    /// Ends the reservation and puts every thread back. Dropping the reservation does the same.
     pub fn stop(mut self) -> Report {
         Report {
             restored: self.end(),
@@ -394,7 +398,7 @@ impl Reservation {
     }
 
     fn assigned(&self) -> MutexGuard<'_, Assigned> {
-        // A thread that panicked with the lock had not changed the map.
+        // A thread that panicked while it held the lock had not changed the map.
         self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -427,14 +431,14 @@ impl Reservation {
         };
         let changed = changer.change(tid, before, &to, assigned.changed());
         let gate = to.gate;
-        // Whatever failed: if the thread has ended meanwhile, that is the reason.
+        // If the thread has ended meanwhile, that is the reason for any failure.
         let was = changed.map_err(|error| match identity(tid) {
             Some(now) if now == before => error,
             _ => AssignError::Vanished(tid),
         })?;
         let place = to.description;
         let thread = AssignedThread { was, place, gate };
-        // One that has ended, and whose end was not noticed yet.
+        // The map contained an ended thread with the same id.
         if let Some(ended) = assigned.threads.insert(tid, thread) {
             assigned.ended.push(ended.was);
         }
@@ -448,22 +452,22 @@ impl Drop for Reservation {
     }
 }
 
-/// Undoes the changes of reservations whose process and guard were both killed. Reservations that
-/// run are left alone.
+/// Undoes the changes of reservations whose process and guard were both killed. Running
+/// reservations are left alone.
 ///
 /// # Errors
 ///
-/// If ledgers in the default `Options::state_dir` cannot be read.
+/// Fails if the ledgers in the default `Options::state_dir` cannot be read.
 pub fn recover() -> io::Result<Restored> {
     ledger::recover(&ledger::default_dir())
 }
 
-/// Where ledgers of this user's reservations lie: `/run/onbeat` for root.
+/// Returns the default directory of this user's ledgers: `/run/onbeat` for root.
 pub fn ledgers() -> PathBuf {
     ledger::default_dir()
 }
 
-/// Policy and priority of a thread in words; `None` if it has ended.
+/// Describes the policy and priority of a thread in words. Returns `None` if it has ended.
 pub fn scheduling(tid: u32) -> Option<String> {
     crate::sys::scheduling(tid).ok().map(|s| s.to_string())
 }
@@ -475,7 +479,7 @@ fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {
     }
 }
 
-/// Undoes what killed reservations have left, and warns of it.
+/// Undoes the changes that killed reservations have left, and adds warnings about them.
 fn recover_into(
     ledgers: &Ledgers,
     options: &Options,
@@ -493,7 +497,7 @@ fn recover_into(
     Ok(())
 }
 
-/// A name for ledger and cgroups that no other reservation of the machine has or had.
+/// Returns a name for ledger and cgroups that no other reservation of the machine has or had.
 fn unique_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
@@ -501,7 +505,6 @@ fn unique_name() -> String {
     format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed))
 }
 
-/// Ledger and guard, as an enforcer sees them.
 struct Watched<'r> {
     ledger: &'r Ledger,
     guard: &'r Guard,
@@ -532,7 +535,6 @@ fn start_guard(
     Ok((guard, heartbeat))
 }
 
-/// Starts the enforcer that the options ask for.
 fn start_enforcer(
     table: Table,
     origin_ns: u64,
@@ -549,8 +551,8 @@ fn start_enforcer(
     Ok(Box::new(started))
 }
 
-/// Starts dispatcher and gates for the servers of the reservation `name`. `watch` is what the guard
-/// looks at, and its process.
+/// Starts dispatcher and gates for the servers of the reservation `name`. `watch` holds the
+/// heartbeat that the guard watches, and the guard's process id.
 fn dispatched(
     table: Table,
     origin_ns: u64,

@@ -2,21 +2,22 @@
 
 use onbeat_time::Slot;
 
-/// Highest priority of a server. Above are the middleware's threads, and above these the
-/// dispatcher.
+/// The highest priority of a server. Threads of the middleware run above it, and the dispatcher
+/// above those.
 pub const MAX_PRIORITY: u8 = 90;
 
 /// A reservation server (thesis, Definition 4.1.1): its threads run only within its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Unique among the servers of a reservation. As the user wrote it; untrusted.
+    /// The name, unique among the servers of a reservation. The user wrote it, so it is untrusted.
     pub name: String,
-    /// The CPU that its threads run on.
+    /// The CPU that the server's threads run on.
     pub cpu: u16,
-    /// Real-time priority of its threads, 1 to [`MAX_PRIORITY`]; 0: SCHED_OTHER.
+    /// The real-time priority of the server's threads, 1 to [`MAX_PRIORITY`]. 0 means SCHED_OTHER.
     pub priority: u8,
-    /// Slots within the cycle, in any order. A slot starts within the cycle; its end may lie beyond
-    /// the cycle's and then wraps around. Empty: its threads may run at any time.
+    /// The slots within the cycle, in any order. A slot starts within the cycle. Its end may lie
+    /// beyond the cycle's end and then wraps around. Without slots, the server's threads may run at
+    /// any time.
     pub slots: Vec<Slot>,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct RunningServer {
     pub(crate) name: String,
     pub(crate) cpu: u16,
     pub(crate) priority: u8,
-    /// Whether it has a gate that ever closes.
+    /// The server has slots that do not cover the whole cycle, so its gate closes at times.
     pub(crate) is_gated: bool,
 }
 

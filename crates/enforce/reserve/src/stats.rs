@@ -1,11 +1,11 @@
-//! Counters of the dispatcher: written by one thread, read by any, without locks.
+//! The counters of the dispatcher. One thread writes them and any thread reads them, without locks.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Buckets of a [`Histogram`]: eight per power of two.
+/// A [`Histogram`] has eight buckets per power of two.
 const BUCKETS: usize = 8 * 40;
 
-/// Counts durations in buckets, each at most an eighth of its values wide.
+/// Counts durations in buckets. The width of a bucket is at most an eighth of its values.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     buckets: [AtomicU64; BUCKETS],
@@ -22,7 +22,7 @@ impl Recorder {
         }
     }
 
-    /// Counts a duration. Real-time safe.
+    /// Real-time safe.
     pub(crate) fn record(&self, ns: u64) {
         self.buckets[bucket(ns)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
@@ -47,7 +47,7 @@ fn bucket(ns: u64) -> usize {
     ((power - 2) * 8 + eighth).min(BUCKETS - 1)
 }
 
-/// Largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < 8 {
         return bucket as u64;
@@ -56,7 +56,7 @@ fn upper(bucket: usize) -> u64 {
     ((9 + eighth) << (power - 3)) - 1
 }
 
-/// A distribution of durations. Quantiles are at most an eighth too large.
+/// A distribution of durations. Quantiles are too large by at most an eighth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -66,7 +66,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// From the sum, the maximum and the buckets, as the programs of sched_ext have them.
+    /// Parses the words of the sched_ext programs: sum, maximum, then buckets.
     pub(crate) fn of(words: Vec<u64>) -> Histogram {
         match words[..] {
             [sum_ns, max_ns, ref buckets @ ..] => Histogram {
@@ -78,17 +78,18 @@ impl Histogram {
         }
     }
 
-    /// Number of durations.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Mean of the durations; 0 if there are none.
+    /// Returns the mean of the durations, or 0 without durations.
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.count()).unwrap_or(0)
     }
 
-    /// The duration that a share `q` (0 to 1) does not exceed; 0 if there are none.
+    /// Returns the duration that a share `q` (0 to 1) of the durations does not exceed, or 0
+    /// without durations.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -102,7 +103,6 @@ impl Histogram {
     }
 }
 
-/// The counters that the dispatcher writes.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) lateness: Recorder,
@@ -114,12 +114,12 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) behind_ns: AtomicI64,
-    /// Of opening and of closing.
+    /// The lead of openings, then that of closings.
     leads_ns: [AtomicU64; 2],
     pub(crate) pauses: PauseCounters,
 }
 
-/// Why gates stayed open, as the dispatcher counts it.
+/// Counts the reasons for which gates stayed open.
 #[derive(Debug)]
 pub(crate) struct PauseCounters {
     pub(crate) thawed_by_guard: AtomicU64,
@@ -145,16 +145,18 @@ impl PauseCounters {
     }
 }
 
-/// How often gates stayed open, from the instant on at which it was noticed to the end of the next
-/// round at least.
+/// The number of times that gates stayed open, by reason. Each lasts at least from its detection to
+/// the end of the next round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// The dispatcher was stopped, or did not run, for a cycle: the guard opened all gates.
+    /// Counts how often the dispatcher did not run for a cycle, for example because it was stopped.
+    /// The guard opened all gates then.
     pub thawed_by_guard: u64,
-    /// The guard was stopped, or did not run: the dispatcher closes nothing while nobody watches
-    /// it.
+    /// Counts how often the guard did not run, for example because it was stopped. The dispatcher
+    /// closes no gate while no guard watches.
     pub guard_silent: u64,
-    /// The guard process has ended. Gates stay open from then on: stop the reservation.
+    /// The guard process has ended. Gates stay open from then on, and the reservation should be
+    /// stopped.
     pub guard_lost: bool,
 }
 
@@ -175,7 +177,7 @@ impl Counters {
         }
     }
 
-    /// The leads of opening and closing have changed. Real-time safe.
+    /// Sets the leads of openings and closings. Real-time safe.
     pub(crate) fn set_leads(&self, (opening_ns, closing_ns): (u64, u64)) {
         self.leads_ns[0].store(opening_ns, Relaxed);
         self.leads_ns[1].store(closing_ns, Relaxed);
@@ -203,7 +205,7 @@ impl Counters {
     }
 }
 
-/// The counters of one server's gate that the dispatcher writes.
+/// The counters of one server's gate.
 #[derive(Debug)]
 pub(crate) struct GateCounters {
     pub(crate) ends: AtomicU64,
@@ -242,68 +244,70 @@ impl GateCounters {
     }
 }
 
-/// What the ends of a server's slots met.
+/// Counts of a server's slot ends, by what its threads were doing then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GateStats {
-    /// The server's name.
+    /// The name of the server.
     pub server: String,
-    /// Ends of slots.
+    /// Counts the ends of slots.
     pub ends: u64,
-    /// Ends at which a thread was at work.
+    /// Counts the ends at which a thread was working.
     pub working: u64,
-    /// Ends at which it was not known what a thread did, and none was known to be at work.
+    /// Counts the ends at which the state of a thread was unknown and none was known to be working.
     pub unknown: u64,
-    /// Of those in `working`: threads that a hard gate froze in the middle of their work.
+    /// Counts the ends in `working` at which a hard gate froze threads in the middle of their work.
     pub hard: u64,
-    /// Freezes that a soft gate took back a moment later, because a thread had woken up meanwhile.
+    /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
+    /// meanwhile.
     pub taken_back: u64,
-    /// Ends after which a thread was at work until the next slot began.
+    /// Counts the ends after which a thread was working until the next slot began.
     pub unfinished: u64,
-    /// Time from the end of a slot until all threads waited, as the dispatcher saw it: at most twice
-    /// as long, or 2 ms longer.
+    /// The time from the end of a slot until the dispatcher saw all threads waiting. It exceeds the
+    /// true time by at most the same time again or 2 ms.
     pub waited: Histogram,
 }
 
-/// How long before their instants gates move, ns: nine of ten of the last 128 moves took no longer,
-/// from the instant at which the dispatcher was to wake up. At most 0.1 ms, or the lead of the table
-/// if that is longer, and of a slot's end a sixteenth of the slot.
+/// The leads by which gates move before their instants, in ns. Nine of ten of the last 128 moves
+/// took no longer, counted from the dispatcher's planned wake-up. A lead is at most 0.1 ms, or the
+/// table's lead if that is longer. A slot ends early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
-    /// Before slots begin.
+    /// The lead before slots begin.
     pub opening_ns: u64,
-    /// Before slots end.
+    /// The lead before slots end.
     pub closing_ns: u64,
 }
 
-/// Counters of the dispatcher.
+/// The counters of an enforcer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// What the ends of slots met, for each server that has a gate.
+    /// The counts of slot ends, for each server that has a gate.
     pub gates: Vec<GateStats>,
-    /// Time since the reservation was started.
+    /// The time since the reservation was started.
     pub elapsed_ns: u64,
-    /// CPU time of the dispatcher's thread.
+    /// The CPU time of the dispatcher's thread.
     pub cpu_ns: u64,
-    /// Cycles so far, including skipped ones.
+    /// Counts the cycles so far, including skipped ones.
     pub cycles: u64,
-    /// How much later it ran than it wanted to: the instant of the table, less the lead.
+    /// How much later than planned the dispatcher ran. The planned instant is that of the table
+    /// minus the lead.
     pub lateness: Histogram,
-    /// How long it took to open a gate (thaw), for each success.
+    /// The time that each successful opening of a gate took (thaw).
     pub opening: Histogram,
-    /// How long it took to close a gate (freeze), for each success.
+    /// The time that each successful closing of a gate took (freeze).
     pub closing: Histogram,
-    /// Failures to open a gate. Each is tried again at the next instant of the table.
+    /// Counts failures to open a gate. Each is tried again at the next instant of the table.
     pub open_failures: u64,
-    /// Failures to close a gate. Each is tried again at the next instant of the table.
+    /// Counts failures to close a gate. Each is tried again at the next instant of the table.
     pub close_failures: u64,
-    /// Slots that had ended before the dispatcher could open them.
+    /// Counts slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// How far the phase still is from the origin that was set last, ns. The gap between two
-    /// cycles' events limits how far one cycle moves.
+    /// The distance of the phase from the origin that was set last, in ns. The gap between the
+    /// events of two cycles limits the move per cycle.
     pub behind_ns: i64,
-    /// The leads that follow the dispatcher's own delays, as they are now.
+    /// The current leads, which follow the dispatcher's own delays.
     pub leads: Lead,
-    /// Why gates stayed open.
+    /// The number of times that gates stayed open, by reason.
     pub pauses: Pauses,
 }
 
@@ -312,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_an_eighth_too_large_at_most() {
+    fn quantiles_are_too_large_by_at_most_an_eighth() {
         let recorder = Recorder::new();
         assert_eq!(recorder.read().quantile_ns(0.5), 0);
         let mut values: Vec<u64> = (0..40_000).map(|i| i * i % 1_000_003).collect();

@@ -1,55 +1,56 @@
-//! Servers' slots as one list of instants at which gates open and close. Pure.
+//! The slots of all servers as one list of instants at which gates open and close. The functions
+//! are pure.
 
 use crate::server::Server;
 use onbeat_time::{Cycle, MAX_CYCLE_NS};
 use thiserror::Error;
 
-/// Why slots and cycle do not fit together.
+/// The reason why slots and cycle do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
     /// The cycle is too short or too long.
-    #[error("the cycle is {0} ns long: give a cycle between 1 us and 24 h")]
+    #[error("the cycle is {0} ns long. Give a cycle between 1 us and 24 h.")]
     Cycle(u64),
     /// The lead is half the cycle or longer.
-    #[error("gates would open {lead_ns} ns before their slots in a cycle of {cycle_ns} ns: the lead must be shorter than half the cycle")]
+    #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. It must be shorter than half the cycle.")]
     Lead {
         /// The refused lead.
         lead_ns: u64,
-        /// Length of the cycle.
+        /// The length of the cycle.
         cycle_ns: u64,
     },
-    /// A slot ends before it starts, starts beyond the cycle or is longer than it.
-    #[error("server {server:?}: slot {slot} is [{start_ns}, {end_ns}) ns in a cycle of {cycle_ns} ns: a slot starts within the cycle and ends after its start, at most a cycle later")]
+    /// The slot ends before it starts, starts beyond the cycle, or is longer than the cycle.
+    #[error("server {server:?}: slot {slot} is [{start_ns}, {end_ns}) ns in a cycle of {cycle_ns} ns. A slot must start within the cycle, and end after its start and at most a cycle later.")]
     Slot {
-        /// The server's name.
+        /// The name of the server.
         server: String,
-        /// Index of the slot.
+        /// The index of the slot.
         slot: usize,
-        /// Its start within the cycle.
+        /// The start of the slot within the cycle.
         start_ns: u64,
-        /// Its end within the cycle.
+        /// The end of the slot within the cycle.
         end_ns: u64,
-        /// Length of the cycle.
+        /// The length of the cycle.
         cycle_ns: u64,
     },
 }
 
-/// A gate opens or closes.
+/// An opening or closing of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// Time from the start of the round, which is the lead before the start of the cycle.
+    /// The time from the start of the round. The round starts before its cycle by the lead.
     pub offset_ns: u64,
-    /// Whether the gate opens. At one instant, gates close before others open.
+    /// Is true if the gate opens. At one instant, gates close before others open.
     pub open: bool,
-    /// Index of the server.
+    /// The index of the server.
     pub server: usize,
 }
 
-/// All servers' slots within a cycle. One run through its events is a *round*: it begins the lead
-/// before its cycle.
+/// The slots of all servers within a cycle. One run through the events is a *round*, which begins
+/// before its cycle by the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Cycles of which one begins at 0.
+    /// Has its origin at 0.
     cycle: Cycle,
     lead_ns: u64,
     servers: usize,
@@ -57,9 +58,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Compiles the slots. Gates open `lead_ns` before their slots. Slots of a server that touch or
-    /// overlap (with the lead) become one. A server without slots, or whose slots cover the cycle,
-    /// has no events: its gate is always open.
+    /// Compiles the slots into a table. Gates open `lead_ns` before their slots. Slots of a server
+    /// that touch or overlap, including the lead, become one. A server without slots, or with slots
+    /// that cover the cycle, has no events: its gate is always open.
     pub fn new(cycle_ns: u64, lead_ns: u64, servers: &[Server]) -> Result<Table, TableError> {
         let cycle = Cycle::new(cycle_ns, 0)
             .filter(|c| (1_000..=MAX_CYCLE_NS).contains(&c.period_ns()))
@@ -88,32 +89,33 @@ impl Table {
         })
     }
 
-    /// Length of the cycle.
+    /// Returns the length of the cycle.
     pub fn cycle_ns(&self) -> u64 {
         self.cycle.period_ns()
     }
 
-    /// How long before its slot a gate opens.
+    /// Returns the time by which a gate opens before its slot.
     pub fn lead_ns(&self) -> u64 {
         self.lead_ns
     }
 
-    /// Number of servers.
+    /// Returns the number of servers.
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// The events of a round, in order.
+    /// Returns the events of a round, in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Whether the server has a gate that ever closes.
+    /// Reports whether the server's gate closes at all.
     pub fn is_gated(&self, server: usize) -> bool {
         self.events.iter().any(|e| e.server == server)
     }
 
-    /// The longest time that a server's gate is closed at a stretch; 0 for one without a gate.
+    /// Returns the longest time for which a server's gate stays closed, or 0 for a server without a
+    /// gate.
     pub(crate) fn longest_closed_ns(&self, server: usize) -> u64 {
         let own: Vec<&Event> = self.events.iter().filter(|e| e.server == server).collect();
         let until_next = |(i, e): (usize, &&Event)| {
@@ -124,23 +126,23 @@ impl Table {
         closes.map(until_next).max().unwrap_or(0)
     }
 
-    /// Sets `open` for each gate that is open before this event.
+    /// Sets `open` for each gate to its state before this event.
     pub(crate) fn open_before(&self, next: usize, open: &mut [bool]) {
         open.fill(true);
-        // The last event of each gate: the round before ended as this one will.
+        // The last event of each gate counts. The previous round ended as this one will.
         for event in self.events[next..].iter().chain(&self.events[..next]) {
             open[event.server] = event.open;
         }
     }
 
-    /// The rounds of cycles of which one begins at `origin_ns`.
+    /// Returns the rounds for cycles with this origin.
     fn rounds(&self, origin_ns: u64) -> Cycle {
-        // Reduced first: an origin has no upper limit.
+        // The origin is reduced first, because it has no upper limit.
         let origin_ns = (origin_ns % self.cycle_ns()) as i64;
         self.cycle.with_origin(origin_ns - self.lead_ns as i64)
     }
 
-    /// Time between a round's last event and the next round's first.
+    /// Returns the time between the last event of a round and the first of the next.
     pub(crate) fn gap_ns(&self) -> u64 {
         match (self.events.first(), self.events.last()) {
             (Some(first), Some(last)) => self.cycle_ns() - last.offset_ns + first.offset_ns,
@@ -149,8 +151,9 @@ impl Table {
     }
 }
 
-/// When the server's gate is open, as [start, end) since the start of a round: disjoint, ascending,
-/// starts within the cycle. Empty if it is always open.
+/// Returns the intervals [start, end) in which the server's gate is open, since the start of a
+/// round. They are disjoint and ascending, and start within the cycle. The list is empty if the
+/// gate is always open.
 fn open_intervals(
     cycle_ns: u64,
     lead_ns: u64,
@@ -167,12 +170,13 @@ fn open_intervals(
                 cycle_ns,
             });
         }
-        // The round begins the lead before the cycle: the start keeps its number, the end is later.
+        // The round begins before the cycle by the lead. The start keeps its number, and the end
+        // moves later.
         let end = s.end_ns + lead_ns;
         if end - s.start_ns >= cycle_ns {
             return Ok(Vec::new());
         }
-        // Cut at the end of the cycle.
+        // An interval beyond the end of the cycle is split there.
         if end > cycle_ns {
             intervals.push((s.start_ns, cycle_ns));
             intervals.push((0, end - cycle_ns));
@@ -183,7 +187,8 @@ fn open_intervals(
     Ok(joined(cycle_ns, intervals))
 }
 
-/// Joins intervals that touch or overlap, also around the end of the cycle. Empty if they cover it.
+/// Joins intervals that touch or overlap, also around the end of the cycle. Returns an empty list
+/// if they cover the cycle.
 fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::new();
@@ -205,24 +210,23 @@ fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// A position in the table and in time. Events come in the table's order for ever, each once in a
+/// A position in the table and in time. Events follow in the table's order forever, each once per
 /// round.
 ///
 /// Real-time safe: no method allocates or loops over more than the table's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// Start of the current round.
+    /// The start of the current round.
     base_ns: i64,
-    /// Index of the next event.
+    /// The index of the next event.
     next: usize,
-    /// How far the current round is from the wanted phase.
+    /// The distance of the current round from the wanted phase.
     behind_ns: i64,
 }
 
 impl Walk {
-    /// The position at the instant `now_ns`, in phase with cycles of which one begins at
-    /// `origin_ns`. Sets
-    /// `open` for each gate that is open then.
+    /// Creates the position at `now_ns`, in phase with cycles that begin at `origin_ns`. Sets
+    /// `open` for each gate to its current state.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
         let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
         let next = table
@@ -240,7 +244,7 @@ impl Walk {
         walk
     }
 
-    /// Instant of the next event; of the round's end if the table is empty.
+    /// Returns the instant of the next event, or of the end of the round if the table is empty.
     pub fn next_ns(&self, table: &Table) -> u64 {
         let offset = table
             .events
@@ -249,9 +253,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// When the next of these events is due, without taking one, this much before its instant: the
-    /// events of servers that `concerns` leaves out wait for the next one that it does not, or for
-    /// the last of the round.
+    /// Returns the next instant to wake up, which is `early_ns` before an event, without taking the
+    /// event. Events of servers that `concerns` rejects are skipped, except the last event of the
+    /// round.
     pub fn wake_ns(
         &self,
         table: &Table,
@@ -267,7 +271,7 @@ impl Walk {
         next.unwrap_or_else(|| self.next_ns(table))
     }
 
-    /// Index of the next event.
+    /// Returns the index of the next event.
     pub fn next_event(&self) -> usize {
         self.next
     }
@@ -276,10 +280,10 @@ impl Walk {
         (self.base_ns + offset_ns as i64).max(0) as u64
     }
 
-    /// Takes the next event. Also returns whether a round ended with it. Between two rounds the
-    /// phase moves towards `origin_ns`, in the shorter direction, by at most half the time between
-    /// their events. So order and number of events stay the same, and no slot loses more than half
-    /// its length.
+    /// Takes the next event, and returns whether a round ended with it. Between two rounds the
+    /// phase moves towards `origin_ns` in the shorter direction, by at most half the gap between
+    /// their events. Order and number of events therefore stay the same, and no slot loses more
+    /// than half its length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;
@@ -298,24 +302,23 @@ impl Walk {
         rounds as u64
     }
 
-    /// How far the current round is from the phase of the origin that was given last, ns.
+    /// Returns the distance of the current round from the phase of the last origin, in ns.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
     }
 
-    /// Start of the current round.
+    /// Returns the start of the current round.
     pub fn base_ns(&self) -> u64 {
         self.base_ns.max(0) as u64
     }
 
-    /// Goes on with another table of the same cycle, from the start of the current round. Sets `open`
-    /// for each gate that is open then.
+    /// Continues with another table of the same cycle, from the start of the current round. Sets
+    /// `open` for each gate to its state then.
     pub fn swap(&mut self, table: &Table, open: &mut [bool]) {
         table.open_before(0, open);
         self.next = 0;
     }
 
-    /// Begins the next round.
     fn turn(&mut self, table: &Table, origin_ns: u64) {
         let wanted = table.rounds(origin_ns);
         let nominal = self.base_ns + table.cycle_ns() as i64;

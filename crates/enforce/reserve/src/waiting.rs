@@ -1,28 +1,29 @@
-//! What gates ask about threads, and what they do at the end of a slot.
+//! The effect of the end of a slot on threads, and the question whether a thread waits.
 
-/// What the end of a slot does to a thread that is at work.
+/// The effect of the end of a slot on a thread that is working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateKind {
-    /// It drops to a normal priority, and is frozen once it waits. Where nothing says whether it
-    /// waits, it is never frozen.
+    /// The thread drops to a normal priority, and is frozen once it waits. It is never frozen if it
+    /// is unknown whether it waits.
     Soft,
-    /// It is frozen wherever it is, with all locks that it holds.
+    /// The thread is frozen wherever it is, with all locks that it holds.
     Hard,
 }
 
-/// Whether a thread waits for work: then it holds nothing that others need.
+/// The answer whether a thread waits for work. A waiting thread holds nothing that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// It sleeps where it waits for work.
+    /// The thread sleeps where it waits for work.
     Yes,
-    /// It is at work: it runs, is ready, or sleeps somewhere else.
+    /// The thread is working: it runs, is ready, or sleeps somewhere else.
     No,
-    /// Nothing is known of the thread.
+    /// The state of the thread is unknown.
     Unknown,
 }
 
-/// Says whether threads wait.
+/// Reports whether threads wait for work.
 pub trait Waiting: Send + Sync {
-    /// Whether this thread waits. The dispatcher asks: real-time safe, no system call.
+    /// Reports whether this thread waits for work. The dispatcher calls it, so it must be real-time
+    /// safe and must not make system calls.
     fn of(&self, tid: u32) -> Waits;
 }

@@ -1,4 +1,4 @@
-//! What every means of keeping threads from running has to do: one suite, on the real kernel.
+//! The conformance tests that every enforcer must pass, on the real kernel.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// A slot that is over, and does not come back while the test runs; and one that is now.
+/// One slot is over and does not come back during the test. The other slot is open now.
 fn shut_and_open(cycle: u64) -> [onbeat_reserve::Server; 2] {
     [
         server("shut", 20, &[(0, MS)]),
@@ -20,7 +20,8 @@ fn shut_and_open(cycle: u64) -> [onbeat_reserve::Server; 2] {
 }
 
 fn start(backend: Choice, dir: &Dir) -> Reservation {
-    // The kernel ends sched_ext schedulers that let a thread wait for 30 s: there slots come back.
+    // The kernel ends sched_ext schedulers that let a thread wait for 30 s, so the slots come back
+    // in time.
     let cycle = match backend {
         Choice::SchedExt => HOUR / 360,
         _ => HOUR,
@@ -54,7 +55,6 @@ fn threads_run_only_while_their_gate_is_open() {
         assert_runs(open);
         assert_frozen(shut);
         assert_runs(free);
-        // The origin moves: an hour is over at once, as far as the gap between cycles allows.
         reservation.release(shut).unwrap();
         assert_runs(shut);
         assert_eq!(likeness(shut), before[0]);
@@ -69,7 +69,7 @@ fn threads_run_only_while_their_gate_is_open() {
     }
 }
 
-/// With bands, most of a plan's slots are of servers without threads.
+/// In a plan with bands, most slots belong to servers without threads.
 #[test]
 fn a_gate_without_threads_is_not_moved() {
     let _alone = alone();
@@ -94,7 +94,7 @@ fn a_gate_without_threads_is_not_moved() {
                 stats.cycles
             );
         }
-        // Its first thread is gated at once.
+        // The first thread of the server is gated at once.
         let other = Worker::spinning();
         reservation.assign(other.tid, "bands").unwrap();
         wait_for("its gate", || {
@@ -106,11 +106,11 @@ fn a_gate_without_threads_is_not_moved() {
     }
 }
 
-/// While no group is frozen, the kernel patches its code at the next freeze, and back at the thaw.
+/// While no group is frozen, the kernel patches its code at each freeze and thaw.
 #[test]
-fn one_group_stays_frozen_and_goes_with_the_reservation() {
+fn one_cgroup_stays_frozen_until_the_reservation_ends() {
     let _alone = alone();
-    let name = "one_group_stays_frozen_and_goes_with_the_reservation";
+    let name = "one_cgroup_stays_frozen_until_the_reservation_ends";
     if !backends(name).contains(&Choice::CgroupV1) {
         return;
     }
@@ -133,12 +133,12 @@ fn one_group_stays_frozen_and_goes_with_the_reservation() {
 }
 
 #[test]
-fn slots_come_and_go_under_load() {
+fn threads_get_their_slots_share_under_load() {
     let _alone = alone();
-    for backend in backends("slots_come_and_go_under_load") {
+    for backend in backends("threads_get_their_slots_share_under_load") {
         let dir = Dir::new("slots");
-        // Half the time for one, a twentieth in short slots for the other; below them a real-time
-        // thread and normal ones that want all of the CPU.
+        // One server has nearly half the time, and one has a twentieth in short slots. Below them,
+        // a real-time thread and normal threads want all of the CPU.
         let cycle = 20 * MS;
         let short = [(11 * MS, 11 * MS + MS / 2), (15 * MS, 15 * MS + MS / 2)];
         let servers = [
@@ -170,11 +170,13 @@ fn slots_come_and_go_under_load() {
         let stats = reservation.stats();
         let report = reservation.stop();
         println!("{backend:?}: shares {shares:.3?}, {} cycles", stats.cycles);
-        // What the host takes may be missing: a slot's share is of what the CPU gave to all. Normal
-        // threads share the rest with every program of the machine. More than a slot is not to be had.
+        // The host may take CPU time, so shares are compared with the time that all threads got.
+        // Normal threads share the rest with all programs of the machine. No thread can get more
+        // than its slots.
         let all: f64 = shares.iter().sum();
         let slots = [0.4, 0.05, 0.4, 0.15, 0.15];
-        // In an emulated guest, time passes between a timer and its effect: short slots may be missed.
+        // In an emulated guest, time passes between a timer and its effect. Short slots may be
+        // missed.
         let short = match backend {
             Choice::SchedExt => 0.001,
             _ => 0.0125,
@@ -183,7 +185,7 @@ fn slots_come_and_go_under_load() {
         for (share, (slots, least)) in shares.iter().zip(slots.into_iter().zip(least)) {
             assert!(*share >= all * least && *share < slots + 0.1, "{shares:?}");
         }
-        // Cycles that pass before the dispatcher comes are skipped.
+        // Cycles that pass while the dispatcher does not run are skipped.
         let cycles = took as u64 / cycle;
         assert!(stats.cycles > cycles / 2, "{} of {cycles}", stats.cycles);
         assert_eq!(stats.open_failures + stats.close_failures, 0);
@@ -195,15 +197,16 @@ fn slots_come_and_go_under_load() {
     }
 }
 
-/// A table is swapped while it runs: threads in a slot of both tables run on, others begin and stop
-/// to run as the new one says, and the statistics go on.
+/// A swap lets threads in a slot of both tables run on. Other threads begin and stop to run as the
+/// new table says, and the statistics continue.
 #[test]
 fn a_table_is_swapped_at_the_end_of_a_round() {
     let _alone = alone();
     for backend in backends("a_table_is_swapped_at_the_end_of_a_round") {
         let dir = Dir::new("swap");
         let cycle = 20 * MS;
-        // Slots of nothing to speak of, so that a thread that stands is told from one that runs.
+        // The shortest slots are negligible, so that a stopped thread differs clearly from a
+        // running one.
         let (none, all) = ((0, MS / 50), (0, cycle - MS / 2));
         let servers = |a: (u64, u64), b: (u64, u64)| {
             [
@@ -238,14 +241,14 @@ fn a_table_is_swapped_at_the_end_of_a_round() {
         swap(&servers(none, all));
         stands(a);
         assert_runs(b);
-        // A slot of the whole cycle: the gate opens for good.
+        // A slot of the whole cycle opens the gate for good.
         swap(&servers((0, cycle), none));
         stands(b);
         assert_runs(a);
         let after = reservation.stats();
         assert!(after.cycles > before.cycles && after.gates[1].ends > before.gates[1].ends);
         assert_eq!(after.open_failures + after.close_failures, 0);
-        // What is no other table of the same servers.
+        // These tables are not for the same servers.
         let refused = |servers: &[onbeat_reserve::Server], wanted: &str| {
             let text = reservation.swap_table(servers).unwrap_err().to_string();
             assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
@@ -265,11 +268,11 @@ fn a_table_is_swapped_at_the_end_of_a_round() {
 }
 
 #[test]
-fn every_policy_comes_back() {
+fn every_scheduling_policy_is_restored() {
     let _alone = alone();
-    for backend in backends("every_policy_comes_back") {
+    for backend in backends("every_scheduling_policy_is_restored") {
         let dir = Dir::new("policy");
-        // `None` if the kernel refuses it.
+        // Returns `None` if the kernel refuses the policy.
         let give = |policy: i32, priority: i32, nice: i32, cpu: Option<usize>| unsafe {
             let worker = Worker::new(|stop| {
                 while !stop.load(Relaxed) {
@@ -292,7 +295,7 @@ fn every_policy_comes_back() {
                 let set = libc::syscall(libc::SYS_sched_setattr, worker.tid, &attr, 0u32);
                 if set != 0 {
                     let error = std::io::Error::last_os_error();
-                    println!("skipped: every_policy_comes_back with SCHED_DEADLINE: {error}");
+                    println!("skipped: every_scheduling_policy_is_restored with SCHED_DEADLINE: {error}");
                     return None;
                 }
             } else {
@@ -309,7 +312,8 @@ fn every_policy_comes_back() {
             give(libc::SCHED_IDLE, 0, 0, None),
             give(libc::SCHED_FIFO, 7, 0, Some(1)),
             give(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 9, 2, None),
-            // Not for threads that are kept to some CPUs, as all of a container may be.
+            // The kernel refuses SCHED_DEADLINE to threads that are limited to some CPUs, as in a
+            // container.
             give(libc::SCHED_DEADLINE, 0, 0, None),
         ];
         let workers: Vec<Worker> = workers.into_iter().flatten().collect();
@@ -337,15 +341,15 @@ fn every_policy_comes_back() {
 }
 
 #[test]
-fn a_thread_that_waits_is_not_disturbed() {
+fn a_gate_does_not_disturb_waiting_system_calls() {
     let _alone = alone();
-    for backend in backends("a_thread_that_waits_is_not_disturbed") {
+    for backend in backends("a_gate_does_not_disturb_waiting_system_calls") {
         let dir = Dir::new("waits");
         let cycle = 10 * MS;
         let servers = [server("r", 20, &[(0, 3 * MS)])];
         let reservation =
             Reservation::start(cycle, &servers, now_ns(), options(backend, &dir)).unwrap();
-        // Each message must come through, whenever it is sent; a sleep must not be short.
+        // Each message must arrive whenever it is sent, and a sleep must not be too short.
         let pair = Arc::new((Mutex::new(0u32), Condvar::new()));
         let theirs = pair.clone();
         let (send, receive) = mpsc::channel();
@@ -405,9 +409,9 @@ fn a_thread_that_waits_is_not_disturbed() {
 }
 
 #[test]
-fn what_a_gated_thread_starts_is_put_back_too() {
+fn threads_started_by_a_gated_thread_are_put_back() {
     let _alone = alone();
-    for backend in backends("what_a_gated_thread_starts_is_put_back_too") {
+    for backend in backends("threads_started_by_a_gated_thread_are_put_back") {
         let dir = Dir::new("starts");
         let (go, gone) = mpsc::channel::<()>();
         let (send, receive) = mpsc::channel();
@@ -424,7 +428,7 @@ fn what_a_gated_thread_starts_is_put_back_too() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // What children of a real-time thread lose.
+        // Children of a real-time thread lose this nice value.
         assert_eq!(
             unsafe { libc::setpriority(libc::PRIO_PROCESS, parent.tid, 3) },
             0
@@ -432,11 +436,11 @@ fn what_a_gated_thread_starts_is_put_back_too() {
         let before = likeness(parent.tid);
         let reservation = start(backend, &dir);
         reservation.assign(parent.tid, "open").unwrap();
-        // What was started in the same tick of the kernel might have been bound before.
+        // A thread started in the same kernel tick might have been pinned before.
         std::thread::sleep(Duration::from_millis(25));
         go.send(()).unwrap();
         let (tid, mut child) = receive.recv().unwrap();
-        // Its own policy is a normal one, its cgroup the server's.
+        // The thread has a normal policy, and is in the server's cgroup.
         assert_ne!(likeness(tid), before);
         let report = reservation.stop();
         assert_eq!(report.restored.failures, Vec::<String>::new());
@@ -448,11 +452,11 @@ fn what_a_gated_thread_starts_is_put_back_too() {
     }
 }
 
-/// Where no gate keeps a list of them: threads of the middleware start others when a peer joins.
+/// No gate lists these threads. Middleware threads start others when a peer joins.
 #[test]
-fn what_a_placed_thread_starts_is_put_back_too() {
+fn threads_started_by_a_placed_thread_are_put_back() {
     let _alone = alone();
-    let name = "what_a_placed_thread_starts_is_put_back_too";
+    let name = "threads_started_by_a_placed_thread_are_put_back";
     let Some(backend) = backends(name).first().copied() else {
         return;
     };
@@ -472,7 +476,7 @@ fn what_a_placed_thread_starts_is_put_back_too() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    // What children of a real-time thread lose.
+    // Children of a real-time thread lose this nice value.
     assert_eq!(
         unsafe { libc::setpriority(libc::PRIO_PROCESS, parent.tid, 3) },
         0
@@ -480,11 +484,11 @@ fn what_a_placed_thread_starts_is_put_back_too() {
     let before = likeness(parent.tid);
     let reservation = start(backend, &dir);
     reservation.place(parent.tid, cpu(), 1).unwrap();
-    // What was started in the same tick of the kernel might have been bound before.
+    // A thread started in the same kernel tick might have been pinned before.
     std::thread::sleep(Duration::from_millis(25));
     go.send(()).unwrap();
     let (children, mut process) = receive.recv().unwrap();
-    // One is seen and placed as well, the other is not.
+    // Only one of the two children is placed itself.
     reservation.place(children[0].tid, cpu(), 1).unwrap();
     for tid in [children[0].tid, children[1].tid, process.id()] {
         assert_ne!(likeness(tid), before);
@@ -500,9 +504,9 @@ fn what_a_placed_thread_starts_is_put_back_too() {
 }
 
 #[test]
-fn a_thread_in_a_cgroup_of_its_own_goes_back_there() {
+fn a_thread_returns_to_its_own_cgroup() {
     let _alone = alone();
-    for backend in backends("a_thread_in_a_cgroup_of_its_own_goes_back_there") {
+    for backend in backends("a_thread_returns_to_its_own_cgroup") {
         let root = match backend {
             Choice::CgroupV1 => "/sys/fs/cgroup/freezer",
             Choice::SchedExt => "/sys/fs/cgroup",
@@ -533,11 +537,11 @@ fn a_thread_in_a_cgroup_of_its_own_goes_back_there() {
     }
 }
 
-/// A container ends, and is started anew in the same cgroup.
+/// A container ends and is started again in the same cgroup.
 #[test]
-fn a_cgroup_that_is_gone_is_dropped_and_may_come_back() {
+fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
     let _alone = alone();
-    let name = "a_cgroup_that_is_gone_is_dropped_and_may_come_back";
+    let name = "a_removed_cgroup_is_dropped_and_may_be_created_again";
     if !backends(name).contains(&Choice::CgroupV2) {
         return;
     }
@@ -602,15 +606,15 @@ fn a_cgroup_that_is_gone_is_dropped_and_may_come_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_assignments_are_refused() {
     let _alone = alone();
-    for backend in backends("what_cannot_be_is_refused") {
+    for backend in backends("impossible_assignments_are_refused") {
         let dir = Dir::new("refused");
         let worker = Worker::spinning();
         let before = likeness(worker.tid);
         let reservation = start(backend, &dir);
         let second = match backend {
-            // The kernel has one scheduler.
+            // The kernel allows only one sched_ext scheduler.
             Choice::SchedExt => None,
             _ => Some(start(backend, &dir)),
         };
@@ -620,9 +624,9 @@ fn what_cannot_be_is_refused() {
         };
         let ended = Worker::new(|_| ()).tid;
         wait_for("the thread's end", || ran_ns(ended).is_none());
-        check(reservation.assign(ended, "shut"), "no thread");
-        check(reservation.assign(0, "shut"), "no thread");
-        check(reservation.assign(u32::MAX, "shut"), "no thread");
+        check(reservation.assign(ended, "shut"), "ended or never existed");
+        check(reservation.assign(0, "shut"), "ended or never existed");
+        check(reservation.assign(u32::MAX, "shut"), "ended or never existed");
         check(reservation.assign(worker.tid, "a\nb"), "no server");
         if let Some(own) = reservation.own_thread() {
             check(reservation.assign(own, "shut"), "the dispatcher");
@@ -645,7 +649,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn nothing_starts_that_could_not_run() {
+fn a_reservation_that_cannot_run_does_not_start() {
     let _alone = alone();
     let dir = Dir::new("nothing");
     let with = |change: fn(&mut onbeat_reserve::Options), server| {
@@ -666,7 +670,7 @@ fn nothing_starts_that_could_not_run() {
         with(|o| o.state_dir = "/proc/none".into(), delta()),
         "/proc/none",
     );
-    if !backends("nothing_starts_that_could_not_run").is_empty() {
+    if !backends("a_reservation_that_cannot_run_does_not_start").is_empty() {
         refused(
             with(|o| o.mount_table = "/dev/null".into(), delta()),
             "is not mounted",

@@ -1,5 +1,5 @@
-//! Whatever stops the dispatcher or its guard, threads behind gates run on: real processes, real
-//! signals, and whether a thread makes progress.
+//! Gated threads run on if the dispatcher or its guard is stopped in any way. The tests use real
+//! processes and signals, and check that the threads make progress.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -14,10 +14,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 const CYCLE: u64 = 100 * MS;
-/// Its gate is open for this long in each cycle.
+/// Time that the gate is open in each cycle.
 const SLOT: u64 = 10 * MS;
 
-/// Two threads that work and sleep all the time, until its input ends.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
@@ -30,9 +29,9 @@ fn helper_target() {
     });
 }
 
-/// Takes the threads: one into a server with a short slot, one placed. Then answers each line of its
-/// input with its counters, until that ends. Puts the threads back when the guard is lost, as
-/// `onbeat shape` does.
+/// Assigns one thread to a server with a short slot and places the other. Then answers each line of
+/// its input with its counters. Puts the threads back when the guard is lost, as `onbeat shape`
+/// does.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -76,7 +75,8 @@ fn helper_owner() {
     }
 }
 
-/// An application with two threads, the owner of a reservation that has them, and its guard.
+/// An application with two threads, the owner of a reservation that has changed them, and its
+/// guard.
 struct Scene {
     target: Helper,
     owner: Helper,
@@ -87,10 +87,9 @@ struct Scene {
     before: [Likeness; 2],
 }
 
-/// What an owner says of itself.
 #[derive(Debug, Clone, Copy)]
 enum Said {
-    /// The guard was lost, and it has put everything back.
+    /// The guard was lost, and the owner has put everything back.
     Ended,
     Counts {
         closings: u64,
@@ -104,7 +103,6 @@ impl Scene {
         Scene::set_in(backend, None)
     }
 
-    /// With the owner in a cgroup of its own.
     fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
         let dir = Dir::new("deadman");
         let mut target = Helper::start("helper_target", &[], None);
@@ -142,8 +140,8 @@ impl Scene {
         }
     }
 
-    /// Sends the signal and waits until it has had its effect on all threads of the process, if
-    /// there is one still.
+    /// Sends the signal and waits until it affects all threads of the process, if the process still
+    /// exists.
     fn signal(&mut self, who: Who, signal: i32, may_have_ended: bool) {
         let pid = self.pid(who);
         let is_sent = unsafe { libc::kill(pid as i32, signal) } == 0;
@@ -183,7 +181,7 @@ impl Scene {
         wait_for(what, || is(self.ask()));
     }
 
-    /// Waits until gates are closed and opened again, round after round.
+    /// Waits until gates are closed and opened again in several rounds.
     fn assert_shaped(&mut self) {
         let Said::Counts { closings, .. } = self.ask() else {
             panic!("it has ended");
@@ -194,13 +192,12 @@ impl Scene {
         );
     }
 
-    /// Waits until the gated thread runs and runs.
+    /// Waits until the gated thread has run many times.
     fn assert_progress(&self, what: &str) {
         let begin = turns(self.tids[0]).unwrap();
         wait_for(what, || turns(self.tids[0]).unwrap() > begin + 100);
     }
 
-    /// Waits until nothing is left of the reservation.
     fn assert_put_back(&self) {
         wait_for("everything to be put back", || self.dir.ledgers() == 0);
         assert_eq!(self.tids.map(likeness), self.before);
@@ -214,7 +211,7 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// After a failure too, both go on, and put everything back.
+    /// Even after a failure, both processes must continue to put everything back.
     fn drop(&mut self) {
         for pid in [self.owner.child.id(), self.guard] {
             if !states(pid).is_empty() {
@@ -224,7 +221,7 @@ impl Drop for Scene {
     }
 }
 
-/// A cgroup to pause its members, resumed and removed at the end.
+/// A cgroup to pause its members. It is resumed and removed at the end.
 struct Group {
     dir: PathBuf,
     file: &'static str,
@@ -238,7 +235,8 @@ impl Drop for Group {
     }
 }
 
-/// The states of a process's threads, a letter each; empty when it is gone.
+/// Returns one letter for the state of each thread of a process, or an empty string if the process
+/// has ended.
 fn states(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let state = |task: fs::DirEntry| {
@@ -253,7 +251,7 @@ fn states(pid: u32) -> String {
         .collect()
 }
 
-/// How often a thread was put on a CPU; none when it is gone.
+/// Returns how often a thread was put on a CPU, or `None` if it has ended.
 fn turns(tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()
@@ -274,8 +272,8 @@ enum Step {
 
 type Sequence = Vec<(Who, Step)>;
 
-/// All orders in which owner and guard can be stopped, continued and killed, each as one of: stopped
-/// and continued, stopped and killed, killed; the guard also stopped for good.
+/// Lists all orders of stopping, continuing and killing owner and guard. Each is stopped and
+/// continued, stopped and killed, or just killed. The guard may also stay stopped.
 fn sequences() -> Vec<Sequence> {
     use Step::{Continue, Kill, Stop};
     let scripts: [&[Step]; 4] = [&[Stop, Continue], &[Stop, Kill], &[Kill], &[Stop]];
@@ -303,14 +301,13 @@ fn interleave(owner: &[Step], guard: &[Step], done: &mut Sequence, found: &mut V
     }
 }
 
-/// The states of both, by the steps so far.
+/// The states of owner and guard after the steps so far.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     owner: Option<Step>,
     guard: Option<Step>,
-    /// The guard ran when the owner was stopped.
     watched: bool,
-    /// How often the guard had opened the gates then.
+    /// How often the guard had opened the gates when the owner was stopped.
     thawed: u64,
     /// The owner has noticed the guard's death and has put everything back.
     ended: bool,
@@ -332,19 +329,19 @@ impl Pair {
     }
 }
 
-/// One step, and what has to follow from it before the next.
+/// Takes one step, and checks its consequences.
 fn take(scene: &mut Scene, pair: &mut Pair, (who, step): (Who, Step)) {
     if (who, step, pair.ended) == (Who::Owner, Step::Stop, false) {
         pair.thawed = scene.thawed();
     }
-    // With its guard it has a proper end, and there is no such process any more.
+    // After a proper end together with its owner, the guard process no longer exists.
     if !(pair.ended && who == Who::Guard) {
         let signal = match step {
             Step::Stop => libc::SIGSTOP,
             Step::Continue => libc::SIGCONT,
             Step::Kill => libc::SIGKILL,
         };
-        // A guard that has put everything back after its owner's death ends.
+        // A guard ends after it has put everything back for its dead owner.
         let may_have_ended = who == Who::Guard && pair.owner == Some(Step::Kill);
         scene.signal(who, signal, may_have_ended);
     }
@@ -390,7 +387,8 @@ fn run(backend: Choice, sequence: &Sequence) {
     for &step in sequence {
         take(&mut scene, &mut pair, step);
     }
-    // The end: who can still put everything back does, or the next reservation.
+    // At the end, the process that can still do so puts everything back, or the next reservation
+    // does.
     let owner = pair.owner == Some(Step::Kill);
     let guard = !Pair::runs(pair.guard);
     if !owner {
@@ -406,9 +404,9 @@ fn run(backend: Choice, sequence: &Sequence) {
 }
 
 #[test]
-fn threads_run_on_whoever_is_stopped_or_killed_in_whatever_order() {
+fn threads_run_on_when_owner_and_guard_are_stopped_or_killed_in_any_order() {
     let _alone = alone();
-    let name = "threads_run_on_whoever_is_stopped_or_killed_in_whatever_order";
+    let name = "threads_run_on_when_owner_and_guard_are_stopped_or_killed_in_any_order";
     let sequences = sequences();
     assert_eq!(sequences.len(), 46);
     for backend in backends(name) {
@@ -421,7 +419,7 @@ fn threads_run_on_whoever_is_stopped_or_killed_in_whatever_order() {
                 }
             }
         };
-        // They mostly wait.
+        // The tests run in parallel because they mostly wait.
         std::thread::scope(|scope| {
             (0..6).for_each(|_| drop(scope.spawn(work)));
         });
@@ -461,9 +459,9 @@ fn threads_run_on_while_the_dispatcher_starves() {
     }
 }
 
-/// A container is paused by its cgroup, or killed by it; a command by its name.
+/// A container may be paused or killed by its cgroup, and a command by its name.
 #[test]
-fn what_pauses_the_owner_as_a_group_does_not_reach_the_guard() {
+fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
     let _alone = alone();
     let freezers = [
         (
@@ -473,7 +471,7 @@ fn what_pauses_the_owner_as_a_group_does_not_reach_the_guard() {
         ),
         ("/sys/fs/cgroup/unified", "cgroup.freeze", ["1", "0"]),
     ];
-    for backend in backends("what_pauses_the_owner_as_a_group_does_not_reach_the_guard") {
+    for backend in backends("pausing_the_owners_cgroup_does_not_pause_the_guard") {
         for (root, file, [pause, resume]) in freezers {
             let group = Path::new(root).join(format!("owner-{}", std::process::id()));
             if fs::create_dir(&group).is_err() {
@@ -514,7 +512,7 @@ fn what_pauses_the_owner_as_a_group_does_not_reach_the_guard() {
     }
 }
 
-/// Holds a process in a stop that no SIGCONT ends.
+/// Holds a process in a stop that SIGCONT does not end.
 struct Traced(i32);
 
 impl Traced {
@@ -529,7 +527,7 @@ impl Traced {
         Traced(pid)
     }
 
-    /// Waits for the end of the process, of which its tracer is told first.
+    /// The kernel reports the end of the process to its tracer first.
     fn reap(self) {
         let mut status = 0;
         unsafe {
@@ -540,12 +538,12 @@ impl Traced {
     }
 }
 
-/// A guard that nothing makes go on is killed, and what it had to do is done. Sessions that live are
-/// not held up while it is waited for.
+/// Recovery kills a guard that does not continue, and does its work. Living sessions are not
+/// delayed while recovery waits.
 #[test]
-fn who_recovers_ends_a_guard_that_stays_silent() {
+fn recovery_kills_a_guard_that_stays_silent() {
     let _alone = alone();
-    for backend in backends("who_recovers_ends_a_guard_that_stays_silent") {
+    for backend in backends("recovery_kills_a_guard_that_stays_silent") {
         let mut scene = Scene::set(backend);
         scene.assert_shaped();
         let traced = Traced::new(scene.guard);
@@ -562,7 +560,7 @@ fn who_recovers_ends_a_guard_that_stays_silent() {
         assert_eq!(looked.standing, Standing::Guarded, "nothing is changed");
         std::thread::scope(|scope| {
             let recovery = scope.spawn(|| recovered(false, Duration::from_secs(3)));
-            // Its ledgers lie in the same directory.
+            // Ledgers of living sessions are in the same directory.
             let lock = fs::File::open(scene.dir.0.join("lock")).unwrap();
             let lock = std::os::fd::AsRawFd::as_raw_fd(&lock);
             wait_for("the lock to be free while the guard is waited for", || {

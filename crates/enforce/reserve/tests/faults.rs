@@ -1,4 +1,5 @@
-//! Whoever dies, whenever: the machine is put back. Real processes, real signals.
+//! The machine is put back whichever process dies at any time. The tests use real processes and
+//! signals.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -11,18 +12,17 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Two threads that want the CPU, until its input ends.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
     be_target(Worker::spinning);
 }
 
-/// Takes the threads: one into a server that is shut, one placed; then waits for its end.
+/// Assigns one thread to a server that is shut and places the other, then waits for its end.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
-    // A shell without job control starts what runs in the background deaf to it.
+    // A shell without job control starts background processes that ignore SIGINT.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let get = |name: &str| std::env::var(name).unwrap();
@@ -34,7 +34,7 @@ fn helper_owner() {
     let mut options = onbeat_reserve::Options::new(0);
     options.backend = backend;
     options.state_dir = get("STATE").into();
-    // Shut for the next half hour, or open and shut all the time.
+    // The gate is shut for the next half hour, or opens and shuts all the time.
     let (cycle, slots) = match get("CYCLE").as_str() {
         "long" => (HOUR, [(0, MS)]),
         _ => (4 * MS, [(0, 2 * MS)]),
@@ -63,9 +63,9 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
 }
 
 #[test]
-fn an_owner_that_dies_leaves_nothing() {
+fn an_owner_that_dies_leaves_no_changes() {
     let _alone = alone();
-    for backend in backends("an_owner_that_dies_leaves_nothing") {
+    for backend in backends("an_owner_that_dies_leaves_no_changes") {
         for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGABRT] {
             for cycle in ["long", "short"] {
                 let dir = Dir::new("dies");
@@ -93,9 +93,9 @@ fn an_owner_that_dies_leaves_nothing() {
 }
 
 #[test]
-fn a_proper_end_sends_the_guard_home() {
+fn a_proper_end_ends_the_guard() {
     let _alone = alone();
-    for backend in backends("a_proper_end_sends_the_guard_home") {
+    for backend in backends("a_proper_end_ends_the_guard") {
         let dir = Dir::new("proper");
         let (_target, said, tids) = target();
         let before = tids.map(likeness);
@@ -110,9 +110,9 @@ fn a_proper_end_sends_the_guard_home() {
 }
 
 #[test]
-fn owner_and_guard_killed_the_next_one_recovers() {
+fn the_next_reservation_recovers_after_owner_and_guard_were_killed() {
     let _alone = alone();
-    for backend in backends("owner_and_guard_killed_the_next_one_recovers") {
+    for backend in backends("the_next_reservation_recovers_after_owner_and_guard_were_killed") {
         let dir = Dir::new("both");
         let (_target, said, tids) = target();
         let before = tids.map(likeness);
@@ -121,7 +121,7 @@ fn owner_and_guard_killed_the_next_one_recovers() {
         let pid = first.child.id();
         let guard = guard_of(pid).unwrap();
         assert_frozen(tids[0]);
-        // While one of them lives, nobody else touches what they hold.
+        // While owner or guard lives, other processes leave their changes alone.
         unsafe { libc::kill(guard as i32, libc::SIGKILL) };
         let next = || {
             let servers = [server("r", 1, &[(0, MS)])];
@@ -138,7 +138,7 @@ fn owner_and_guard_killed_the_next_one_recovers() {
         assert_frozen(tids[0]);
         first.kill(libc::SIGKILL);
         first.child.wait().unwrap();
-        // Nobody is left to do it.
+        // Both are dead, so the changes stay.
         assert_frozen(tids[0]);
         let third = next();
         let recovered = |w: &Warning| matches!(w, Warning::Recovered { threads: 2, .. });
@@ -152,9 +152,9 @@ fn owner_and_guard_killed_the_next_one_recovers() {
 }
 
 #[test]
-fn without_its_guard_no_thread_is_taken() {
+fn without_a_guard_no_thread_is_assigned() {
     let _alone = alone();
-    for backend in backends("without_its_guard_no_thread_is_taken") {
+    for backend in backends("without_a_guard_no_thread_is_assigned") {
         let dir = Dir::new("guardless");
         let worker = Worker::spinning();
         let before = likeness(worker.tid);
@@ -190,14 +190,15 @@ fn a_process_can_be_killed_while_it_is_frozen() {
             assert_frozen(tids[0]);
             target.kill(signal);
             if backend == Choice::CgroupV2 && signal == libc::SIGKILL {
-                // Its slots are over for the next hour.
+                // The process has no slot for the next hour.
                 wait_for("its end", || target.child.try_wait().unwrap().is_some());
             } else {
                 std::thread::sleep(Duration::from_millis(200));
             }
             let at_once = target.child.try_wait().unwrap().is_some();
             println!("{backend:?}, signal {signal}: ended while frozen: {at_once}");
-            // The other does not hold it up for ever: with the next slot, or the end, it goes.
+            // The other thread does not hold the process forever. It ends with the next slot or
+            // with the reservation.
             let report = reservation.stop();
             assert_eq!(report.restored.failures, Vec::<String>::new());
             assert_eq!(target.child.wait().unwrap().signal(), Some(signal));
@@ -211,9 +212,9 @@ fn a_process_can_be_killed_while_it_is_frozen() {
 }
 
 #[test]
-fn a_killed_process_goes_with_its_next_slot() {
+fn a_killed_process_ends_in_its_next_slot() {
     let _alone = alone();
-    for backend in backends("a_killed_process_goes_with_its_next_slot") {
+    for backend in backends("a_killed_process_ends_in_its_next_slot") {
         let dir = Dir::new("slot");
         let (mut target, _, tids) = target();
         let servers = [server("r", 20, &[(0, 5 * MS)])];
@@ -222,7 +223,7 @@ fn a_killed_process_goes_with_its_next_slot() {
             .for_each(|t| reservation.assign(t, "r").unwrap());
         target.kill(libc::SIGTERM);
         wait_for("its end", || target.child.try_wait().unwrap().is_some());
-        // Its threads have no successors here, unless their ids are used again.
+        // Unless the ids were reused, the threads have ended, and release succeeds.
         for tid in tids {
             reservation.release(tid).unwrap();
         }
@@ -231,9 +232,9 @@ fn a_killed_process_goes_with_its_next_slot() {
 }
 
 #[test]
-fn threads_that_come_and_go_meanwhile() {
+fn threads_that_end_during_assignment_cause_no_failure() {
     let _alone = alone();
-    for backend in backends("threads_that_come_and_go_meanwhile") {
+    for backend in backends("threads_that_end_during_assignment_cause_no_failure") {
         let dir = Dir::new("come");
         let servers = [server("r", 20, &[(0, MS)])];
         let reservation = Reservation::start(4 * MS, &servers, 0, options(backend, &dir)).unwrap();
@@ -257,10 +258,10 @@ fn threads_that_come_and_go_meanwhile() {
 }
 
 #[test]
-fn without_the_privilege_one_line_says_so() {
+fn a_missing_privilege_gives_an_error_of_one_line() {
     const CAP_SYS_NICE: i32 = 23;
     let _alone = alone();
-    for backend in backends("without_the_privilege_one_line_says_so") {
+    for backend in backends("a_missing_privilege_gives_an_error_of_one_line") {
         let dir = Dir::new("privilege");
         let (_target, said, tids) = target();
         let before = tids.map(likeness);

@@ -1,4 +1,4 @@
-//! Ledgers that others wrote, or put links in the place of: root must not do what is in them.
+//! Ledgers that other users wrote or replaced by links. Root must not act on their content.
 
 mod common;
 
@@ -10,16 +10,15 @@ use std::path::{Path, PathBuf};
 
 const NOBODY: u32 = 65534;
 
-/// A state directory as a reservation makes it, beside a directory that a ledger would remove.
+/// A state directory as a reservation makes it, and a directory that a ledger would remove.
 struct Scene {
     _dir: tempfile::TempDir,
     state: PathBuf,
     victim: PathBuf,
-    /// Text of a ledger that removes the victim.
+    /// The text of a ledger that removes the victim.
     text: String,
 }
 
-/// A hierarchy of cgroups of this machine.
 fn hierarchy() -> PathBuf {
     let v1 = PathBuf::from("/sys/fs/cgroup/freezer");
     let v2 = PathBuf::from("/sys/fs/cgroup/unified");
@@ -66,7 +65,6 @@ impl Scene {
         Reservation::start(100 * MS, &[server("r", 0, &[(0, 100 * MS)])], 0, options)
     }
 
-    /// What a reservation does not undo, one line each.
     fn not_recovered(&self) -> Vec<String> {
         let reservation = self.start().expect("it starts");
         let lines = reservation.warnings().iter().filter_map(|w| match w {
@@ -78,7 +76,7 @@ impl Scene {
 }
 
 fn is_root(test: &str) -> bool {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {
         println!("skipped: {test}: needs root");
@@ -101,9 +99,9 @@ fn refuses(scene: &Scene, ledger: &Path, why: &str) {
 }
 
 #[test]
-fn a_ledger_of_ours_is_done() {
+fn a_ledger_of_this_user_is_undone() {
     let _alone = alone();
-    if !is_root("a_ledger_of_ours_is_done") {
+    if !is_root("a_ledger_of_this_user_is_undone") {
         return;
     }
     let scene = Scene::set();
@@ -129,9 +127,9 @@ fn a_ledger_that_another_user_wrote_is_refused() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_ledger_is_refused_and_holds_nobody_up() {
+fn a_link_or_pipe_in_place_of_a_ledger_is_refused_without_waiting() {
     let _alone = alone();
-    if !is_root("a_link_in_the_place_of_a_ledger_is_refused_and_holds_nobody_up") {
+    if !is_root("a_link_or_pipe_in_place_of_a_ledger_is_refused_without_waiting") {
         return;
     }
     let scene = Scene::set();
@@ -141,17 +139,17 @@ fn a_link_in_the_place_of_a_ledger_is_refused_and_holds_nobody_up() {
     symlink(&elsewhere, &ledger).unwrap();
     refuses(&scene, &ledger, "symbolic link");
     fs::remove_file(&ledger).unwrap();
-    // Whoever opens a pipe without care waits for its other end.
+    // A careless open of a pipe would wait for its other end.
     let path = std::ffi::CString::new(ledger.to_str().unwrap()).unwrap();
     // SAFETY: the path ends with NUL and outlives the call.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-    refuses(&scene, &ledger, "it is no file");
+    refuses(&scene, &ledger, "not a regular file");
 }
 
 #[test]
-fn a_directory_of_ledgers_that_others_can_fill_is_refused() {
+fn a_ledger_directory_that_others_can_write_to_is_refused() {
     let _alone = alone();
-    if !is_root("a_directory_of_ledgers_that_others_can_fill_is_refused") {
+    if !is_root("a_ledger_directory_that_others_can_write_to_is_refused") {
         return;
     }
     let scene = Scene::set();
@@ -174,9 +172,9 @@ fn a_directory_of_ledgers_that_others_can_fill_is_refused() {
 }
 
 #[test]
-fn a_directory_that_was_swapped_is_not_looked_at() {
+fn a_directory_put_in_place_of_the_ledgers_is_ignored() {
     let _alone = alone();
-    if !is_root("a_directory_that_was_swapped_is_not_looked_at") {
+    if !is_root("a_directory_put_in_place_of_the_ledgers_is_ignored") {
         return;
     }
     let scene = Scene::set();
@@ -240,7 +238,7 @@ fn nothing_outside_of_cgroup_hierarchies_is_touched() {
         fs::write(&ledger, &text).unwrap();
         let lines = scene.not_recovered();
         assert!(
-            lines.len() == 1 && lines[0].contains("no cgroup of a reservation"),
+            lines.len() == 1 && lines[0].contains("not a cgroup of a reservation"),
             "{lines:?}"
         );
         assert!(ledger.exists(), "it is left to be looked at");
@@ -250,7 +248,7 @@ fn nothing_outside_of_cgroup_hierarchies_is_touched() {
     }
 }
 
-/// A thread of this process as a ledger has it.
+/// Describes a thread of this process as a ledger does.
 fn thread(tid: u32, change: &[(&str, serde_json::Value)]) -> String {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
     let start: u64 = stat
@@ -279,7 +277,7 @@ struct Cpuset(PathBuf);
 impl Cpuset {
     const ROOT: &str = "/sys/fs/cgroup/cpuset";
 
-    /// With the thread in it. `None` where a thread cannot have one.
+    /// Puts the thread into a new cpuset. Returns `None` if that is not possible.
     fn of_last(tid: u32) -> Option<Cpuset> {
         let dir = Path::new(Cpuset::ROOT).join(format!("test-{}", std::process::id()));
         if common::cpu() == 0 || fs::create_dir(&dir).is_err() {
@@ -309,13 +307,13 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn what_can_be_put_back_is_whatever_else_fails() {
+fn each_change_is_undone_even_if_others_fail() {
     let _alone = alone();
-    if !is_root("what_can_be_put_back_is_whatever_else_fails") {
+    if !is_root("each_change_is_undone_even_if_others_fail") {
         return;
     }
     let scene = Scene::set();
-    // None that wants a CPU: the dispatcher has the lowest priority here.
+    // The workers leave the CPU free, because the dispatcher has the lowest priority here.
     let workers = [(); 4].map(|()| {
         common::Worker::new(|stop| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -324,10 +322,10 @@ fn what_can_be_put_back_is_whatever_else_fails() {
         })
     });
     let before = common::likeness(workers[0].tid);
-    // As a reservation that was killed has left them: at a real-time priority, on one CPU.
+    // A killed reservation leaves threads like this: at a real-time priority, on one CPU.
     for worker in &workers {
         let parameters = libc::sched_param { sched_priority: 3 };
-        // SAFETY: the set and the parameters live while the calls last.
+        // SAFETY: the set and the parameters live during the calls.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(0, &mut set);
@@ -344,13 +342,13 @@ fn what_can_be_put_back_is_whatever_else_fails() {
     let cpus = || ("cpus", serde_json::json!(cpus));
     let mut bytes = thread(whole, &[cpus()]).into_bytes();
     bytes.push(b'\n');
-    // No text, torn in the middle, and its end where the next line begins.
+    // The line is torn in the middle and not UTF-8, and ends where the next line begins.
     bytes.extend(&thread(torn, &[cpus()]).as_bytes()[..40]);
     bytes.extend([0xff, 0xfe, b'\n']);
-    // A CPU that was taken away since.
+    // This CPU has been removed since.
     bytes.extend(thread(offline, &[("cpus", serde_json::json!([4000]))]).bytes());
     bytes.push(b'\n');
-    // A CPU that its cpuset has not got: the policy comes back nevertheless.
+    // The thread's cpuset does not contain this CPU. The policy must come back all the same.
     let cpuset = Cpuset::of_last(refused);
     bytes.extend(thread(refused, &[("cpus", serde_json::json!([0]))]).bytes());
     bytes.push(b'\n');
@@ -370,7 +368,7 @@ fn what_can_be_put_back_is_whatever_else_fails() {
     );
     let failed = said(&format!("cannot put thread {refused} back"));
     assert_eq!(failed, usize::from(cpuset.is_some()), "{lines:?}");
-    // SAFETY: plain calls.
+    // SAFETY: the calls take no pointers.
     let policies = [refused, torn].map(|t| unsafe { libc::sched_getscheduler(t as i32) });
     assert_eq!(policies, [libc::SCHED_OTHER, libc::SCHED_RR]);
 }

@@ -1,4 +1,4 @@
-//! An id of a thread that is used again, and threads that come and go for days.
+//! Reused thread ids, and threads that come and go for days.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -18,16 +18,16 @@ fn seen(tid: u32, at_ns: u64) -> Seen {
     }
 }
 
-/// A later kernel tick than now.
 fn next_tick() {
     std::thread::sleep(Duration::from_millis(25));
 }
 
-/// A thread with the id of one that has ended. `None`: the kernel does not let itself be asked for it.
+/// Starts a thread with the id of one that has ended, or returns `None` if the kernel does not
+/// allow choosing ids.
 fn with_id(tid: u32) -> Option<Worker> {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
-        // Others may start something in between.
+        // Other programs may start a thread in between.
         fs::write(LAST, (tid - 1).to_string()).ok()?;
         let worker = Worker::sleeping();
         if worker.tid == tid {
@@ -37,7 +37,7 @@ fn with_id(tid: u32) -> Option<Worker> {
     None
 }
 
-/// Its thread has ended, and the kernel has forgotten it.
+/// Ends the worker and waits until the kernel has removed its thread.
 fn ended(worker: Worker) -> u32 {
     let tid = worker.tid;
     drop(worker);
@@ -47,9 +47,9 @@ fn ended(worker: Worker) -> u32 {
 }
 
 #[test]
-fn a_thread_that_has_the_id_of_one_that_was_seen_is_left_alone() {
+fn a_later_thread_with_a_seen_id_is_left_alone() {
     let _alone = alone();
-    for backend in backends("a_thread_that_has_the_id_of_one_that_was_seen_is_left_alone") {
+    for backend in backends("a_later_thread_with_a_seen_id_is_left_alone") {
         let dir = Dir::new("reused");
         let servers = [server("r", 20, &[(0, HOUR)])];
         let reservation =
@@ -69,7 +69,7 @@ fn a_thread_that_has_the_id_of_one_that_was_seen_is_left_alone() {
             "{refused:?}"
         );
         assert_eq!(likeness(tid), before);
-        // Another process's.
+        // The id was seen in another process.
         let theirs = Seen {
             pid: 1,
             at_ns: now_ns() + 1000 * MS,
@@ -77,7 +77,7 @@ fn a_thread_that_has_the_id_of_one_that_was_seen_is_left_alone() {
         };
         assert!(reservation.assign_seen(theirs, "r").is_err());
         assert_eq!(likeness(tid), before);
-        // Once it was seen itself.
+        // The new thread is accepted after it was seen itself.
         next_tick();
         reservation.assign_seen(seen(tid, now_ns()), "r").unwrap();
         assert_ne!(likeness(tid), before);
@@ -88,7 +88,7 @@ fn a_thread_that_has_the_id_of_one_that_was_seen_is_left_alone() {
     }
 }
 
-/// What days bring, in a short time: threads that are assigned and end.
+/// This simulates days in a short time.
 #[test]
 fn threads_that_come_and_go_leave_nothing_behind() {
     let _alone = alone();
@@ -114,7 +114,7 @@ fn threads_that_come_and_go_leave_nothing_behind() {
             let mut tids = tids;
             tids.sort_unstable();
             tids.dedup();
-            // Where an id was used again, the later thread took the place of the earlier.
+            // If an id was reused, the later thread replaced the earlier one.
             assert_eq!(forgotten, tids);
             largest = largest.max(bytes_of_ledger(&dir));
         }
@@ -122,7 +122,7 @@ fn threads_that_come_and_go_leave_nothing_behind() {
             true => assert!(largest < 256 << 10, "the ledger takes {largest} bytes"),
             false => println!("skipped: the ledger's size: this file system keeps all space"),
         }
-        // A thread that one of them could have started is known for what it inherited.
+        // The ledger still finds threads that the ended ones could have started.
         let restored = reservation.stop().restored;
         assert_eq!((restored.threads, restored.failures), (1, vec![]));
         assert_eq!(likeness(stays.tid), before);
@@ -130,7 +130,6 @@ fn threads_that_come_and_go_leave_nothing_behind() {
     }
 }
 
-/// Whether the file system gives space within a file back.
 fn can_give_back(dir: &Dir) -> bool {
     use std::os::fd::AsRawFd;
     let path = dir.0.join("probe");

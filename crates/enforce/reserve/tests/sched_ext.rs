@@ -1,5 +1,5 @@
-//! What only the enforcer on sched_ext does: `./dev test sched-ext` runs it in a guest whose kernel has
-//! it.
+//! Tests for the enforcer on sched_ext alone. `./dev test sched-ext` runs them in a guest whose
+//! kernel has sched_ext.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -12,7 +12,6 @@ use std::time::Duration;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
-/// Whether a test can run here; prints why not.
 fn is_here(test: &str) -> bool {
     let is_here = Path::new(SCHED_EXT).exists();
     if !is_here {
@@ -27,9 +26,9 @@ fn state() -> String {
 }
 
 #[test]
-fn a_kernel_without_it_is_told() {
+fn a_kernel_without_sched_ext_gives_an_error() {
     if Path::new(SCHED_EXT).exists() {
-        println!("skipped: a_kernel_without_it_is_told: this kernel has sched_ext");
+        println!("skipped: a_kernel_without_sched_ext_gives_an_error: this kernel has sched_ext");
         return;
     }
     let dir = Dir::new("without");
@@ -45,7 +44,7 @@ fn a_kernel_without_it_is_told() {
 
 /// The kernel would end the scheduler while the thread waits.
 #[test]
-fn a_long_pause_is_refused() {
+fn a_long_time_without_a_slot_is_refused() {
     let dir = Dir::new("pause");
     let servers = [server("rare", 20, &[(0, MS)])];
     let refused = Reservation::start(60_000 * MS, &servers, 0, options(Choice::SchedExt, &dir));
@@ -66,7 +65,7 @@ fn a_second_scheduler_is_refused() {
     let first = start().unwrap();
     let text = start().unwrap_err().to_string();
     assert!(
-        text.contains("onbeat") && text.contains("one only"),
+        text.contains("onbeat") && text.contains("only one"),
         "{text}"
     );
     assert_eq!(state(), "enabled");
@@ -75,7 +74,7 @@ fn a_second_scheduler_is_refused() {
     start().unwrap().stop();
 }
 
-/// Takes a thread into a server whose slot is over for long, until it is killed.
+/// Takes a thread into a server whose slot is over for a long time, until it is killed.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -91,12 +90,12 @@ fn helper_owner() {
     wait_for_end_of_input();
 }
 
-/// Owner and guard are killed: the kernel removes the scheduler, and the thread runs on at once. What
-/// is left of the change is undone by the next reservation, as after any crash.
+/// The kernel removes the scheduler, and the thread runs on at once. The next reservation undoes
+/// the rest, as after any crash.
 #[test]
-fn the_owner_s_death_gives_threads_back() {
+fn threads_run_on_after_owner_and_guard_were_killed() {
     let _alone = alone();
-    if !is_here("the_owner_s_death_gives_threads_back") {
+    if !is_here("threads_run_on_after_owner_and_guard_were_killed") {
         return;
     }
     let dir = Dir::new("killed");
@@ -110,14 +109,14 @@ fn the_owner_s_death_gives_threads_back() {
     assert_eq!(owner.says(), "taken");
     assert_frozen(worker.tid);
     assert_eq!(state(), "enabled");
-    // The guard first: nobody puts anything back.
+    // The guard is killed first, so that the changes stay.
     let guard = guard_of(owner.child.id()).unwrap();
     assert_eq!(unsafe { libc::kill(guard as i32, libc::SIGKILL) }, 0);
     owner.kill(libc::SIGKILL);
     wait_for("the scheduler to be gone", || state() == "disabled");
     assert_runs(worker.tid);
     assert_ne!(likeness(worker.tid), before, "nobody was there to undo it");
-    // The next one finds what was left.
+    // The next reservation finds the changes that were left.
     let servers = [server("r", 20, &[(0, MS)])];
     let next = Reservation::start(20 * MS, &servers, now_ns(), options(Choice::SchedExt, &dir));
     let next = next.unwrap();
@@ -129,11 +128,11 @@ fn the_owner_s_death_gives_threads_back() {
     assert_eq!(likeness(worker.tid), before);
 }
 
-/// The owner alone is killed: its guard puts everything back.
+/// Only the owner is killed.
 #[test]
-fn the_guard_puts_back_what_a_killed_owner_left() {
+fn the_guard_undoes_the_changes_of_a_killed_owner() {
     let _alone = alone();
-    if !is_here("the_guard_puts_back_what_a_killed_owner_left") {
+    if !is_here("the_guard_undoes_the_changes_of_a_killed_owner") {
         return;
     }
     let dir = Dir::new("alone");
@@ -155,12 +154,12 @@ fn the_guard_puts_back_what_a_killed_owner_left() {
     wait_for("the ledger to be gone", || dir.ledgers() == 0);
 }
 
-/// While owner and guard are stopped, slots come and go: they are in the kernel. Behind freezers, all
-/// gates are opened then.
+/// The slots continue while owner and guard are stopped, because they are in the kernel. With
+/// freezers, all gates would be opened.
 #[test]
-fn a_stopped_owner_keeps_slots() {
+fn slots_continue_while_the_owner_is_stopped() {
     let _alone = alone();
-    if !is_here("a_stopped_owner_keeps_slots") {
+    if !is_here("slots_continue_while_the_owner_is_stopped") {
         return;
     }
     let dir = Dir::new("stopped");
@@ -175,7 +174,7 @@ fn a_stopped_owner_keeps_slots() {
     owner.kill(libc::SIGSTOP);
     assert_eq!(unsafe { libc::kill(guard, libc::SIGSTOP) }, 0);
     assert_frozen(worker.tid);
-    // The next slot comes, and ends.
+    // The next slot begins and ends.
     let ran = ran_ns(worker.tid).unwrap();
     wait_for("a slot", || ran_ns(worker.tid).unwrap() > ran + 20 * MS);
     assert_frozen(worker.tid);
@@ -187,12 +186,12 @@ fn a_stopped_owner_keeps_slots() {
     assert_runs(worker.tid);
 }
 
-/// What sched_ext does not give: a normal thread of the CPU goes before the server's thread, in its
-/// slot too, where the freezer's has a real-time priority. Counted as shares of what both got.
+/// With sched_ext, normal threads run before the server's thread even in its slot. With a freezer,
+/// the server's thread has a real-time priority. The test compares their shares.
 #[test]
-fn a_normal_thread_goes_before_a_server_s() {
+fn a_normal_thread_runs_before_a_server_thread() {
     let _alone = alone();
-    if !is_here("a_normal_thread_goes_before_a_server_s") {
+    if !is_here("a_normal_thread_runs_before_a_server_thread") {
         return;
     }
     let share = |backend: Choice| {
@@ -221,11 +220,11 @@ fn a_normal_thread_goes_before_a_server_s() {
     assert!(freezer > 0.5 && sched_ext < 0.4, "{freezer} {sched_ext}");
 }
 
-/// With soft gates a thread is never kept from the CPU when nobody else wants it.
+/// With soft gates a thread can always run when no other thread wants the CPU.
 #[test]
-fn soft_gates_stop_nobody() {
+fn soft_gates_never_stop_threads_on_an_idle_cpu() {
     let _alone = alone();
-    if !is_here("soft_gates_stop_nobody") {
+    if !is_here("soft_gates_never_stop_threads_on_an_idle_cpu") {
         return;
     }
     let dir = Dir::new("soft");

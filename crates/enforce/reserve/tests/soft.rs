@@ -1,5 +1,5 @@
-//! Who holds what others need is not frozen by a soft gate, and is by a hard one: on the real
-//! kernel, with threads that say themselves whether they wait.
+//! A soft gate does not freeze a thread that holds what others need, and a hard gate does. The
+//! tests run on the real kernel, with threads that report whether they wait.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What threads say of themselves. It is complete before the dispatcher asks.
+/// The reports of the threads. They are complete before the dispatcher reads them.
 #[derive(Clone)]
 struct Said(HashMap<u32, Arc<AtomicBool>>);
 
@@ -25,16 +25,16 @@ impl Waiting for Said {
     }
 }
 
-/// A thread at work with a lock, and one outside of all servers that needs it.
+/// A working thread that holds a lock, and a thread outside of all servers that needs the lock.
 struct Application {
     holder: Worker,
     /// Ends the holder's work.
     release: Arc<AtomicBool>,
     waits: Arc<AtomicBool>,
-    /// Wakes it up again.
+    /// Wakes the holder up again.
     wake: Arc<AtomicBool>,
     has_woken: Arc<AtomicBool>,
-    /// How often the other had the lock.
+    /// Counts how often the other thread had the lock.
     progress: Arc<AtomicU64>,
     _other: Worker,
 }
@@ -101,15 +101,14 @@ fn gate(reservation: &Reservation) -> GateStats {
     reservation.stats().gates.remove(0)
 }
 
-/// One slot that ends so long from now; the next begins in half an hour.
+/// The only slot ends after `ends_in_ns`. The next one begins half an hour later.
 fn last_slot(options: &Options, ends_in_ns: u64) -> Reservation {
     let servers = [server("r", 20, &[(0, HOUR / 2)])];
     let origin = now_ns() + HOUR / 2 + ends_in_ns;
     Reservation::start(HOUR, &servers, origin, options.clone()).unwrap()
 }
 
-/// The same, with a thread that is in the server when the slot ends. On a slow machine it takes a
-/// second attempt.
+/// The thread is in the server when the slot ends. A slow machine may need several attempts.
 fn last_slot_of(tid: u32, options: &Options) -> Reservation {
     let mut ends_in_ns = 500 * MS;
     loop {
@@ -126,7 +125,7 @@ fn last_slot_of(tid: u32, options: &Options) -> Reservation {
 }
 
 #[test]
-fn a_hard_gate_lets_others_wait_for_a_lock_until_the_next_slot() {
+fn a_hard_gate_keeps_a_held_lock_until_the_next_slot() {
     let _alone = alone();
     for backend in backends("a_hard_gate_lets_others_wait") {
         let dir = Dir::new("hard");
@@ -147,7 +146,7 @@ fn a_hard_gate_lets_others_wait_for_a_lock_until_the_next_slot() {
 }
 
 #[test]
-fn with_a_soft_gate_they_go_on_and_the_thread_is_frozen_when_it_waits() {
+fn a_soft_gate_lets_a_lock_holder_finish_and_freezes_it_when_it_waits() {
     let _alone = alone();
     for backend in backends("with_a_soft_gate_they_go_on") {
         let dir = Dir::new("soft");
@@ -164,7 +163,7 @@ fn with_a_soft_gate_they_go_on_and_the_thread_is_frozen_when_it_waits() {
         application.release.store(true, SeqCst);
         let progress = || application.progress.load(SeqCst);
         wait_for("the lock", || progress() > 3);
-        // It waits now: the gate shuts. What wakes it up does not make it run.
+        // The thread waits now, so the gate shuts. A wake-up does not make the thread run.
         wait_for("the thread to wait", || {
             gate(&reservation).waited.count() == 1
         });
@@ -176,7 +175,7 @@ fn with_a_soft_gate_they_go_on_and_the_thread_is_frozen_when_it_waits() {
         let seen = gate(&reservation);
         assert_eq!((seen.ends, seen.working, seen.hard), (1, 1, 0));
         assert_eq!(reservation.stats().opening.count(), 0, "no slot began");
-        // What is put back is as it was, not as the gate had left it.
+        // The thread gets its state from before the reservation, not the one that the gate gave it.
         reservation.stop();
         assert_eq!(likeness(tid), before);
         wait_for("the thread to run", || application.has_woken.load(SeqCst));
@@ -184,7 +183,7 @@ fn with_a_soft_gate_they_go_on_and_the_thread_is_frozen_when_it_waits() {
 }
 
 #[test]
-fn who_joins_a_shut_gate_in_the_middle_of_its_work_goes_on() {
+fn a_thread_that_joins_a_shut_gate_while_working_runs_on() {
     let _alone = alone();
     for backend in backends("who_joins_a_shut_gate") {
         let dir = Dir::new("join");
@@ -207,7 +206,7 @@ fn who_joins_a_shut_gate_in_the_middle_of_its_work_goes_on() {
         second.release.store(true, SeqCst);
         let progress = || second.progress.load(SeqCst);
         wait_for("the lock", || progress() > 3);
-        // One that leaves is as before, and stays so.
+        // A thread that leaves keeps its previous state.
         reservation.release(second.holder.tid).unwrap();
         assert_eq!(policy(second.holder.tid), libc::SCHED_OTHER);
         second.wake.store(true, SeqCst);
@@ -216,7 +215,7 @@ fn who_joins_a_shut_gate_in_the_middle_of_its_work_goes_on() {
 }
 
 #[test]
-fn priority_comes_and_goes_with_the_slots_of_a_thread_that_never_waits() {
+fn the_priority_of_a_thread_that_never_waits_follows_its_slots() {
     let _alone = alone();
     for backend in backends("priority_comes_and_goes") {
         let dir = Dir::new("comes");
@@ -224,7 +223,7 @@ fn priority_comes_and_goes_with_the_slots_of_a_thread_that_never_waits() {
         let before = likeness(worker.tid);
         let mut options = options(backend, &dir);
         options.gate = GateKind::Soft;
-        // One knows that it works; the other knows nothing.
+        // The thread either reports that it works, or reports nothing.
         for waiting in [true, false] {
             let works = HashMap::from([(worker.tid, Arc::new(AtomicBool::new(false)))]);
             options.waiting = waiting.then(|| Arc::new(Said(works)) as Arc<dyn Waiting>);
@@ -237,7 +236,8 @@ fn priority_comes_and_goes_with_the_slots_of_a_thread_that_never_waits() {
                 wait_for("its priority", || policy(worker.tid) == libc::SCHED_RR);
                 wait_for("a normal one", || policy(worker.tid) == libc::SCHED_OTHER);
             }
-            // It may have joined between two slots, and the first end may have met nobody.
+            // The thread may have joined between two slots, so that the first end counted no
+            // thread.
             let seen = || match (waiting, gate(&reservation)) {
                 (true, seen) => (seen.working, seen.unknown),
                 (false, seen) => (seen.unknown, seen.working),
@@ -263,8 +263,7 @@ impl Drop for Busy {
     }
 }
 
-/// A gated thread, what it has started behind its gate (three threads, a process), and what keeps it
-/// waiting.
+/// A gated thread and its heirs: three threads and a process that it started behind its gate.
 struct Family {
     parent: Worker,
     ask: Arc<AtomicBool>,
@@ -305,7 +304,7 @@ impl Family {
         Said(HashMap::from([(self.parent.tid, self.waits.clone())]))
     }
 
-    /// What they have started, once the gate is shut.
+    /// Returns the heirs once the gate is shut.
     fn heirs_behind_shut_gate(&self, reservation: &Reservation) -> [u32; 4] {
         self.ask.store(true, SeqCst);
         let heirs = self.heirs.recv().unwrap();
@@ -316,7 +315,7 @@ impl Family {
 }
 
 #[test]
-fn what_a_gated_thread_has_started_is_let_go() {
+fn heirs_of_a_gated_thread_are_freed() {
     let _alone = alone();
     for backend in backends("what_a_gated_thread_has_started") {
         let dir = Dir::new("heirs");
@@ -331,13 +330,13 @@ fn what_a_gated_thread_has_started_is_let_go() {
         let [thread, placed, member, process] = heirs;
         assert_frozen(thread);
         assert_frozen(process);
-        // One that is placed, as the middleware's are, does not wait for a slot.
+        // A placed thread does not wait for a slot, as for threads of the middleware.
         reservation.place(placed, cpu(), 1).unwrap();
         let turn = ran_ns(placed).unwrap();
         wait_for("the placed thread to run", || {
             ran_ns(placed).unwrap() > turn
         });
-        // One that joins the server came from where its parent did.
+        // An heir that is assigned to the server gets its parent's previous cgroup.
         reservation.assign(member, "r").unwrap();
         assert_eq!(reservation.free_heirs(), 2, "{backend:?}");
         assert_runs(thread);

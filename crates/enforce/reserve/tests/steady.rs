@@ -1,4 +1,4 @@
-//! The dispatcher allocates nothing after its start: counted by an allocator.
+//! The dispatcher allocates nothing after its start. An allocator counts.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;
@@ -15,7 +15,6 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread's allocations count.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -47,7 +46,7 @@ fn the_dispatcher_allocates_nothing() {
         let mut options = options(backend, &dir);
         options.on_dispatcher = || {
             WATCHED.set(true);
-            // That it counts at all.
+            // This allocation shows that the counter works.
             drop(std::hint::black_box(Box::new(0u8)));
             STARTED.store(ALLOCATIONS.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -59,7 +58,7 @@ fn the_dispatcher_allocates_nothing() {
             reservation.set_origin(origin * MS / 7);
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Cycles that pass before the dispatcher comes have no moves.
+        // Cycles that pass while the dispatcher does not run have no moves.
         wait_for("moves", || {
             let stats = reservation.stats();
             stats.opening.count() > 50 && stats.closing.count() > 50

@@ -1,4 +1,4 @@
-//! The table and the walk through it against what the slots say themselves.
+//! The table and the walk through it, compared with what the slots themselves define.
 
 use onbeat_reserve::table::{Table, Walk};
 use onbeat_reserve::Server;
@@ -14,7 +14,7 @@ fn server(index: usize, slots: &[(u64, u64)]) -> Server {
     }
 }
 
-/// Ground truth: within a slot, or the lead before it.
+/// A gate is open within a slot and during the lead before it, by definition.
 fn is_open(server: &Server, cycle: u64, lead: u64, origin: u64, at: u64) -> bool {
     let since = (at as i64 - origin as i64).rem_euclid(cycle as i64) as u64;
     server.slots.is_empty()
@@ -84,13 +84,13 @@ proptest! {
             taken.push(walk.advance(&table, origin).0.unwrap());
             last_ns = at;
         }
-        // In the table's order, from wherever it began.
+        // The events follow the table's order from the first one taken.
         let events = table.events();
         let first = events.iter().position(|e| *e == taken[0]).unwrap();
         for (i, event) in taken.iter().enumerate() {
             prop_assert_eq!(event, &events[(first + i) % events.len()]);
         }
-        // Once the origin stands still, it is reached.
+        // The phase reaches an origin that no longer moves.
         let origin = *origins.last().unwrap();
         let mut settles = (0..100_000).map(|_| walk.advance(&table, origin).1 && walk.behind_ns() == 0);
         let settled = settles.any(|settled| settled);
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn from_a_swap_on_gates_are_open_as_the_new_table_says(
+    fn gates_follow_the_new_table_after_a_swap(
         (old, new) in (servers(), servers()),
         lead in 0..50u64,
         origin in 0..5 * CYCLE,
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stall_leaves_out_whole_rounds(
+    fn catching_up_after_a_stall_skips_whole_rounds(
         servers in servers(),
         late in 0..100 * CYCLE,
     ) {
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn slots_that_are_none_are_refused() {
+fn impossible_slots_are_refused() {
     for slot in [(5, 5), (6, 5), (CYCLE, CYCLE + 1), (0, CYCLE + 1)] {
         let error = Table::new(CYCLE, 0, &[server(0, &[slot])]).unwrap_err();
         assert!(!error.to_string().contains('\n'));
@@ -161,7 +161,7 @@ fn slots_that_are_none_are_refused() {
 }
 
 #[test]
-fn the_paper_s_servers() {
+fn the_servers_of_the_thesis_give_its_events() {
     // Thesis, section 4.5.2: gamma [0, 59], delta [59, 60], the rest [0, 100] of 100.
     let servers = [
         server(0, &[(0, 590)]),

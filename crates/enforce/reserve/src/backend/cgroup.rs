@@ -1,4 +1,4 @@
-//! Gates made of cgroup freezers, of version 1 and of version 2.
+//! Gates that use the cgroup freezers of version 1 and version 2.
 
 use super::{Backend, GateError, Witness};
 use crate::ledger::{Entry, Group};
@@ -12,25 +12,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// Most groups of one gate. Version 2 needs one for each cgroup that the server's threads come
+/// Most groups of one gate. Version 2 needs a group for each cgroup that the server's threads come
 /// from.
 const GROUPS: usize = 16;
-/// In place of a descriptor: there is none from here on.
+/// Marks the end of a list of descriptors.
 const NONE: RawFd = -1;
 
-/// Opens a gate of version 1.
 const V1_OPEN: &[u8] = b"THAWED";
-/// Opens a gate of version 2.
 const V2_OPEN: &[u8] = b"0";
 
 /// The files that open and close one server's gate.
 struct Gate {
     label: String,
-    /// Descriptors, for the dispatcher; [`NONE`] after the last.
+    /// Descriptors for the dispatcher, with [`NONE`] after the last.
     fds: [AtomicI32; GROUPS],
-    /// Whether the gate should be closed.
     closed: AtomicBool,
-    /// The files that own the descriptors, each with the cgroup that its group is below.
+    /// The files that own the descriptors, each with the parent cgroup of its group.
     files: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -44,9 +41,9 @@ impl Gate {
         }
     }
 
-    /// Writes the text that opens or closes to every group, also after one fails. Returns the last
-    /// failure. A group that is gone had no threads any more: it was removed, with the container that
-    /// it was in.
+    /// Writes the text that opens or closes to every group, even after one fails. Returns the last
+    /// failure. A group that is gone does not count: it was removed with its container and had no
+    /// threads.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -65,8 +62,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Brings a new group of version 2 to the gate's state. The dispatcher sets the group too from
-    /// now on; this repeats what it did before.
+    /// Sets a new group of version 2 to the gate's state. From now on the dispatcher sets the group
+    /// too; this repeats its earlier moves.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
@@ -108,19 +105,20 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
     file.map_err(kernel("cannot open", path))
 }
 
-/// The freezer of version 1. A group `onbeat-.../SERVER` at the hierarchy's root takes single
+/// The freezer of version 1. A group `onbeat-.../SERVER` at the root of the hierarchy takes single
 /// threads of any process.
 ///
-/// One more group, without threads, stays frozen all the time. The kernel has a switch that is on
-/// while any group is frozen (`freezer_active`), and turning it patches its code and interrupts all
-/// CPUs: without this group each opening of the only shut gate would.
+/// Another group, without threads, stays frozen all the time. The kernel has a switch that is on
+/// while any group is frozen (`freezer_active`). Turning it patches kernel code and interrupts all
+/// CPUs. Without the extra group, each opening of the only shut gate would turn it.
 pub(crate) struct V1 {
     mount: Mount,
     name: String,
     gates: Vec<Option<Gate>>,
 }
 
-/// The group that stays frozen. Servers' labels begin with a number.
+/// The group that stays frozen. Its name cannot be a server's label, because labels begin with a
+/// number.
 const STAYS_FROZEN: &str = "stays-frozen";
 
 impl V1 {
@@ -132,8 +130,8 @@ impl V1 {
         }
     }
 
-    /// Makes a group below the reservation's, noted before. The guard need not know of one without
-    /// threads: it is the ledger's to remove.
+    /// Records a group in the ledger and makes it. The guard needs no descriptor of a group without
+    /// threads, because the ledger removes it.
     fn make_group(&self, dir: &Path, witness: &dyn Witness) -> Result<(), GateError> {
         let group = Group {
             thaw: Some((dir.join("freezer.state"), "THAWED".into())),
@@ -218,8 +216,8 @@ impl Backend for V1 {
     }
 }
 
-/// The freezer of version 2. A thread cannot leave its process's cgroup, except into threaded
-/// cgroups below it. So groups are created there, in every such cgroup.
+/// The freezer of version 2. A thread can leave its process's cgroup only for threaded cgroups
+/// below it. Groups are therefore created below each cgroup that a thread comes from.
 pub(crate) struct V2 {
     mount: Mount,
     name: String,
@@ -242,7 +240,7 @@ impl Backend for V2 {
     }
 
     fn create(&mut self, server: usize, label: &str, _: &dyn Witness) -> Result<(), GateError> {
-        // Its groups are created when the first thread of each cgroup is added.
+        // The groups are created when the first thread of each cgroup is added.
         self.gates[server] = Some(Gate::new(label));
         Ok(())
     }
@@ -290,10 +288,10 @@ impl Backend for V2 {
         let inner = parent.join(&self.name).join(&gate.label);
         let mut files = gate.files.lock().expect("nobody panics with it");
         let known = files.iter().position(|f| f.0 == parent);
-        // A container that was started anew may have the same cgroup, without our groups.
+        // A restarted container may have the same cgroup without our groups.
         if known.is_none() || !inner.exists() {
-            // The dispatcher notices one that is gone when it moves the gate, which a soft gate may
-            // not do for a long time.
+            // The dispatcher notices a removed group only when it moves the gate, and a soft gate
+            // may not move for a long time.
             let group = |f: &(PathBuf, File)| f.0.join(&self.name).join(&gate.label);
             let is_gone = |f: &(PathBuf, File)| !group(f).exists();
             let place = known.or_else(|| files.iter().position(is_gone));
@@ -302,7 +300,8 @@ impl Backend for V2 {
             let descriptor = descriptor.ok_or(GateError::TooMany(GROUPS))?;
             let file = self.create_groups(&parent, &gate.label, witness)?;
             match files.get_mut(place) {
-                // Behind the same number: the dispatcher may be about to write to it.
+                // The descriptor keeps its number, because the dispatcher may be about to write to
+                // it.
                 Some(old) => {
                     let replaced = sys::replace(&old.1, &file);
                     replaced.map_err(kernel("cannot keep open", &inner))?;
@@ -319,7 +318,8 @@ impl Backend for V2 {
 }
 
 impl V2 {
-    /// The groups of a gate below the cgroup `parent`, and the file that opens and closes them.
+    /// Creates the groups of a gate below the cgroup `parent`, and returns the file that opens and
+    /// closes them.
     fn create_groups(
         &self,
         parent: &Path,

@@ -1,4 +1,4 @@
-//! Chooses the mechanism that keeps threads from running.
+//! Chooses the kernel mechanism that keeps threads from running.
 
 use super::cgroup::{V1, V2};
 use super::{Backend, GateError, Witness};
@@ -9,9 +9,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The mechanism that the options ask for, with a gate for each gated server. `name` becomes the
-/// name of its cgroups. Tries version 1 before version 2, because it can gate single threads of a
-/// process without changing the process's cgroup. The error says why there is none.
+/// Chooses the mechanism that the options ask for and creates a gate for each gated server. `name`
+/// becomes the name of its cgroups.
+///
+/// Version 1 is tried before version 2, because it can gate single threads of a process without
+/// changing the process's cgroup. The error says why neither can be used.
 pub(crate) fn choose(
     options: &Options,
     name: &str,
@@ -57,7 +59,7 @@ fn create_gates(
     Ok(())
 }
 
-/// A server's name as part of a file name: the name comes from a file and is untrusted.
+/// Makes a server's name valid as part of a file name. The name comes from a file and is untrusted.
 fn label(index: usize, name: &str) -> String {
     let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name: String = name
@@ -68,7 +70,7 @@ fn label(index: usize, name: &str) -> String {
     format!("{index}-{name}")
 }
 
-/// The mechanism of a reservation without gated servers: it does nothing.
+/// The mechanism of a reservation without gated servers. It does nothing.
 struct NoGates;
 
 impl Backend for NoGates {

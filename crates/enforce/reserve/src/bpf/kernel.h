@@ -1,5 +1,5 @@
-// What the programs use of the kernel: of each type only the fields that are used. Their places, and
-// which callbacks there are, are the running kernel's, from its BTF.
+// Kernel types that the programs use, each with only the fields that are used. The offsets of the
+// fields, and the callbacks that exist, come from the BTF of the running kernel.
 #pragma once
 
 typedef __u8 u8;
@@ -31,7 +31,7 @@ struct scx_init_task_args {
 
 struct scx_cpu_release_args;
 
-// The callbacks and settings that are given; the kernel's type has others.
+// The callbacks and settings that the scheduler sets. The kernel's type has more.
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);

@@ -1,5 +1,5 @@
-// What the owner gives to the programs, and what they tell it. The sizes and the order of fields are
-// those of layout.rs.
+// The data that the owner and the programs exchange. The sizes and the order of fields must match
+// layout.rs.
 #pragma once
 
 #define MAX_SERVERS 128
@@ -8,19 +8,20 @@
 #define MAX_OF_CPU 32
 #define BUCKETS 320
 
-// Written by the owner before the start, and `origin_ns`, `next_table` while it runs.
+// The owner writes it before the start, and `origin_ns` and `next_table` while the scheduler runs.
 struct control {
 	u64 cycle_ns;
 	u64 origin_ns;
 	u64 servers;
 	u64 is_soft;
-	// Another table is to be used from the next round on: its number + 1.
+	// The number + 1 of the table for the next round, or 0 to keep the table.
 	u64 next_table;
-	// Told to the owner: why the kernel ended this scheduler, 0 while it runs.
+	// The kernel's reason for ending this scheduler, for the owner. It is 0 while the scheduler runs.
 	u64 exit_kind;
 };
 
-// Rounds of all CPUs: who comes to one first decides when it begins, and with which table.
+// The rounds of all CPUs. The first CPU to reach a round decides when the round begins, and with
+// which table.
 struct rounds {
 	struct bpf_spin_lock lock;
 	u32 swaps;
@@ -43,7 +44,7 @@ struct table {
 	u32 count;
 	u32 unused;
 	struct event events[MAX_EVENTS];
-	// By server: whether its slot is open when a round begins.
+	// Set for each server whose slot is open when a round begins.
 	u8 begins_open[MAX_SERVERS];
 };
 
@@ -52,12 +53,12 @@ struct cpu {
 	u64 round;
 	u64 base_ns;
 	u32 table;
-	// Next event + 1; 0: the begin of the round.
+	// The next event + 1, or 0 at the beginning of the round.
 	u32 next;
-	// Server + 1 of the thread that runs here; 0: none of ours.
+	// The server + 1 of the running thread, or 0 if no server's thread runs here.
 	u32 running;
 	u32 is_warm;
-	// What the timer is set to.
+	// The instant that the timer is set to.
 	u64 due_ns;
 };
 
@@ -74,7 +75,7 @@ struct server {
 	u32 is_open;
 	u64 ends;
 	u64 working;
-	// Threads that began to run outside their slot, and were taken off at once.
+	// Counts threads that began to run outside of their slot and were taken off the CPU at once.
 	u64 strays;
 };
 

@@ -1,4 +1,4 @@
-// Queues, and what decides about them.
+// The queues of servers and CPUs, and the decisions about slices and preemption.
 #pragma once
 
 static struct control *the_control(void)
@@ -23,7 +23,7 @@ static u64 server_queue(u32 server)
 	return 1 + server;
 }
 
-// Of a CPU: threads of soft gates that are out of their slots.
+// The queue of a CPU for threads of soft gates outside of their slots.
 static u64 rest_queue(u32 cpu)
 {
 	return 1 + MAX_SERVERS + cpu;
@@ -41,13 +41,14 @@ static bool is_open(const struct server *server)
 	return !server->is_gated || *(const volatile u32 *)&server->is_open;
 }
 
-// As SCHED_RR's, and shorter for threads that would otherwise be normal ones or come last.
+// The slice equals that of SCHED_RR, and is shorter for threads of priority 0 and for threads
+// outside of their slots.
 static u64 slice_of(const struct server *server, bool rests)
 {
 	return server->priority && !rests ? 100000000ULL : 5000000ULL;
 }
 
-// Whether a thread of this server goes before the one that runs on its CPU.
+// Reports whether a thread of this server runs before the current thread of its CPU.
 static bool preempts(const struct server *server, bool rests)
 {
 	struct cpu *cpu = cpu_of(server->cpu);

@@ -1,13 +1,13 @@
-// Rounds and events: the same walk through the table as the dispatcher's (table.rs), on each CPU.
+// Rounds and events: each CPU walks through the table as the dispatcher does (table.rs).
 #pragma once
 
-// Most events at once: after a stall the rest comes with the next timer.
+// Most events per timer. After a stall, the next timer takes the rest.
 #define MAX_AT_ONCE 64
 
 enum { LATENESS, OPENING, CLOSING };
 
-// The same buckets as those of stats.rs. Functions that are not static are verified once, not again for
-// each path to them.
+// The buckets equal those of stats.rs. The verifier checks a function that is not static only once,
+// not for each path to it.
 __noinline int note(u32 at, u32 what, u64 ns)
 {
 	struct counters *n = bpf_map_lookup_elem(&counters, &at);
@@ -37,7 +37,8 @@ __noinline int note(u32 at, u32 what, u64 ns)
 	return 0;
 }
 
-// How far the phase has to move for a round that would begin at `at_ns`, in the shorter direction.
+// Returns how far the phase must move for a round that would begin at `at_ns`, in the shorter
+// direction.
 static __always_inline s64 deviation(const struct control *c, u64 at_ns)
 {
 	u64 cycle = c->cycle_ns ?: 1;
@@ -47,8 +48,8 @@ static __always_inline s64 deviation(const struct control *c, u64 at_ns)
 	return ahead > cycle / 2 ? (s64)ahead - (s64)cycle : (s64)ahead;
 }
 
-// Begins the next round for all CPUs: rounds that have passed are skipped, the phase moves by at most
-// half the time between two rounds' events, and another table may take its place.
+// Begins the next round for all CPUs. Rounds that have passed are skipped. The phase moves by at
+// most half the gap between the events of two rounds. Another table may take effect.
 static __always_inline void begin_round(struct rounds *r, struct control *c, u64 gap_ns, u64 now_ns)
 {
 	u64 cycle = c->cycle_ns ?: 1;
@@ -72,7 +73,7 @@ static __always_inline void begin_round(struct rounds *r, struct control *c, u64
 	r->table[r->number & 3] = table;
 }
 
-// The CPU has taken all events of its round.
+// Moves the CPU to the next round after it has taken all events.
 static __always_inline void turn(struct cpu *cpu, u64 gap_ns, u64 now_ns)
 {
 	u32 zero = 0;
@@ -84,7 +85,7 @@ static __always_inline void turn(struct cpu *cpu, u64 gap_ns, u64 now_ns)
 	bpf_spin_lock(&r->lock);
 	if (r->number == cpu->round)
 		begin_round(r, c, gap_ns, now_ns);
-	// A CPU that has slept for long goes on where the others are.
+	// A CPU that has slept for long continues at the round of the others.
 	cpu->round = r->number - cpu->round < 4 ? cpu->round + 1 : r->number;
 	cpu->base_ns = r->base_ns[cpu->round & 3];
 	cpu->table = r->table[cpu->round & 3];
@@ -107,11 +108,13 @@ __noinline int set_open(u32 at, u32 index, u32 open)
 		server->ends++;
 		server->working += works;
 	}
-	// A change that meets no thread is none: as with a gate that has none, which stays as it is.
+	// A change without a thread is not recorded, as for a gate without threads, which the dispatcher
+	// does not move.
 	return works ? note(at, open ? OPENING : CLOSING, bpf_ktime_get_ns() - begin_ns) : 0;
 }
 
-// Another table may have slots open in which the last one ended with theirs closed, and the reverse.
+// Sets each server to its state at the beginning of a round. A new table may begin with other open
+// slots than those with which the last one ended.
 static __always_inline void begin(u32 at, const struct table *t)
 {
 	struct order *order = bpf_map_lookup_elem(&orders, &at);
@@ -124,7 +127,8 @@ static __always_inline void begin(u32 at, const struct table *t)
 	}
 }
 
-// Takes the next event if it is due. The instant of the one after it, or 0 if there may be more.
+// Takes the next event if it is due. Returns the instant of the following event, or 0 if more
+// events may be due.
 __noinline u64 take(u32 at, u64 now_ns)
 {
 	struct cpu *cpu = cpu_of(at);
@@ -169,7 +173,7 @@ static int on_timer(void *map, u32 *key, struct cpu *cpu)
 		note(at, LATENESS, now_ns - cpu->due_ns);
 	cpu->is_warm = 1;
 	cpu->due_ns = next_ns;
-	// Whose slot is over leaves the CPU, whose slot begins gets it.
+	// A thread whose slot is over leaves the CPU, and a thread whose slot begins gets it.
 	scx_bpf_kick_cpu(at, cpu->running ? SCX_KICK_PREEMPT : 0);
 	bpf_timer_start(&cpu->timer, next_ns, BPF_TIMER_ABSOLUTE | BPF_TIMER_PINNED);
 	return 0;

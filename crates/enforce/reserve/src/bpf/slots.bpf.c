@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Reservation servers as a sched_ext scheduler: a timer on each CPU opens and closes the slots of its
-// servers, each server has a queue, and a thread is taken from a queue only while its slot is open.
 //
-// Rules for everything here: no unbounded loop, and a thread that is in no server is never kept
-// waiting. Without the process that holds the link the kernel removes the scheduler, and all its
-// threads are the fair class's.
+// Reservation servers as a sched_ext scheduler. A timer on each CPU opens and closes the slots of
+// its servers. Each server has a queue, and a thread leaves the queue for the CPU only while its
+// server's slot is open.
+//
+// Two rules hold here: no loop is unbounded, and a thread that is in no server never has to wait.
+// When the process that holds the link ends, the kernel removes the scheduler, and its threads
+// return to the fair class.
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <stdbool.h>
@@ -20,8 +22,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "queues.h"
 #include "rounds.h"
 
-// Threads are pinned to their server's CPU. Without this callback the kernel would put a thread that
-// wakes up on an idle CPU, past its server's queue.
+// Threads are pinned to their server's CPU. Without this callback the kernel would put a waking
+// thread on an idle CPU, past its server's queue.
 SEC("struct_ops/slots_select_cpu")
 s32 BPF_PROG(slots_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
@@ -49,8 +51,8 @@ void BPF_PROG(slots_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(server->cpu, preempts(server, rests) ? SCX_KICK_PREEMPT : 0);
 }
 
-// The threads of the highest priority whose slot is open; with soft gates those that are out of their
-// slots after all others.
+// Picks a thread of the highest-priority server whose slot is open. With soft gates, threads
+// outside of their slots come after all others.
 SEC("struct_ops/slots_dispatch")
 void BPF_PROG(slots_dispatch, s32 at, struct task_struct *prev)
 {
@@ -72,7 +74,7 @@ void BPF_PROG(slots_dispatch, s32 at, struct task_struct *prev)
 		scx_bpf_dsq_move_to_local(rest_queue(cpu));
 }
 
-// A thread that was admitted, or whose slot ended, between queue and CPU is taken off again.
+// Takes a thread off the CPU again if it was admitted, or its slot ended, between queue and CPU.
 SEC("struct_ops/slots_running")
 void BPF_PROG(slots_running, struct task_struct *p)
 {
@@ -103,8 +105,8 @@ void BPF_PROG(slots_stopping, struct task_struct *p, bool runnable)
 		cpu->running = 0;
 }
 
-// Another class takes the CPU: threads that the kernel holds ready for it go back to their queues, so
-// that they do not run on later, when their slot may be over.
+// Another scheduling class takes the CPU. Threads that wait on the CPU's local queue return to
+// their own queues, so that they do not run later, when their slot may be over.
 SEC("struct_ops/slots_cpu_release")
 void BPF_PROG(slots_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
@@ -112,7 +114,8 @@ void BPF_PROG(slots_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 	scx_bpf_reenqueue_local();
 }
 
-// What a thread of a server starts is in the same server, as it is in the same cgroup behind freezers.
+// A thread that a server's thread starts is in the same server, as it would be in the same cgroup
+// with freezers.
 SEC("struct_ops/slots_init_task")
 s32 BPF_PROG(slots_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -124,7 +127,7 @@ s32 BPF_PROG(slots_init_task, struct task_struct *p, struct scx_init_task_args *
 	if (parent) {
 		struct member own = *parent;
 
-		// Without memory for it the thread is in no server, and is not kept waiting.
+		// If memory is short, the thread is in no server and does not wait for slots.
 		bpf_task_storage_get(&members, p, &own, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	}
 	return 0;
@@ -161,7 +164,7 @@ void BPF_PROG(slots_exit, struct scx_exit_info *info)
 		c->exit_kind = info->kind;
 }
 
-// Starts the timer of the CPU that the caller runs on. It stays on that CPU.
+// Starts the timer of the caller's CPU. The timer stays on that CPU.
 SEC("syscall")
 int start_timer(void *context)
 {
@@ -182,8 +185,8 @@ struct sched_ext_ops onbeat_slots = {
 	.init_task = (void *)slots_init_task,
 	.init = (void *)slots_init,
 	.exit = (void *)slots_exit,
-	// Only threads that ask for SCHED_EXT. Without ENQ_LAST the kernel would let the last thread of a
-	// CPU run on after its slot.
+	// The scheduler only gets threads that ask for SCHED_EXT. Without ENQ_LAST the kernel would let
+	// the last thread of a CPU run on after its slot.
 	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,
 	.timeout_ms = 30000,
 	.name = "onbeat",

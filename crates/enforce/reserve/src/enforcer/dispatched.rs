@@ -11,11 +11,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Dispatcher and gates.
 pub(crate) struct Dispatched {
     backend: Arc<dyn Backend>,
     dispatcher: Dispatcher,
-    /// By server: its name, if it has a gate.
+    /// The server's name by server index, or `None` if the server has no gate.
     gated: Vec<Option<String>>,
     begin_ns: u64,
 }
@@ -59,7 +58,7 @@ impl Enforcer for Dispatched {
 
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError> {
         let shared = self.dispatcher.shared();
-        // Before it is behind the gate: from then on the dispatcher has to know of it.
+        // The dispatcher must know the thread before the thread is behind the gate.
         let members = &shared.gates[server].members;
         members.add(tid).map_err(AdmitError::Member)?;
         self.backend.add(server, tid, witness)?;

@@ -1,7 +1,8 @@
-//! What keeps the threads of servers to their slots: the trait that every enforcer implements.
+//! The trait that every enforcer implements. An enforcer keeps the threads of servers to their
+//! slots.
 //!
-//! [`dispatched`]: a dispatcher thread that opens and closes cgroup freezers. [`sched_ext`]: a scheduler
-//! in BPF programs.
+//! [`dispatched`] uses a dispatcher thread that opens and closes cgroup freezers. [`sched_ext`]
+//! uses a scheduler in BPF programs.
 
 pub(crate) mod dispatched;
 pub(crate) mod sched_ext;
@@ -17,107 +18,111 @@ use thiserror::Error;
 /// The scheduling class that an enforcer keeps the threads of servers in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// SCHED_RR at the server's priority; SCHED_OTHER for priority 0.
+    /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
     RealTime,
-    /// SCHED_EXT. The threads of servers without slots too: else these would go before the others.
+    /// The class SCHED_EXT. Threads of servers without slots are in it too, because they would
+    /// otherwise run before the others.
     SchedExt,
 }
 
-/// Why an enforcer did not take a thread on. The thread runs as before.
+/// The reason why an enforcer did not admit a thread. The thread runs as before.
 #[derive(Debug, Error)]
 pub enum AdmitError {
-    /// The thread cannot be followed.
-    #[error("it cannot be followed: {0}")]
+    /// The enforcer cannot follow the thread.
+    #[error("the thread cannot be followed: {0}")]
     Member(io::Error),
-    /// It cannot be put behind its server's gate.
+    /// The thread cannot be put behind its server's gate.
     #[error(transparent)]
     Gate(#[from] GateError),
 }
 
-/// Where an enforcer is.
+/// The progress of an enforcer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
-    /// Rounds that it has ended, those that it skipped included. It grows as long as the enforcer
-    /// runs.
+    /// Counts the rounds that have ended, including skipped ones. It grows while the enforcer runs.
     pub rounds: u64,
-    /// Tables that took effect after the first.
+    /// Counts the tables that took effect after the first one.
     pub swaps: u64,
-    /// Why threads were not kept to their slots.
+    /// The times in which threads were not kept to their slots.
     pub pauses: Pauses,
 }
 
-/// Keeps the threads of servers to the slots of a table. A thread comes to it with its policy,
-/// priority and CPU given and noted; the enforcer notes what else it changes of the machine first,
-/// in a form that another process can undo.
+/// Keeps the threads of servers to the slots of a table.
 ///
-/// Methods are called by the owner, from any of its threads, while the enforcer runs.
+/// A thread is admitted after its policy, priority and CPU are set and recorded. The enforcer
+/// records each further change of the machine before making it, in a form that another process can
+/// undo.
+///
+/// The owner calls the methods from any of its threads while the enforcer runs.
 pub trait Enforcer: Send + Sync {
-    /// Name of the mechanism, for messages.
+    /// Returns the name of the mechanism, for messages.
     fn name(&self) -> &'static str;
 
-    /// How it wants the threads scheduled that it is to admit.
+    /// Returns the scheduling class that threads must have to be admitted.
     fn class(&self) -> Class;
 
-    /// The file that takes the thread back into its cgroup when its id is written to it. `None` if
-    /// [`admit`](Enforcer::admit) does not move the thread.
+    /// Returns the file that moves the thread back into its cgroup when its id is written to it.
+    /// Returns `None` if [`admit`](Enforcer::admit) does not move the thread.
     ///
     /// # Errors
     ///
-    /// The thread's cgroup is unknown: it cannot be admitted.
+    /// Fails if the thread's cgroup is unknown. The thread cannot be admitted then.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
-    /// The threads that it keeps to slots: those that were admitted, and what they have started,
-    /// where that inherits it.
+    /// Lists the threads that are kept to slots: admitted threads, and threads that those have
+    /// started, if they inherit it.
     fn inside(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// For a thread that is kept to slots because one that was admitted has started it: the file that
-    /// ends this, if nobody knows where the thread came from. `None` if it is not kept.
+    /// Returns the file that frees a thread that inherited its gate from an admitted thread. It is
+    /// for threads whose own cgroup is unknown. Returns `None` if the thread is behind no gate.
     fn way_out(&self, _tid: u32) -> Option<PathBuf> {
         None
     }
 
-    /// From now on the thread runs in the slots of this server only. [`home`](Enforcer::home), asked
-    /// before, and [`evict`](Enforcer::evict) undo it.
+    /// Limits the thread to the slots of a server from now on. [`evict`](Enforcer::evict) and the
+    /// result of [`home`](Enforcer::home), called before, undo it.
     ///
     /// # Errors
     ///
-    /// [`AdmitError`].
+    /// Returns an [`AdmitError`] with the reason.
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError>;
 
-    /// The thread is left alone when this returns; it may have ended. Its policy and cgroup are put
-    /// back by the caller.
+    /// Stops changing the thread, which may have ended. The caller puts back its policy and cgroup.
     fn evict(&self, tid: u32, server: usize);
 
-    /// Goes on with another table, of as many servers and the same cycle, from the next round on.
-    /// Threads that are in a slot of both tables run on meanwhile. Of several tables within a round
-    /// the last one is taken. [`Pulse::swaps`] tells when it has happened.
+    /// Continues with another table from the next round on. The table must have the same cycle and
+    /// the same number of servers. Threads in a slot of both tables run on meanwhile. If several
+    /// tables are given within a round, the last one is used. [`Pulse::swaps`] counts the tables in
+    /// effect.
     fn swap_table(&self, table: Table);
 
-    /// A cycle begins at this instant, CLOCK_MONOTONIC: the phase moves there between rounds, in the
-    /// steps of [`Walk::advance`](crate::table::Walk::advance). Real-time safe.
+    /// Moves the phase so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase moves
+    /// between rounds, in the steps of [`Walk::advance`](crate::table::Walk::advance). Real-time
+    /// safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Counters since the start. It writes meanwhile: they may be one event apart.
+    /// Reads the counters since the start. The enforcer writes them meanwhile, so they may be one
+    /// event apart.
     fn stats(&self) -> Stats;
 
-    /// When it changed the priority of threads, after the first `seen` changes, which becomes the
-    /// number of all.
+    /// Returns the changes of threads' priorities after the first `seen` ones, and sets `seen` to
+    /// the number of all changes.
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
-    /// When it opened and shut servers, and how late it was, after the first `seen` moves, which
-    /// becomes the number of all. None where the kernel does it.
+    /// Returns the openings and closings of gates after the first `seen` ones, and sets `seen` to
+    /// the number of all. The list is empty if the kernel itself moves threads in and out of slots.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }
 
-    /// Where it is.
+    /// Returns the current progress.
     fn pulse(&self) -> Pulse;
 
-    /// Its own thread, which cannot be admitted.
+    /// Returns the enforcer's own thread, which cannot be admitted.
     fn own_thread(&self) -> Option<u32>;
 
-    /// Ends it. Threads may be left in the middle of nothing: they are put back afterwards.
+    /// Ends the enforcer. The caller puts the threads back afterwards.
     fn stop(&mut self);
 }

@@ -1,26 +1,28 @@
-//! When soft gates changed the priority of their threads: written by the dispatcher, read by its
-//! owner, without locks. Who compares runs with slots needs the instants, because the kernel reports
-//! no switch when a running thread's priority changes.
+//! The log of priority changes that soft gates make. The dispatcher writes it and its owner reads
+//! it, without locks.
+//!
+//! Comparing executions with slots needs these instants, because the kernel reports no switch when
+//! a running thread's priority changes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Changes that are kept: the oldest are written over.
+/// Number of changes that are kept. New ones overwrite the oldest.
 const KEPT: usize = 4096;
 
-/// A soft gate changed the priority of its server's threads.
+/// A change of the priority of a server's threads by its soft gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// When, CLOCK_MONOTONIC.
+    /// The instant of the change, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// Index of the server.
+    /// The index of the server.
     pub server: usize,
-    /// Whether they have the server's priority since then; else a normal one.
+    /// Is true if the threads now have the server's priority, and false if they now have a normal
+    /// one.
     pub is_raised: bool,
 }
 
-/// The last changes.
 pub(crate) struct Changes {
-    /// Each is an instant, and a server with a bit that says whether it was raised.
+    /// Each entry is an instant and a word of 2 * server + raised.
     entries: Box<[(AtomicU64, AtomicU64)]>,
     count: AtomicU64,
 }
@@ -34,7 +36,7 @@ impl Changes {
         }
     }
 
-    /// Real-time safe. One thread calls it.
+    /// Real-time safe. Only one thread may call it.
     pub(crate) fn note(&self, server: usize, at_ns: u64, is_raised: bool) {
         let count = self.count.load(Relaxed);
         let (at, what) = &self.entries[count as usize % KEPT];
@@ -43,11 +45,11 @@ impl Changes {
         self.count.store(count + 1, Release);
     }
 
-    /// The changes after the first `seen`, which becomes the number of all. Those that were written
-    /// over are left out.
+    /// Returns the changes after the first `seen` ones, and sets `seen` to the number of all
+    /// changes. Overwritten changes are left out.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Change> {
         let count = self.count.load(Acquire);
-        // Half of them: the dispatcher may write while they are read.
+        // Only half of the entries are read, because the dispatcher may write meanwhile.
         let first = (*seen).max(count.saturating_sub(KEPT as u64 / 2));
         *seen = count;
         let read = |n: u64| {

@@ -1,5 +1,5 @@
-//! The threads behind one gate: their owner adds and removes them, the dispatcher looks at them and
-//! changes their priority. Neither waits for a lock of the other.
+//! The threads behind one gate. Their owner adds and removes them, and the dispatcher looks at them
+//! and changes their priority. The dispatcher waits for no lock of the owner.
 
 use crate::sys;
 use crate::waiting::{Waiting, Waits};
@@ -12,34 +12,32 @@ use std::sync::{Mutex, PoisonError};
 /// Most threads behind one gate.
 pub(crate) const THREADS: usize = 256;
 
-/// The threads behind a gate.
 pub(crate) struct Members {
     slots: Box<[Slot]>,
-    /// Slots from here on were never used.
+    /// Slots from this index on were never used.
     used: AtomicUsize,
-    /// Odd while the dispatcher goes through the slots.
+    /// Is odd while the dispatcher goes through the slots.
     pass: AtomicU32,
-    /// The owner's: the files that own the descriptors.
+    /// The owner keeps the files here that own the descriptors.
     files: Mutex<Vec<Option<File>>>,
 }
 
-/// Room for one thread.
 struct Slot {
-    /// 0: no thread.
+    /// 0 for an empty slot.
     tid: AtomicU32,
-    /// A file of the thread in `/proc`. Reading it fails once the thread has ended, also when
-    /// another one has its id.
+    /// A descriptor of a file of the thread in `/proc`. Reading it fails once the thread has ended,
+    /// even if another thread has the same id.
     alive: AtomicI32,
 }
 
-/// What the threads of a gate do.
+/// The result of looking at the threads of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// All of them wait.
+    /// All threads wait for work.
     AllWait,
-    /// One at least is at work; of the others nothing may be known.
+    /// At least one thread is working. The others may be unknown.
     OneWorks,
-    /// None is known to be at work, but of one at least nothing is known.
+    /// No thread is known to be working, but at least one is unknown.
     OneUnknown,
 }
 
@@ -59,13 +57,13 @@ impl Default for Members {
 }
 
 impl Members {
-    /// Adds a thread. Its file is opened here: a thread that has ended already cannot be added.
+    /// Adds a thread and opens its file. A thread that has already ended cannot be added.
     pub(crate) fn add(&self, tid: u32) -> io::Result<()> {
         let file = File::open(format!("/proc/{tid}/comm"))?;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.slots.iter().position(|s| s.tid.load(SeqCst) == 0);
         let free = free.ok_or_else(|| {
-            io::Error::other(format!("a gate has room for {THREADS} threads only"))
+            io::Error::other(format!("a gate has room for only {THREADS} threads"))
         })?;
         let room = files.len().max(free + 1);
         files.resize_with(room, || None);
@@ -76,7 +74,7 @@ impl Members {
         Ok(())
     }
 
-    /// Removes a thread. The dispatcher changes it no more when this returns.
+    /// Removes a thread. After this returns, the dispatcher does not change it any more.
     pub(crate) fn remove(&self, tid: u32) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         for (slot, file) in self.slots.iter().zip(files.iter_mut()) {
@@ -94,13 +92,14 @@ impl Members {
         }
     }
 
-    /// Whether a thread was ever added. What such a thread has started may be behind the gate when it
-    /// has ended itself.
+    /// Reports whether a thread was ever added. Threads that such a thread started may be behind
+    /// the gate even after it has ended.
     pub(crate) fn were_there(&self) -> bool {
         self.used.load(SeqCst) > 0
     }
 
-    /// What the threads do. A thread that has ended is forgotten. For the dispatcher: real-time safe.
+    /// Looks at the threads and forgets those that have ended. The dispatcher calls it: it is
+    /// real-time safe.
     pub(crate) fn look(&self, waiting: Option<&dyn Waiting>) -> Look {
         let mut look = Look::AllWait;
         self.each_slot(
@@ -115,7 +114,8 @@ impl Members {
         look
     }
 
-    /// Does something with each thread that lives. For the dispatcher: real-time safe if that is.
+    /// Calls `act` for each thread that lives. The dispatcher calls it: it is real-time safe if
+    /// `act` is.
     pub(crate) fn for_each(&self, mut act: impl FnMut(u32)) {
         self.each_slot(|slot, tid| match slot.is_alive() {
             true => act(tid),
@@ -140,7 +140,7 @@ impl Slot {
         sys::can_read(self.alive.load(SeqCst))
     }
 
-    /// The thread has ended. Its owner closes the file later.
+    /// The owner closes the file later.
     fn forget(&self, tid: u32) {
         let _ = self.tid.compare_exchange(tid, 0, SeqCst, SeqCst);
     }
@@ -151,7 +151,6 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// All threads do the same.
     struct All(Waits);
 
     impl Waiting for All {
@@ -184,7 +183,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(members.add(tid).is_err());
-        // Its place is used again, and its file closed.
+        // The slot is used again, and its file is closed.
         members.add(sys::gettid()).unwrap();
         assert_eq!(members.used.load(SeqCst), 2);
         members.remove(sys::gettid());
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_works_counts_more_than_one_that_is_unknown() {
+    fn a_working_thread_counts_more_than_an_unknown_one() {
         struct ByParity;
         impl Waiting for ByParity {
             fn of(&self, tid: u32) -> Waits {

@@ -1,14 +1,14 @@
-//! Gates as the dispatcher moves them: hard ones freeze a thread wherever it is, soft ones only
-//! while it waits.
+//! The gates as the dispatcher moves them. Hard gates freeze a thread wherever it is, soft gates
+//! only while it waits.
 //!
-//! At the end of a slot a soft gate looks at the server's threads. If all wait, it freezes them. If
-//! one is at work, all of them drop to a normal priority and run on, because what they hold (a
-//! mutex, an interpreter) others may need; the gate looks again until all wait, and freezes then.
-//! If it is not known whether a thread waits, none is frozen. At the begin of the slot the priority
-//! comes back.
+//! At the end of a slot a soft gate looks at the server's threads. If all of them wait, the gate
+//! freezes them. If one is working, all of them drop to a normal priority and run on, because other
+//! threads may need what they hold (a mutex, an interpreter). The gate looks again until all wait,
+//! and then freezes them. If it is unknown whether a thread waits, no thread is frozen. At the
+//! beginning of the slot the threads get their priority back.
 //!
-//! Between looking and freezing a thread may wake up: the gate looks once more after the freeze, and
-//! takes it back if a thread is still at work [`FIRST_PAUSE_NS`] later.
+//! A thread may wake up between the look and the freeze. The gate therefore looks once more after
+//! the freeze, and undoes it if a thread is still working [`FIRST_PAUSE_NS`] later.
 
 mod changes;
 mod members;
@@ -29,17 +29,17 @@ use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
-/// The first pause between two looks at threads that are at work.
+/// The first pause between two looks at working threads.
 const FIRST_PAUSE_NS: u64 = 200_000;
-/// The longest: each pause is twice the one before, so that a look is late by no more than the time
-/// that has passed.
+/// The longest pause. Each pause is twice the previous one, so that the delay of a look does not
+/// exceed the time that has passed.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
-/// What the dispatcher shares with its owner about one server's gate.
+/// The state of one server's gate that the dispatcher shares with its owner.
 pub(crate) struct Gate {
     pub(crate) members: Members,
     pub(crate) counters: GateCounters,
-    /// A thread has joined: the gate may be shut, and the thread at work.
+    /// A thread has joined. The gate may be shut while that thread is working.
     has_joined: AtomicBool,
     priority: u8,
 }
@@ -54,34 +54,35 @@ impl Gate {
         }
     }
 
-    /// A thread that is a member now has been put behind the gate: the dispatcher looks at it at its
-    /// next wake-up.
+    /// Makes the dispatcher look at a new member at its next wake-up. The thread must already be
+    /// behind the gate.
     pub(crate) fn joined(&self) {
         self.has_joined.store(true, SeqCst);
     }
 }
 
-/// Where a soft gate is.
+/// The phase of a soft gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// In a slot.
+    /// The server is in a slot.
     Open,
-    /// The slot is over, but a thread is at work. Looked at again at an instant.
+    /// The slot is over, but a thread is still working. The gate looks again at `look_ns`.
     Draining {
         since_ns: u64,
         look_ns: u64,
         pause_ns: u64,
     },
-    /// The slot is over, but it is not known what a thread does.
+    /// The slot is over, but the state of a thread is unknown. No thread is frozen.
     Loose,
-    /// The threads are frozen. If one was at work just after, it is looked at again at an instant.
+    /// The threads are frozen. If one was working just afterwards, the gate looks again at
+    /// `look_ns`.
     Frozen { look_ns: Option<u64> },
-    /// The slot is over, and nobody was behind the gate: the kernel's gate was not moved.
+    /// The slot is over, and no thread was behind the gate. The kernel's gate was not moved.
     Empty,
 }
 
-/// All gates, in the dispatcher's hands. Real-time safe: no method allocates, takes a lock, or loops
-/// over more than a server's threads.
+/// All gates as the dispatcher sees them. Real-time safe: no method allocates, waits for a lock, or
+/// loops over more than a server's threads.
 pub(crate) struct Gates<'a> {
     backend: &'a dyn Backend,
     gates: &'a [Gate],
@@ -95,14 +96,13 @@ pub(crate) struct Gates<'a> {
 #[derive(Debug, Clone, Copy)]
 struct State {
     phase: Phase,
-    /// Whether the threads have a normal priority.
+    /// The threads have a normal priority.
     is_dropped: bool,
-    /// Whether a group of the gate may be frozen: also one of several, where another failed.
+    /// At least one group of the gate may be frozen, for example because another group failed.
     may_be_shut: bool,
 }
 
 impl<'a> Gates<'a> {
-    /// All gates are open.
     pub(crate) fn new(
         backend: &'a dyn Backend,
         gates: &'a [Gate],
@@ -125,12 +125,13 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Whether nobody was ever behind the server's gate: it need not be moved.
+    /// Reports whether no thread was ever behind the server's gate. The gate need not be moved
+    /// then.
     pub(crate) fn is_unused(&self, server: usize) -> bool {
         !self.gates[server].members.were_there()
     }
 
-    /// A slot of a server begins or ends whose gate is unused: only noted, for a thread that joins.
+    /// Notes the begin or end of a slot whose gate is unused, for a thread that joins later.
     pub(crate) fn pass(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
@@ -138,8 +139,8 @@ impl<'a> Gates<'a> {
         };
     }
 
-    /// A slot begins: the server's threads run, at its priority. Where the priority cannot be given
-    /// back they run all the same; it is tried again with the returned failure.
+    /// Begins a slot: gives the server's threads their priority and lets them run. If the priority
+    /// cannot be given back, they run all the same, and the returned error causes another attempt.
     pub(crate) fn open(&mut self, server: usize) -> io::Result<()> {
         let raised = match self.states[server].is_dropped {
             true => self.give(server, true),
@@ -168,9 +169,9 @@ impl<'a> Gates<'a> {
         self.backend.close(server)
     }
 
-    /// All threads are to run, whatever this side believes of the gate: who watches it may have
-    /// opened it, and a write of ours may have come later. First they run, then they have their
-    /// priority.
+    /// Opens the kernel's gate even if it should already be open. The guard may have opened it, and
+    /// an earlier write of ours may have arrived later. The threads run first and get their
+    /// priority afterwards.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
         self.states[server].may_be_shut = false;
@@ -181,7 +182,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// A slot ends.
+    /// Ends a slot: freezes the threads, or lets them finish their work at a normal priority.
     pub(crate) fn close(&mut self, server: usize) -> io::Result<()> {
         let look = self.look(server);
         let is_hard = self.kind == GateKind::Hard;
@@ -210,7 +211,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// When [`look_again`](Gates::look_again) has something to do; `u64::MAX`: never.
+    /// Returns the instant at which [`look_again`](Gates::look_again) is needed, or `u64::MAX` if
+    /// it is not.
     pub(crate) fn next_look_ns(&self) -> u64 {
         let looks = self.states.iter().map(|s| match s.phase {
             Phase::Draining { look_ns, .. } => look_ns,
@@ -220,7 +222,7 @@ impl<'a> Gates<'a> {
         looks.min().unwrap_or(u64::MAX)
     }
 
-    /// Looks at the threads of gates that should be shut. Returns the number of failures; each is
+    /// Looks at the threads of gates that should be shut. Returns the number of failures, which are
     /// tried again.
     pub(crate) fn look_again(&mut self, now_ns: u64) -> u64 {
         let mut failures = 0;
@@ -245,7 +247,7 @@ impl<'a> Gates<'a> {
         failures
     }
 
-    /// The threads were at work when they were last looked at.
+    /// Looks again at threads that were working at the last look.
     fn drained(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let Phase::Draining {
             since_ns, pause_ns, ..
@@ -271,8 +273,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// A thread has joined others that are frozen: it has the priority that they have, so that it
-    /// does not run at its server's outside the slot when it is let go.
+    /// Gives a thread that joined frozen ones their current priority. Otherwise it would run at its
+    /// server's priority outside of the slot once it is released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
             true => self.give(server, false),
@@ -285,12 +287,12 @@ impl<'a> Gates<'a> {
         given
     }
 
-    /// A thread was at work just after it was frozen: it had woken up meanwhile, or the kernel let it
-    /// run into the freezer.
+    /// Looks again at a thread that was working just after it was frozen. The thread had woken up
+    /// meanwhile, or the kernel let it run into the freezer.
     fn doubted(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;
-        // If it cannot be taken back: tried again.
+        // If the freeze cannot be undone, it is tried again.
         let look_ns = again.then_some(now_ns + LONGEST_PAUSE_NS);
         self.states[server].phase = Phase::Frozen { look_ns };
         match look {
@@ -309,7 +311,7 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// The threads are frozen: whether all of them waited is seen now, or a moment later.
+    /// Checks after the freeze whether all threads waited, and otherwise schedules another look.
     fn confirm(&mut self, server: usize) {
         let doubt = self.look(server) != Look::AllWait;
         let look_ns = doubt.then(|| monotonic_ns() + FIRST_PAUSE_NS);
@@ -338,8 +340,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Gives all threads the server's priority, or a normal one. The last failure is returned, after
-    /// all were tried.
+    /// Gives all threads the server's priority, or a normal one. All threads are tried before the
+    /// last failure is returned.
     fn give(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {
@@ -350,7 +352,7 @@ impl<'a> Gates<'a> {
         let mut result = Ok(());
         gate.members.for_each(|tid| {
             if let Err(e) = (self.schedule)(tid, &scheduling) {
-                // It has ended meanwhile.
+                // ESRCH: the thread has ended meanwhile.
                 if e.raw_os_error() != Some(libc::ESRCH) {
                     result = Err(e);
                 }

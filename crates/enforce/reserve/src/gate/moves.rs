@@ -1,27 +1,26 @@
-//! The last moves of gates, and how late each was: written by the dispatcher, read by its owner,
-//! without locks.
+//! The log of the last moves of gates and their delays. The dispatcher writes it and its owner
+//! reads it, without locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Moves that are kept: the oldest are written over.
+/// Number of moves that are kept. New ones overwrite the oldest.
 const KEPT: usize = 1024;
 
-/// A gate was opened or shut.
+/// An opening or closing of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// When it had moved, CLOCK_MONOTONIC.
+    /// The instant at which the gate had moved, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// How long after the instant at which the dispatcher was to wake up for it.
+    /// The delay in ns from the dispatcher's planned wake-up until the gate had moved.
     pub delay_ns: u64,
-    /// Index of the server.
+    /// The index of the server.
     pub server: usize,
-    /// Whether it was opened.
+    /// Is true if the gate was opened, and false if it was shut.
     pub open: bool,
 }
 
-/// The last moves.
 pub(crate) struct Moves {
-    /// Each is an instant, a delay, and a server with a bit that says whether it was opened.
+    /// Each entry is an instant, a delay, and a word of 2 * server + opened.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }
@@ -35,7 +34,7 @@ impl Moves {
         }
     }
 
-    /// Real-time safe. One thread calls it.
+    /// Real-time safe. Only one thread may call it.
     pub(crate) fn note(&self, one: Move) {
         let count = self.count.load(Relaxed);
         let [at, delay, what] = &self.entries[count as usize % KEPT];
@@ -45,11 +44,11 @@ impl Moves {
         self.count.store(count + 1, Release);
     }
 
-    /// The moves after the first `seen`, which becomes the number of all. Those that were written
-    /// over are left out.
+    /// Returns the moves after the first `seen` ones, and sets `seen` to the number of all moves.
+    /// Overwritten moves are left out.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Move> {
         let count = self.count.load(Acquire);
-        // Half of them: the dispatcher may write while they are read.
+        // Only half of the entries are read, because the dispatcher may write meanwhile.
         let first = (*seen).max(count.saturating_sub(KEPT as u64 / 2));
         *seen = count;
         let read = |n: u64| {
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_move_is_read_once_and_the_last_ones_stay() {
+    fn each_move_is_read_once_and_the_oldest_are_overwritten() {
         let moves = Moves::new();
         let one = |at_ns: u64| Move {
             at_ns,

@@ -1,4 +1,4 @@
-//! The states of a soft gate, with a freezer and threads that only note what happens to them.
+//! The states of a soft gate, tested with a freezer and a scheduler that only log calls.
 
 use super::*;
 use crate::backend::{GateError, Witness};
@@ -60,7 +60,6 @@ impl Backend for Freezer {
 }
 
 thread_local! {
-    /// The next freeze leaves one of the gate's groups as it was.
     static ONE_GROUP_FAILS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static WAITS: std::cell::Cell<Waits> = const { std::cell::Cell::new(Waits::Yes) };
     static WAKES_WHILE_FROZEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -81,7 +80,8 @@ fn schedule(tid: u32, to: &Scheduling) -> io::Result<()> {
     Ok(())
 }
 
-/// One server of priority 20 whose only thread is this one. What the test does gets its gates.
+/// Calls `test` with the gates of one server of priority 20, whose only thread is the calling
+/// thread.
 fn with_gates(kind: GateKind, test: impl FnOnce(&mut Gates, &Gate)) {
     let gates = [Gate {
         members: Members::default(),
@@ -105,7 +105,7 @@ fn stats(gate: &Gate) -> crate::stats::GateStats {
 }
 
 #[test]
-fn a_thread_that_waits_is_frozen_at_once_with_its_priority() {
+fn a_soft_gate_freezes_a_waiting_thread_at_once() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::Yes);
         gates.close(0).unwrap();
@@ -119,7 +119,7 @@ fn a_thread_that_waits_is_frozen_at_once_with_its_priority() {
 }
 
 #[test]
-fn a_thread_at_work_drops_until_it_waits() {
+fn a_working_thread_drops_its_priority_until_it_waits() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::No);
         gates.close(0).unwrap();
@@ -132,7 +132,7 @@ fn a_thread_at_work_drops_until_it_waits() {
         gates.look_again(second);
         assert_eq!(log(), ["freeze"]);
         assert_eq!(gates.next_look_ns(), u64::MAX);
-        // It gets its priority before it can run.
+        // The thread gets its priority before it can run.
         gates.open(0).unwrap();
         assert_eq!(log(), ["priority 20", "thaw"]);
         let s = stats(gate);
@@ -142,7 +142,7 @@ fn a_thread_at_work_drops_until_it_waits() {
 }
 
 #[test]
-fn pauses_grow_and_are_bounded_and_a_next_slot_ends_them() {
+fn pauses_between_looks_grow_to_a_limit_and_end_with_the_next_slot() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::No);
         gates.close(0).unwrap();
@@ -161,7 +161,7 @@ fn pauses_grow_and_are_bounded_and_a_next_slot_ends_them() {
 }
 
 #[test]
-fn what_is_not_known_is_not_frozen() {
+fn a_thread_in_an_unknown_state_is_not_frozen() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::Unknown);
         gates.close(0).unwrap();
@@ -174,7 +174,7 @@ fn what_is_not_known_is_not_frozen() {
 }
 
 #[test]
-fn a_thread_that_woke_up_while_it_was_frozen_is_let_go() {
+fn a_thread_that_woke_up_during_the_freeze_is_released() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::Yes);
         WAKES_WHILE_FROZEN.with(|w| w.set(true));
@@ -189,7 +189,7 @@ fn a_thread_that_woke_up_while_it_was_frozen_is_let_go() {
         gates.look_again(gates.next_look_ns());
         assert_eq!(log(), ["freeze"]);
     });
-    // The kernel woke it up to freeze it: it sleeps again at once.
+    // The kernel woke the thread up to freeze it, and the thread sleeps again at once.
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::Yes);
         WAKES_WHILE_FROZEN.with(|w| w.set(true));
@@ -205,7 +205,7 @@ fn a_thread_that_woke_up_while_it_was_frozen_is_let_go() {
 }
 
 #[test]
-fn a_thread_that_joins_a_shut_gate_at_work_is_let_go() {
+fn a_working_thread_that_joins_a_shut_gate_is_released() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::Yes);
         gates.close(0).unwrap();
@@ -215,14 +215,14 @@ fn a_thread_that_joins_a_shut_gate_at_work_is_let_go() {
         gates.look_again(0);
         gates.look_again(gates.next_look_ns());
         assert_eq!(log(), ["priority 0", "thaw"]);
-        // Another one: it has its server's priority still.
+        // Another thread that joins still has its server's priority.
         gate.joined();
         gates.look_again(0);
         assert_eq!(log(), ["priority 0"]);
     });
 }
 
-/// The others drained before they were frozen, and have a normal priority.
+/// The other threads drained before they were frozen, so they have a normal priority.
 #[test]
 fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
     with_gates(GateKind::Soft, |gates, gate| {
@@ -230,7 +230,7 @@ fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
             now_waits(Waits::No);
             gates.close(0).unwrap();
             now_waits(Waits::Yes);
-            // With a doubt whether it is frozen, or without.
+            // The test covers a freeze with and without a second look.
             WAKES_WHILE_FROZEN.with(|w| w.set(wakes));
             gates.look_again(gates.next_look_ns());
             assert_eq!(log(), ["priority 0", "freeze"]);
@@ -247,7 +247,7 @@ fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
 }
 
 #[test]
-fn a_hard_gate_freezes_and_counts() {
+fn a_hard_gate_freezes_every_thread_and_counts_working_ones() {
     with_gates(GateKind::Hard, |gates, gate| {
         for waits in [Waits::No, Waits::Yes, Waits::Unknown] {
             now_waits(waits);
@@ -261,12 +261,12 @@ fn a_hard_gate_freezes_and_counts() {
 }
 
 #[test]
-fn a_change_of_priority_is_told_with_its_instant() {
+fn a_priority_change_is_logged_with_its_instant() {
     static FAILURES: AtomicU32 = AtomicU32::new(1);
     with_gates(GateKind::Soft, |gates, _| {
         now_waits(Waits::No);
         let before = monotonic_ns();
-        // What fails is tried again at the table's next instant.
+        // A failed change is tried again at the table's next instant.
         gates.schedule = |_, _| match FAILURES.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
         {
             Ok(_) => Err(io::Error::from_raw_os_error(libc::EPERM)),
@@ -282,9 +282,8 @@ fn a_change_of_priority_is_told_with_its_instant() {
     });
 }
 
-/// A thread that cannot have its priority back runs in its slot all the same.
 #[test]
-fn a_priority_that_cannot_be_given_back_keeps_no_gate_shut() {
+fn a_gate_opens_even_if_a_priority_cannot_be_restored() {
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     with_gates(GateKind::Soft, |gates, _| {
         now_waits(Waits::No);
@@ -304,9 +303,9 @@ fn a_priority_that_cannot_be_given_back_keeps_no_gate_shut() {
     });
 }
 
-/// Of a gate with several groups one cannot be shut: the others are opened all the same.
+/// One of several groups cannot be shut. The others must be opened all the same.
 #[test]
-fn a_gate_that_was_shut_in_part_is_opened() {
+fn a_partly_shut_gate_is_opened() {
     for kind in [GateKind::Soft, GateKind::Hard] {
         with_gates(kind, |gates, _| {
             now_waits(Waits::Yes);
@@ -320,7 +319,7 @@ fn a_gate_that_was_shut_in_part_is_opened() {
 }
 
 #[test]
-fn a_gate_without_threads_is_moved_when_the_first_one_joins() {
+fn an_empty_gate_is_moved_when_the_first_thread_joins() {
     for kind in [GateKind::Soft, GateKind::Hard] {
         let gates = [Gate {
             members: Members::default(),
@@ -344,7 +343,7 @@ fn a_gate_without_threads_is_moved_when_the_first_one_joins() {
         assert_eq!(log(), ["freeze"]);
         moved.open(0).unwrap();
         assert_eq!(log(), ["thaw"]);
-        // It ends, but what it started may still be there.
+        // The thread ends, but threads that it started may still be behind the gate.
         gates[0].members.remove(gettid());
         assert!(!moved.is_unused(0));
     }

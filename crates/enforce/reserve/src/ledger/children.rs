@@ -1,5 +1,5 @@
-//! What threads of a ledger have started meanwhile: it inherited a CPU, perhaps a cgroup, and lost
-//! its nice value.
+//! Threads and processes that threads of a ledger have started meanwhile. They inherited a CPU,
+//! perhaps a cgroup, and lost their nice value.
 
 use super::{inherited, place, put, Thread};
 use crate::identity::{identity, Identity};
@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// How far up processes are asked for the one that started them.
+/// Most parents that are followed upwards from a process.
 const GENERATIONS: usize = 64;
 
-/// The thread of the ledger from which the thread `tid` of no ledger descends: one of its process, or
-/// of the nearest process above. Of several in one process, the one whose CPU it has.
+/// Finds the thread of the ledger that `tid`, which is in no ledger, descends from: a thread of the
+/// same process or of the nearest ancestor process. If several threads of a process match, the one
+/// with the same CPU is preferred.
 pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     let cpus = sys::affinity(tid).unwrap_or_default();
     let pinned_so = |t: &&Thread| t.bound.is_some_and(|(cpu, _)| cpus == [cpu]);
@@ -28,12 +29,12 @@ pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
             None => break,
         }
     }
-    // Who has lost its parents is still on the CPU.
+    // A process without its parents is still pinned to the CPU.
     threads.iter().find(pinned_so)
 }
 
-/// Lets threads and processes that pinned threads have started meanwhile use the CPUs of their
-/// parents again, at their nice value. What is pinned by itself stays so.
+/// Lets threads and processes that pinned threads have started use the CPUs and nice value of their
+/// parents again. A thread that pinned itself is left alone.
 pub(super) fn unpin(threads: &[Thread]) {
     let known: BTreeSet<(u32, u64)> = threads.iter().map(|t| (t.tid, t.start)).collect();
     for (process, origin) in descendants(threads) {
@@ -51,9 +52,9 @@ pub(super) fn unpin(threads: &[Thread]) {
     }
 }
 
-/// Gives a thread what the one that started it had.
+/// Gives a thread the state that its parent had before the change.
 fn put_back(parent: &Thread, tid: u32, child: Identity) {
-    // One that has ended meanwhile needs nothing, and one that has its id now is left alone.
+    // A thread that has ended needs nothing, and another thread with the same id is left alone.
     if identity(tid) == Some(child) {
         let _ = parent.pin_back(tid);
         take_from_sched_ext(parent, tid);
@@ -61,7 +62,7 @@ fn put_back(parent: &Thread, tid: u32, child: Identity) {
     }
 }
 
-/// A thread that a sched_ext scheduler has run gives its children its policy.
+/// Children of a thread under a sched_ext scheduler inherit its policy.
 fn take_from_sched_ext(parent: &Thread, tid: u32) {
     let was = &parent.scheduling;
     if !was.is_ext() && sys::scheduling(tid).is_ok_and(|s| s.is_ext()) {
@@ -69,7 +70,8 @@ fn take_from_sched_ext(parent: &Thread, tid: u32) {
     }
 }
 
-/// A thread of a real-time policy whose children are normal threads gives them the nice value 0.
+/// Gives a normal child thread the parent's nice value. The kernel had reset the child's nice value
+/// to 0, because the parent had a real-time policy.
 pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     let is_normal = |s: &sys::Scheduling| s.policy == libc::SCHED_OTHER && s.nice == 0;
     let was_normal = parent.scheduling.priority == 0;
@@ -78,13 +80,13 @@ pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     }
 }
 
-/// Takes a thread that gated threads of the ledger have started out from behind the gate, into the
-/// cgroup of the one that started it; `way_out` takes it where nobody knows that one. It may use that
-/// one's CPUs again, at its nice value. False if it has ended.
+/// Takes a thread that gated threads of the ledger have started out from behind the gate, into its
+/// parent's cgroup. If the parent is unknown, `way_out` is used. The thread also gets its parent's
+/// CPUs and nice value. Returns false if the thread has ended.
 ///
 /// # Errors
 ///
-/// The thread stays behind the gate.
+/// Fails if the thread cannot be moved. It stays behind the gate.
 pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
     let Some(child) = identity(tid) else {
         return Ok(false);
@@ -106,8 +108,8 @@ pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
     Ok(true)
 }
 
-/// The processes of the threads, and all that descend from them: each with the process of the ledger
-/// that it descends from.
+/// Lists the processes of the threads and all their descendants, each with the process of the
+/// ledger that it descends from.
 fn descendants(threads: &[Thread]) -> BTreeMap<u32, u32> {
     let mut found: BTreeMap<u32, u32> = threads.iter().map(|t| (t.tgid, t.tgid)).collect();
     let parents: Vec<(u32, u32)> = onbeat_proc::processes()

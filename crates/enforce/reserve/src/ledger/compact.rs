@@ -1,9 +1,9 @@
-//! What of a ledger still counts after days in which threads came and went.
+//! Compacts a ledger after days in which threads came and went.
 //!
-//! A snapshot of it is appended, then the space of all before it is given back to the file system. The
-//! file stays the same one, which the guard has open and which both have locked; at every instant it
-//! says all that there is to undo: everything before a snapshot counts until the snapshot's end is
-//! written.
+//! A snapshot of the ledger is appended, and the space before it is returned to the file system.
+//! The file stays the same, because the guard has it open and both processes have locked it. At
+//! every instant it lists all changes to undo: the entries before a snapshot count until the end of
+//! the snapshot is written.
 
 use super::state::State;
 use super::{Entry, Ledger, Snapshot, Thread};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Leaves only what still counts. Does nothing to a ledger with torn lines: what they say is told
-    /// at the end.
+    /// Reduces the ledger to the entries that still count. A ledger with torn lines is left as it
+    /// is, because they are reported at the end.
     ///
     /// # Errors
     ///
-    /// The system's; also where the file system cannot give space back. The ledger is longer then,
-    /// and says the same.
+    /// Fails with the operating system's error, also if the file system cannot take back space. The
+    /// ledger is then longer, and its content still counts.
     pub(crate) fn compact(&self) -> io::Result<()> {
         let state = State::of(&self.text()?);
         if state.torn > 0 {
@@ -38,7 +38,7 @@ impl Ledger {
 }
 
 impl State {
-    /// Entries that say what this state does, as far as it still counts.
+    /// Lists the entries that describe this state, as far as it still counts.
     fn kept(&self) -> Vec<Entry> {
         let groups = self.groups.iter().cloned().map(Entry::Group);
         let guard = self.guard.map(|(pid, start)| Entry::Guard(pid, start));
@@ -60,8 +60,8 @@ impl State {
     }
 }
 
-/// Of threads that have ended, or were put back, only what threads that they have started may have
-/// inherited counts: one of each process that runs and CPU, and one of each CPU.
+/// Keeps one ended or released thread for each pair of running process and CPU, and one for each
+/// CPU. They only serve to find threads that inherited their state.
 pub(crate) fn forget_alike(ended: &mut Vec<Thread>) {
     let mut kept: BTreeMap<(Option<u32>, Option<u16>), Thread> = BTreeMap::new();
     for thread in ended.drain(..) {
@@ -69,7 +69,7 @@ pub(crate) fn forget_alike(ended: &mut Vec<Thread>) {
         let cpu = thread.bound.map(|(cpu, _)| cpu);
         let at = |t: &Thread| t.bound.map(|(_, at)| at);
         match kept.get(&(process, cpu)) {
-            // Whoever was started after the first of them may be theirs.
+            // Any thread started after the first of them may have inherited its state.
             Some(first) if at(first) <= at(&thread) => {}
             _ => {
                 kept.insert((process, cpu), thread);
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// This thread, as it is.
+    /// Describes the calling thread.
     fn own() -> Thread {
         let tid = crate::sys::gettid();
         let identity = identity(tid).unwrap();
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A week in which a thread starts every ten seconds.
+    /// A thread starts every ten seconds for a week.
     #[test]
     fn a_week_of_threads_that_come_and_go_leaves_a_small_ledger() {
         let (_dir, ledgers) = ledgers();
@@ -150,14 +150,14 @@ mod tests {
         assert_eq!(state.threads, [own()]);
         assert_eq!((state.released.len(), state.torn), (1, 0));
         assert_eq!(state.guard, Some((77, 5)));
-        // Others find its threads too.
+        // Other reservations find its threads too.
         let other = ledgers.create("other").unwrap();
         let found = ledgers.owner(&other, own().tid, own().start);
         assert_eq!(found.as_deref(), Some("week"));
     }
 
     #[test]
-    fn a_compaction_that_is_cut_off_anywhere_loses_nothing() {
+    fn an_interrupted_compaction_loses_nothing() {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("cut").unwrap();
         ledger.note(&Entry::Group(group())).unwrap();
@@ -166,7 +166,7 @@ mod tests {
         }
         ledger.note(&Entry::Thread(own())).unwrap();
         let before = ledger.text().unwrap();
-        // What is written before the space is given back, or in vain.
+        // The test covers the file before the space is given back, and the case that this fails.
         let gave_back = ledger.compact();
         let after = ledger.text().unwrap();
         let snapshot = match gave_back {
@@ -176,7 +176,7 @@ mod tests {
         let whole = State::of(&after);
         assert_eq!((&whole.threads[..], whole.torn), (&[own()][..], 0));
         for cut in 0..snapshot.len() {
-            // Whoever goes on after a disk was full begins a line of its own.
+            // A writer that continues after the disk was full begins a new line.
             let next = serde_json::to_string(&Entry::Thread(thread(99, 8, 9))).unwrap();
             let torn = format!("{before}{}\n{next}\n", &snapshot[..cut]);
             let state = State::of(&torn);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_ledger_is_left_as_it_is() {
+    fn a_ledger_with_torn_lines_is_not_compacted() {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("torn").unwrap();
         ledger.note(&Entry::Thread(own())).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ended_threads_one_of_each_running_process_and_cpu_is_kept() {
+    fn one_ended_thread_per_running_process_and_cpu_is_kept() {
         let here = std::process::id();
         let of = |tgid, cpu, at| Thread {
             tgid,

@@ -1,7 +1,7 @@
-//! Ledgers as files: created, locked, appended to, undone.
+//! Ledgers as files: creating, locking, appending and undoing.
 //!
-//! What is in a ledger is done by root, so only what this user wrote is read: the directory is held
-//! open and belongs to this user alone, and so does every file that is read. Links are not followed.
+//! Root acts on the content of a ledger, so only files that this user wrote are read. The directory
+//! is held open, and it and each file must belong to this user alone. Links are not followed.
 
 use super::state::State;
 use super::{Entry, Restored};
@@ -13,36 +13,33 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Ends the name of a ledger.
 const SUFFIX: &str = ".json";
 
-/// How long another process may have the lock of the directory: longer than it takes to put threads
-/// back. A session that needs the lock meanwhile waits.
+/// Longest wait for the lock of the directory. It is longer than the time to put threads back,
+/// during which other sessions wait.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
-/// Time between two attempts to get it.
+/// The pause between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
-/// it.
+/// Returns the default directory of ledgers. It lives as long as cgroups do, and only this user can
+/// write to it.
 pub(crate) fn default_dir() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| sys::euid() != 0);
     own.map_or("/run".into(), PathBuf::from).join("onbeat")
 }
 
-/// The directory of all ledgers.
 #[derive(Debug)]
 pub(crate) struct Ledgers {
     directory: Directory,
 }
 
 impl Ledgers {
-    /// Opens the directory, or makes it. Refuses one that another user could have filled.
+    /// Opens the directory, or makes it. Refuses a directory that another user could have filled.
     pub(crate) fn open(dir: &Path) -> io::Result<Ledgers> {
         let directory = Directory::private(dir)?;
         Ok(Ledgers { directory })
     }
 
-    /// Creates a ledger and locks it.
     pub(crate) fn create(&self, name: &str) -> io::Result<Ledger> {
         let _all = self.lock_all()?;
         let name = format!("{name}{SUFFIX}");
@@ -60,9 +57,9 @@ impl Ledgers {
         })
     }
 
-    /// The lock of the directory, taken until the file is dropped: while a ledger is created,
-    /// searched for a thread, or recovered. Fails where another process has it for too long: it may be
-    /// stopped.
+    /// Takes the lock of the directory until the returned file is dropped. It is needed to create
+    /// or recover a ledger or to search it for a thread. Fails if another process holds the lock
+    /// for too long, for example because it is stopped.
     pub(crate) fn lock_all(&self) -> io::Result<File> {
         let file = match self.open_own("lock") {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -89,12 +86,12 @@ impl Ledgers {
         Ok(file)
     }
 
-    /// Opens a file that this user wrote, and nobody else.
+    /// Opens a file that only this user could have written.
     pub(super) fn open_own(&self, name: &str) -> io::Result<File> {
         let file = self.directory.open_file(name)?;
         let meta = Meta::of(file.as_fd())?;
         if !meta.is_file {
-            return Err(io::Error::other("it is no file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         meta.is_private().map(|()| file)
     }
@@ -105,8 +102,8 @@ impl Ledgers {
         Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
     }
 
-    /// Name of the reservation, other than that of `own`, that has changed the thread. The caller
-    /// has [`Ledgers::lock_all`].
+    /// Returns the name of another reservation than that of `own` that has changed the thread. The
+    /// caller must hold [`Ledgers::lock_all`].
     pub(crate) fn owner(&self, own: &Ledger, tid: u32, start: u64) -> Option<String> {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);
@@ -120,20 +117,19 @@ impl Ledgers {
         Some(found?.strip_suffix(SUFFIX)?.to_owned())
     }
 
-    /// What a ledger says, whoever has locked it.
+    /// Reads a ledger even if another process has locked it.
     pub(super) fn peek(&self, name: &str) -> io::Result<State> {
         let mut file = self.open_own(name)?;
         file.seek(SeekFrom::Start(sys::first_data(&file)))?;
         Ok(State::of(&whole(&mut file)?))
     }
 
-    /// Where a ledger of this name lies.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
 
-/// A ledger that its owner, or whoever undoes its changes, has open.
+/// A ledger that is open in its owner, or in the process that undoes its changes.
 pub(crate) struct Ledger {
     file: File,
     directory: Directory,
@@ -141,22 +137,22 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// The file, which is written to at its end.
+    /// Writes go to the end of this file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Its length in bytes, what was given back included.
+    /// Returns the length in bytes, including space that was given back.
     pub(super) fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Gives the space of the first bytes back to the file system. They read as zeros.
+    /// Returns the space of the first bytes to the file system. They then read as zeros.
     pub(super) fn give_back(&self, bytes: u64) -> io::Result<()> {
         sys::punch(&self.file, bytes)
     }
 
-    /// Bytes that it takes of the file system.
+    /// Returns the bytes that the file occupies in the file system.
     #[cfg(test)]
     pub(super) fn bytes_in_use(&self) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
@@ -165,27 +161,25 @@ impl Ledger {
 
     /// Appends an entry. It survives this process.
     pub(crate) fn note(&self, entry: &Entry) -> io::Result<()> {
-        // The first end of line ends one that was torn: where a disk was full, or its writer was
-        // killed.
+        // The first line end completes a torn line, left by a full disk or a killed writer.
         let mut line = vec![b'\n'];
         serde_json::to_writer(&mut line, entry)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
     }
 
-    /// The descriptors that it needs.
+    /// Lists the descriptors that a process needs to use the ledger.
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.file.as_raw_fd(), self.directory.as_fd().as_raw_fd()]
     }
 
-    /// All that was noted.
     pub(super) fn text(&self) -> io::Result<String> {
         (&self.file)
             .seek(SeekFrom::Start(sys::first_data(&self.file)))
             .and_then(|_| whole(&mut &self.file))
     }
 
-    /// Undoes all changes, and removes the ledger if all were undone.
+    /// Undoes all changes, and removes the ledger if all of them were undone.
     pub(crate) fn restore(&self) -> Restored {
         let read = self.text();
         let path = self.directory.path().join(&self.name);
@@ -195,7 +189,7 @@ impl Ledger {
                 let mut report = state.restore();
                 if state.torn > 0 {
                     report.remark(format!(
-                        "{}: {} lines are torn: what they say was not undone",
+                        "{}: {} lines are torn; their changes were not undone",
                         path.display(),
                         state.torn
                     ));
@@ -215,7 +209,7 @@ impl Ledger {
     }
 }
 
-/// The text of a ledger. What is no text in it concerns the line that it is in.
+/// Reads the text of a ledger. Bytes that are not UTF-8 only damage the line that contains them.
 fn whole(file: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;

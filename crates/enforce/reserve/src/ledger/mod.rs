@@ -1,8 +1,10 @@
-//! Changes of the machine, noted before they are made, so that another process can undo them.
+//! The ledger: changes of the machine, recorded before they are made, so that another process can
+//! undo them.
 //!
-//! A ledger is a file with one JSON value per line. The owner of a reservation writes it. Whoever
-//! undoes the changes reads it: the owner itself, its guard if the owner has died, or
-//! [`recover`](crate::recover) if both have. The ledger is locked as long as owner or guard lives.
+//! A ledger is a file with one JSON value per line, which the owner of a reservation writes. The
+//! process that undoes the changes reads it: the owner itself, its guard if the owner has died, or
+//! [`recover`](crate::recover) if both have died. The ledger is locked while the owner or the guard
+//! lives.
 
 mod children;
 mod compact;
@@ -28,75 +30,76 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// A cgroup is created.
+    /// The creation of a cgroup.
     Group(Group),
-    /// A thread is changed.
+    /// The change of a thread.
     Thread(Thread),
-    /// The guard that watches the owner. Its id and start time.
+    /// The id and start time of the guard that watches the owner.
     Guard(u32, u64),
-    /// A thread was put back. Its id and start time.
+    /// The id and start time of a thread that was put back.
     Released(u32, u64),
-    /// Begin or end of a snapshot.
+    /// The begin or the end of a snapshot.
     Snapshot(Snapshot),
 }
 
-/// What lies between both ends is all that counts of what was noted before its end.
+/// A boundary of a snapshot. The entries between both boundaries replace all entries before the end
+/// boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Snapshot {
     /// The first line of a snapshot.
     Begin,
-    /// The last one. Without it a snapshot says only what was noted before.
+    /// The last line of a snapshot. Without it, the snapshot only repeats earlier entries.
     End,
 }
 
 /// A cgroup that is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The text that lets its threads run, and the file that takes it.
+    /// The file and the text to write to it that let the threads of the cgroup run.
     pub thaw: Option<(PathBuf, String)>,
-    /// File that lists its threads.
+    /// The file that lists the threads of the cgroup.
     pub members: PathBuf,
-    /// File that takes threads whose own cgroup is unknown.
+    /// The file that takes threads whose own cgroup is unknown.
     pub home: PathBuf,
-    /// Directory of the cgroup.
+    /// The directory of the cgroup.
     pub dir: PathBuf,
 }
 
-/// A thread as it was before it was changed.
+/// The state of a thread before it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Thread id.
+    /// The thread id.
     pub tid: u32,
-    /// Process that it belongs to.
+    /// The id of the process that the thread belongs to.
     pub tgid: u32,
-    /// When it was started, in kernel ticks since boot: distinguishes it from a later thread with
-    /// its id.
+    /// The start time in kernel ticks since boot, which distinguishes the thread from a later one
+    /// with the same id.
     pub start: u64,
-    /// Policy and priority.
     pub(crate) scheduling: Scheduling,
-    /// CPUs that it was allowed to use.
+    /// The CPUs that the thread was allowed to use.
     pub(crate) cpus: Vec<u16>,
-    /// File that takes it back into its cgroup. `None` if it was not moved.
+    /// The file that takes the thread back into its cgroup. `None` if it was not moved.
     pub(crate) home: Option<PathBuf>,
-    /// The CPU that it is pinned to, and when it was, in kernel ticks since boot. A thread that it
-    /// starts inherits the pinning.
+    /// The CPU that the thread is pinned to, and the instant of the pinning in kernel ticks since
+    /// boot. Threads that it starts inherit the pinning.
     #[serde(default)]
     pub(crate) bound: Option<(u16, u64)>,
 }
 
-/// Changes that were undone.
+/// The result of undoing changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Threads that are as they were before.
+    /// The number of threads that have their previous state again.
     pub threads: usize,
-    /// Threads that have ended meanwhile.
+    /// The number of threads that have ended meanwhile.
     pub gone: usize,
-    /// Cgroups that were removed.
+    /// The number of cgroups that were removed.
     pub groups: usize,
-    /// Changes that could not be undone, one line each.
+    /// The changes that could not be undone, one line each.
     pub failures: Vec<String>,
-    /// What could be undone in part only, because it is not there any more, one line each.
+    /// The changes that could only be undone in part, because something no longer exists. One line
+    /// each.
     pub remarks: Vec<String>,
 }
 
@@ -122,8 +125,8 @@ impl Restored {
     }
 }
 
-/// The thread from which another has inherited its pinning: one of the changed threads, pinned
-/// to the same CPU, started it in a later kernel tick. `None` if the pinning is the thread's own.
+/// Returns the thread from which another has inherited its pinning: a changed thread on the same
+/// CPU that started it in a later kernel tick. Returns `None` if the thread was pinned on its own.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,
@@ -142,15 +145,16 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` this thread's CPUs and policy; the one also where the other fails. CPUs first:
-    /// SCHED_DEADLINE accepts a thread only if it may use all of them.
+    /// Gives `tid` this thread's CPUs and policy, and tries both even if one fails. The CPUs come
+    /// first, because SCHED_DEADLINE accepts only threads that may use all CPUs.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         let pinned = self.pin_back(tid);
         let scheduled = sys::schedule(tid, &self.scheduling);
         pinned.and(scheduled)
     }
 
-    /// Gives `tid` this thread's CPUs; those that are online, if none of its own is any more.
+    /// Gives `tid` this thread's CPUs. If none of them is online any more, `tid` gets all online
+    /// CPUs.
     pub(super) fn pin_back(&self, tid: u32) -> io::Result<()> {
         match sys::set_affinity(tid, &self.cpus) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
@@ -172,7 +176,7 @@ impl Thread {
         }
     }
 
-    /// Puts the thread back. False if it has ended.
+    /// Puts the thread back. Returns false if it has ended.
     pub(crate) fn restore(&self) -> io::Result<bool> {
         if !self.lives() {
             return Ok(false);
@@ -186,7 +190,8 @@ impl Thread {
     }
 }
 
-/// Moves a thread into the cgroup of the file `home`, or the nearest one above that still exists.
+/// Moves a thread into the cgroup of the file `home`, or into the nearest cgroup above that still
+/// exists.
 pub(super) fn put(tid: u32, home: &Path) -> io::Result<()> {
     let name = home.file_name().unwrap_or_default().to_os_string();
     let mut dir = home.parent();

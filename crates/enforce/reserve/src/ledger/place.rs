@@ -1,19 +1,20 @@
-//! Whether a path of a ledger leads into a cgroup hierarchy: nothing else is written to or removed,
-//! whatever a ledger says.
+//! Checks that a path in a ledger leads into a cgroup hierarchy. onbeat writes to and removes
+//! nothing else, whatever the ledger contains.
 
 use super::{Group, Thread};
 use crate::sys;
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
-/// Files that take or list the members of a cgroup.
+/// Names of the files that take or list the members of a cgroup.
 const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
-/// Files that let the members of a cgroup run, and what is written to them.
+/// Names of the files that let the members of a cgroup run, and the text to write.
 const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
-/// Begins the name of every cgroup that a reservation makes.
+/// The prefix of the name of every cgroup that a reservation makes.
 const PREFIX: &str = "onbeat-";
 
-/// Whether a group is one that a reservation could have made. One that is gone is none any more.
+/// Reports whether a reservation could have made this group. The answer is false if the group no
+/// longer exists.
 pub(super) fn is_ours(group: &Group) -> bool {
     let named_by_us = |c: Component| c.as_os_str().to_string_lossy().starts_with(PREFIX);
     let thaws = group.thaw.as_ref().is_none_or(|(file, text)| {
@@ -29,7 +30,7 @@ pub(super) fn is_ours(group: &Group) -> bool {
         && is_in_hierarchy(&group.home)
 }
 
-/// Whether a thread came from a place that a thread can come from.
+/// Reports whether the thread's previous cgroup is a possible one.
 pub(super) fn is_home(thread: &Thread) -> bool {
     let home = thread.home.as_ref();
     home.is_none_or(|home| is_members(home) && is_in_hierarchy(home))
@@ -41,7 +42,7 @@ fn is_members(file: &Path) -> bool {
         .any(|&name| file.file_name() == Some(OsStr::new(name)))
 }
 
-/// Whether the path, or what is left of it, is in a mounted cgroup hierarchy.
+/// Reports whether the existing part of the path is in a mounted cgroup hierarchy.
 fn is_in_hierarchy(path: &Path) -> bool {
     let is_straight = path.is_absolute()
         && path

@@ -1,4 +1,4 @@
-//! What killed reservations have left, ledger by ledger: looked at, or put back.
+//! Recovery from killed reservations: lists the changes that they left, or undoes them.
 
 use super::state::State;
 use super::{place, Ledgers, Restored, Thread};
@@ -9,85 +9,85 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time between two looks whether a guard is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a guard that was killed may take to end.
+/// Time that a killed guard has to end.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// How long a guard whose owner has died may take, for who starts anew.
+/// Time that a new reservation gives a guard whose owner has died.
 const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
-/// How [`recover_in`] goes about it.
+/// The mode of [`recover_in`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Only says what there is.
+    /// Only reports what exists, and changes nothing.
     pub dry_run: bool,
-    /// How long to wait for a guard whose owner has died: it is putting everything back. One that is
-    /// stopped is continued. One that is still silent then is killed, and what it had to do is done
-    /// here.
+    /// How long to wait for a guard whose owner has died, while the guard puts everything back. A
+    /// stopped guard is continued. A guard that is still not done then is killed, and its work is
+    /// done here.
     pub wait_for_guard: Duration,
 }
 
-/// Who answers for a ledger.
+/// The process that is responsible for a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Its owner lives, in this process. It is left alone.
+    /// The owner still lives. The ledger is left alone.
     Held {
-        /// The owner's process.
+        /// The process id of the owner.
         owner: u32,
     },
-    /// Its owner has died, and its guard is still at work. It is left alone: nothing was to be changed,
-    /// or its guard is not known, or does not end.
+    /// The owner has died, and its guard is still at work. The ledger is left alone: this is a dry
+    /// run, the guard is unknown, or the guard does not end.
     Guarded,
-    /// Owner and guard are dead.
+    /// Both the owner and the guard are dead.
     Abandoned,
-    /// Others could have written it: it is left alone.
+    /// Other users could have written the ledger. It is left alone.
     NotBelieved,
 }
 
-/// A thread that a ledger names.
+/// A thread that a ledger lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundThread {
-    /// Thread id.
+    /// The thread id.
     pub tid: u32,
-    /// Process that it belongs to.
+    /// The id of the process that the thread belongs to.
     pub process: u32,
-    /// Its name; untrusted. `None`: it has ended.
+    /// The thread's name, which is untrusted. `None` if the thread has ended.
     pub name: Option<String>,
-    /// Policy and priority that it had.
+    /// The policy and priority before the change.
     pub scheduling: String,
-    /// CPUs that it was allowed to use.
+    /// The CPUs that the thread was allowed to use.
     pub cpus: Vec<u16>,
-    /// File that takes it back into its cgroup. `None`: it was not moved.
+    /// The file that takes the thread back into its cgroup. `None` if it was not moved.
     pub home: Option<PathBuf>,
 }
 
-/// What a ledger says of a cgroup is true of the machine.
+/// The state of a cgroup that a ledger lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupStanding {
-    /// It is there.
+    /// The cgroup exists.
     There,
-    /// It is gone, as after a start of the machine.
+    /// The cgroup no longer exists, for example after a restart of the machine.
     Gone,
-    /// No reservation could have made it, or it is in no cgroup hierarchy: it is left alone.
+    /// The cgroup is left alone, because no reservation could have made it or it is in no cgroup
+    /// hierarchy.
     Refused,
 }
 
-/// A ledger that was looked at.
+/// A ledger that was found in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLedger {
-    /// Its file.
+    /// The path of the ledger's file.
     pub path: PathBuf,
-    /// Who answers for it.
+    /// The process that is responsible for the ledger.
     pub standing: Standing,
-    /// Threads that were not put back when it was read.
+    /// The threads that had not been put back when the ledger was read.
     pub threads: Vec<FoundThread>,
-    /// Cgroups that it names.
+    /// The cgroups that the ledger lists, each with its state.
     pub groups: Vec<(PathBuf, GroupStanding)>,
-    /// Lines that are none.
+    /// The number of lines that cannot be read.
     pub torn: usize,
-    /// What was put back. `None`: nothing was tried.
+    /// The changes that were undone. `None` if nothing was tried.
     pub restored: Option<Restored>,
 }
 
@@ -118,12 +118,13 @@ impl FoundLedger {
     }
 }
 
-/// Looks at all ledgers of a directory and undoes the changes of those whose owner and guard are
-/// dead. A guard whose owner is dead is waited for ([`Recovery::wait_for_guard`]). May be repeated, also after it was interrupted. A directory that does not exist has none.
+/// Lists all ledgers of a directory, and undoes the changes of those whose owner and guard are
+/// dead. If only the owner is dead, it waits for the guard ([`Recovery::wait_for_guard`]). It may
+/// be repeated, also after an interruption. A directory that does not exist gives an empty list.
 ///
 /// # Errors
 ///
-/// If the directory cannot be read, or others may write to it.
+/// Fails if the directory cannot be read, or if others may write to it.
 pub fn recover_in(dir: &Path, how: Recovery) -> io::Result<Vec<FoundLedger>> {
     match dir.symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -140,8 +141,8 @@ pub(crate) fn recover(dir: &Path) -> io::Result<Restored> {
 }
 
 impl Ledgers {
-    /// Undoes the changes of reservations whose owner has died, where the guard is dead too, or
-    /// silent.
+    /// Undoes the changes of reservations whose owner has died, if the guard is dead too or does
+    /// not finish in time.
     pub(crate) fn recover(&self) -> io::Result<Restored> {
         let how = Recovery {
             dry_run: false,
@@ -151,7 +152,7 @@ impl Ledgers {
         for ledger in self.look(how)? {
             if ledger.standing == Standing::Guarded {
                 report.fail(format!(
-                    "a guard (process gate-keeper) that does not end still answers for {}",
+                    "{}: its guard (process gate-keeper) is still undoing the changes and does not end",
                     ledger.path.display()
                 ));
             }
@@ -160,7 +161,6 @@ impl Ledgers {
         Ok(report)
     }
 
-    /// [`recover_in`] this directory.
     pub(crate) fn look(&self, how: Recovery) -> io::Result<Vec<FoundLedger>> {
         let mut found = Vec::new();
         for name in self.names()? {
@@ -169,8 +169,8 @@ impl Ledgers {
         Ok(found)
     }
 
-    /// A ledger; `None` if it is gone meanwhile. Waits for a guard without the lock of the directory,
-    /// which living sessions need.
+    /// Examines one ledger, or returns `None` if it is gone. It waits for a guard without the lock
+    /// of the directory, which living sessions need.
     fn look_at(&self, name: &str, how: Recovery) -> io::Result<Option<FoundLedger>> {
         let begin = Instant::now();
         let mut ended = None;
@@ -182,7 +182,7 @@ impl Ledgers {
                 if let (Some(pid), Some(l)) = (ended, &mut found) {
                     let restored = l.restored.get_or_insert_default();
                     restored.remark(format!(
-                        "its guard (process {pid}) was silent, and was killed"
+                        "its guard (process {pid}) did not finish and was killed"
                     ));
                 }
                 return Ok(found);
@@ -190,7 +190,7 @@ impl Ledgers {
             let waited = begin.elapsed();
             let guard = || self.guard_of(name).filter(|_| !how.dry_run);
             if waited < how.wait_for_guard {
-                // It may be stopped: while it is, nobody puts anything back.
+                // The guard may be stopped. While it is, nothing is put back.
                 guard().inspect(|(_, guard)| drop(sys::signal(guard, libc::SIGCONT)));
             } else if ended.is_some() {
                 if waited > how.wait_for_guard + KILLED {
@@ -207,16 +207,18 @@ impl Ledgers {
         }
     }
 
-    /// The guard that a ledger names, if that process runs.
+    /// Finds the guard that a ledger lists, if that process runs.
     fn guard_of(&self, name: &str) -> Option<(u32, OwnedFd)> {
         let (pid, start) = self.peek(name).ok()?.guard?;
         let guard = sys::pidfd_of(pid).ok()?;
-        // Whoever has the descriptor has the process, not its id: the check comes after it.
+        // The check comes after opening the descriptor, because the descriptor stays with the
+        // process while its id may be reused.
         let is_it = identity(pid).is_some_and(|i| i.start == start && i.tgid == pid);
         is_it.then_some((pid, guard))
     }
 
-    /// A ledger as it is now, put back if nobody answers for it; `None` if it is gone.
+    /// Reads a ledger and undoes its changes if no process is responsible for it. Returns `None` if
+    /// the ledger is gone.
     fn attempt(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
         let path = self.path_of(name);
         let file = match self.open_own(name) {
@@ -225,7 +227,7 @@ impl Ledgers {
             Err(e) => {
                 let mut restored = Restored::default();
                 restored.fail(format!(
-                    "{} is not believed: {e}; look at it and remove it",
+                    "{} is not trusted: {e}. Check and remove it.",
                     path.display()
                 ));
                 let mut found = FoundLedger::new(path, Standing::NotBelieved);
@@ -239,7 +241,7 @@ impl Ledgers {
             return Ok(Some(FoundLedger::new(path, standing)));
         }
         let ledger = self.ledger(name.to_owned(), file)?;
-        // The guard that was waited for has removed it.
+        // The guard has finished and removed the ledger meanwhile.
         if self.open_own(name).is_err() {
             return Ok(None);
         }
@@ -252,8 +254,8 @@ impl Ledgers {
     }
 }
 
-/// The living process whose reservation has a ledger of this name
-/// ([`unique_name`](crate::reservation)).
+/// Returns the living process whose reservation has a ledger of this name, as
+/// [`unique_name`](crate::reservation) made it.
 fn owner_of(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix("onbeat-")?.split('-');
     let (pid, start): (u32, u64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

@@ -1,4 +1,4 @@
-//! The changes that a ledger's text describes, and how they are undone.
+//! The changes that the text of a ledger describes, and how they are undone.
 
 use super::{children, place, put, Entry, Group, Restored, Snapshot, Thread};
 use crate::sys;
@@ -7,30 +7,30 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Attempts to remove a group: threads that are ending stay in it for a moment.
+/// Attempts to remove a group. Threads that are ending stay in it for a moment.
 const REMOVE_ATTEMPTS: u32 = 400;
-/// Time between two attempts.
+/// The pause between two attempts.
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The changes of a ledger that are not undone yet.
+/// The changes of a ledger that have not been undone yet.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
-    /// Threads that were put back. What they have started meanwhile may not be.
+    /// Threads that were put back. Threads that they have started may not be.
     pub(super) released: Vec<Thread>,
-    /// The guard's id and start time.
+    /// The id and start time of the guard.
     pub(super) guard: Option<(u32, u64)>,
-    /// Lines that are none.
+    /// Counts the lines that cannot be read.
     pub(super) torn: usize,
 }
 
 impl State {
-    /// From the text of a ledger.
+    /// Parses the text of a ledger.
     pub(super) fn of(text: &str) -> State {
         let mut state = State::default();
         let mut snapshot: Option<State> = None;
-        // A last line without an end was not finished, and its change did not begin.
+        // A last line without a line end is incomplete, so its change did not begin.
         let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
         // Space that was given back reads as zeros.
         let lines = whole.lines().map(|line| line.trim_start_matches('\0'));
@@ -43,7 +43,8 @@ impl State {
                     state.torn = torn;
                 }
                 Ok(entry) => {
-                    // Until its end is written, a snapshot may never be finished.
+                    // The old entries still count, because the end of a snapshot may never be
+                    // written.
                     if let Some(snapshot) = &mut snapshot {
                         snapshot.take(&entry);
                     }
@@ -60,7 +61,7 @@ impl State {
             Entry::Group(group) if !self.groups.contains(group) => {
                 self.groups.push(group.clone());
             }
-            // How it was before the first change counts.
+            // Only the state before the first change counts.
             Entry::Thread(thread)
                 if !self.threads.iter().any(|t| is(t, thread.tid, thread.start)) =>
             {
@@ -79,11 +80,12 @@ impl State {
         }
     }
 
-    /// Undoes all changes. May be called again, also after it was interrupted at any point.
+    /// Undoes all changes. It may be called again, even after an interruption at any point.
     pub(super) fn restore(&self) -> Restored {
         let mut report = Restored::default();
         let groups = self.believed(&mut report);
-        // While threads are frozen, so that none runs at a real-time priority outside its slots.
+        // Threads are put back while they are frozen, so that none runs at a real-time priority
+        // outside of its slots.
         let scheduled: Vec<io::Result<()>> = self
             .threads
             .iter()
@@ -94,7 +96,7 @@ impl State {
         for (thread, scheduled) in self.threads.iter().zip(scheduled) {
             let moved = if_alive(thread, |thread| match place::is_home(thread) {
                 true => thread.move_back(),
-                false => Err(io::Error::other("its cgroup is in no cgroup hierarchy")),
+                false => Err(io::Error::other("its previous cgroup is in no cgroup hierarchy")),
             });
             match scheduled.and(moved) {
                 _ if !thread.lives() => report.gone += 1,
@@ -113,14 +115,14 @@ impl State {
         report
     }
 
-    /// The groups that are there, and that a reservation could have made.
+    /// Lists the groups that exist and that a reservation could have made.
     fn believed(&self, report: &mut Restored) -> Vec<&Group> {
         let mut groups = Vec::new();
         for group in self.groups.iter().filter(|g| g.dir.exists()) {
             match place::is_ours(group) {
                 true => groups.push(group),
                 false => report.fail(format!(
-                    "{} is no cgroup of a reservation, and is left alone",
+                    "{} is not a cgroup of a reservation and is left alone",
                     group.dir.display()
                 )),
             }
@@ -129,12 +131,11 @@ impl State {
     }
 }
 
-/// Whether a thread is the one with this id and start.
 fn is(thread: &Thread, tid: u32, start: u64) -> bool {
     (thread.tid, thread.start) == (tid, start)
 }
 
-/// Says which of a thread's CPUs it does not have back.
+/// Reports the CPUs of a thread that are offline.
 fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
     let offline: Vec<u16> = thread
         .cpus
@@ -144,13 +145,12 @@ fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
         .collect();
     if !offline.is_empty() && !online.is_empty() {
         report.remark(format!(
-            "thread {} could use CPUs {offline:?} before, which are offline now: it may use the others",
+            "thread {} could use CPUs {offline:?} before, which are offline now; it may use the other online CPUs",
             thread.tid
         ));
     }
 }
 
-/// Lets the threads of all groups run.
 fn thaw(groups: &[&Group], report: &mut Restored) {
     for (file, text) in groups.iter().filter_map(|g| g.thaw.as_ref()) {
         if let Err(e) = fs::write(file, text) {
@@ -171,7 +171,7 @@ fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
                 return;
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
-            // Threads that are ending stay in it for a moment.
+            // Threads that are ending stay in the group for a moment.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempt < REMOVE_ATTEMPTS => {
                 std::thread::sleep(REMOVE_PAUSE);
             }
@@ -183,8 +183,8 @@ fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
     }
 }
 
-/// Moves the threads of a group out of it. One that is in no ledger was started by one that is, and
-/// becomes as that one was.
+/// Moves the threads of a group out of it. A thread that is in no ledger was started by one that
+/// is, and gets that thread's previous state.
 fn empty(group: &Group, threads: &[Thread]) {
     for tid in cgroup::ids(&group.members) {
         let relative = children::relative(threads, tid);
@@ -199,7 +199,6 @@ fn empty(group: &Group, threads: &[Thread]) {
     }
 }
 
-/// Does something with a thread that still runs; nothing with one that has ended.
 fn if_alive(thread: &Thread, what: impl Fn(&Thread) -> io::Result<()>) -> io::Result<()> {
     match thread.lives() {
         true => what(thread),
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_read_up_to_the_last_whole_line() {
+    fn a_ledger_is_read_up_to_the_last_complete_line() {
         let line = |e: Entry| serde_json::to_string(&e).unwrap() + "\n";
         let group = Group {
             thaw: None,
@@ -248,7 +247,7 @@ mod tests {
         assert_eq!(whole.threads, [thread(2), thread(3)]);
         let cut = State::of(&text[..text.len() - 1]);
         assert_eq!((cut.threads, cut.torn), (vec![thread(2)], 0));
-        // A line that was torn, by a disk that was full, costs that line.
+        // Only the torn line is lost, for example after the disk was full.
         let entry = |t| line(Entry::Thread(thread(t)));
         let torn = format!("{}{}\n{}", entry(1), &entry(2)[..30], entry(3));
         let rest = State::of(&torn);

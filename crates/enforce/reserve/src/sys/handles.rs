@@ -1,4 +1,5 @@
-//! Descriptors that are sent to another process, and timers that one waits for with others.
+//! System calls that send descriptors to another process, and timers that are waited for as
+//! descriptors.
 
 use super::{check, check_long};
 use std::fs::File;
@@ -6,11 +7,11 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Two connected sockets that keep messages apart.
+/// Makes two connected sockets that keep message boundaries.
 pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: `ends` has room for two descriptors; both are owned by what is made from them.
+    // SAFETY: `ends` has room for two descriptors, and only the returned values own them.
     unsafe {
         check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))?;
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
@@ -21,15 +22,15 @@ pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Sends a message, and with it a copy of a descriptor. Never raises SIGPIPE.
+/// Sends a message, and optionally a copy of a descriptor. It never raises SIGPIPE.
 pub(crate) fn send(socket: &OwnedFd, text: &[u8], with: Option<RawFd>) -> io::Result<()> {
     let mut control = Control([0; 64]);
     let mut part = libc::iovec {
         iov_base: text.as_ptr().cast_mut().cast(),
         iov_len: text.len(),
     };
-    // SAFETY: all parts of the message live while the call lasts; the control data have room for
-    // one descriptor.
+    // SAFETY: all parts of the message live during the call, and the control data have room for one
+    // descriptor.
     let sent = unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &mut part;
@@ -48,7 +49,7 @@ pub(crate) fn send(socket: &OwnedFd, text: &[u8], with: Option<RawFd>) -> io::Re
     check_long(sent as libc::c_long).map(drop)
 }
 
-/// Receives a message of up to `text.len()` bytes, without waiting. Returns its length, and the
+/// Receives a message of up to `text.len()` bytes without waiting. Returns its length and the
 /// descriptor that came with it.
 pub(crate) fn receive(socket: &OwnedFd, text: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut control = Control([0; 64]);
@@ -57,8 +58,8 @@ pub(crate) fn receive(socket: &OwnedFd, text: &mut [u8]) -> io::Result<(usize, O
         iov_len: text.len(),
     };
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
-    // SAFETY: all parts of the message live while the call lasts; the kernel says in the control
-    // data which descriptor is new and ours.
+    // SAFETY: all parts of the message live during the call. The kernel reports in the control data
+    // which descriptor is new and ours.
     unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &mut part;
@@ -83,14 +84,14 @@ pub(crate) struct Timer(File);
 impl Timer {
     pub(crate) fn new() -> io::Result<Timer> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: the descriptor is new, and owned by what is made from it.
+        // SAFETY: the descriptor is new, and only the returned value owns it.
         unsafe {
             let fd = check(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags))?;
             Ok(Timer(File::from_raw_fd(fd)))
         }
     }
 
-    /// Readable from the instant `at_ns` on, no matter what it was set to before.
+    /// Makes the descriptor readable from the instant `at_ns` on, whatever was set before.
     pub(crate) fn set(&self, at_ns: u64) -> io::Result<()> {
         let none = libc::timespec {
             tv_sec: 0,
@@ -104,7 +105,7 @@ impl Timer {
             },
         };
         let absolute = libc::TFD_TIMER_ABSTIME;
-        // SAFETY: the value lives while the call lasts; the old one is not asked for.
+        // SAFETY: the value lives during the call, and the old value is not requested.
         check(unsafe {
             libc::timerfd_settime(self.0.as_raw_fd(), absolute, &value, std::ptr::null_mut())
         })

@@ -1,4 +1,4 @@
-//! The system calls, each as thin as possible, each checked.
+//! Thin wrappers of system calls that check each result.
 
 mod files;
 mod handles;
@@ -37,20 +37,19 @@ fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// Id of the calling thread.
 pub(crate) fn gettid() -> u32 {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     unsafe { libc::gettid() as u32 }
 }
 
-/// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is no longer 0 and [`wake`] was
-/// called. As precise as clock_nanosleep, but the sleep can be ended. Real-time safe.
+/// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is not 0 and [`wake`] was called. It
+/// is as precise as clock_nanosleep but can be interrupted. Real-time safe.
 pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (until_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: the word and the time live while the call lasts.
+    // SAFETY: the word and the time live during the call.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -66,7 +65,7 @@ pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
 
 /// Wakes all threads that sleep on the word.
 pub(crate) fn wake(word: &AtomicU32) {
-    // SAFETY: the word lives while the call lasts.
+    // SAFETY: the word lives during the call.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -79,28 +78,26 @@ pub(crate) fn wake(word: &AtomicU32) {
 
 /// Keeps all pages of the process in memory once they are used.
 pub(crate) fn lock_memory() -> io::Result<()> {
-    // MCL_ONFAULT exists since Linux 4.4. Without it the whole stack of every thread would be
-    // filled.
+    // MCL_ONFAULT exists since Linux 4.4. Without it the kernel would fill the whole stack of every
+    // thread.
     let flags = libc::MCL_CURRENT | libc::MCL_ONFAULT;
-    // SAFETY: only changes how the kernel keeps memory.
+    // SAFETY: the call only changes how the kernel keeps memory.
     check(unsafe { libc::mlockall(flags) }).map(drop)
 }
 
-/// Undoes [`lock_memory`].
 pub(crate) fn unlock_memory() {
-    // SAFETY: only changes how the kernel keeps memory.
+    // SAFETY: the call only changes how the kernel keeps memory.
     unsafe { libc::munlockall() };
 }
 
-/// Effective user id of this process.
 pub(crate) fn euid() -> u32 {
-    // SAFETY: cannot fail.
+    // SAFETY: the call cannot fail and takes no pointers.
     unsafe { libc::geteuid() }
 }
 
-/// Number of configured CPUs, at least 1.
+/// Returns the number of configured CPUs, at least 1.
 pub(crate) fn cpus() -> u16 {
-    // SAFETY: plain call.
+    // SAFETY: the call takes no pointers.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     n.clamp(1, 8192) as u16
 }

@@ -1,32 +1,32 @@
-//! Processes: the guard is forked, detached, watched and waited for.
+//! System calls to fork, detach, watch and end the guard process.
 
 use super::{check, check_long};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// A descriptor that becomes readable when this process has ended.
+/// Opens a descriptor that becomes readable when this process has ended.
 pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is new, and owned by what is made from it.
+    // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {
         let fd = check_long(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0u32))?;
         Ok(OwnedFd::from_raw_fd(fd as RawFd))
     }
 }
 
-/// A descriptor of a thread; Linux 6.9 has them.
+/// Opens a descriptor of a thread. Needs Linux 6.9.
 pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
     const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
-    // SAFETY: the descriptor is new, and owned by what is made from it.
+    // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {
         let fd = check_long(libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD))?;
         Ok(OwnedFd::from_raw_fd(fd as RawFd))
     }
 }
 
-/// A descriptor of a process: it stays that process's, whoever gets its id.
+/// Opens a descriptor that stays with the process, even if its id is reused.
 pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is new, and owned by what is made from it.
+    // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {
         let fd = check_long(libc::syscall(
             libc::SYS_pidfd_open,
@@ -37,11 +37,11 @@ pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Sends a signal to the process of a descriptor. One that has ended is no error.
+/// Sends a signal to the process of a descriptor. A process that has ended does not cause an error.
 pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     let none = std::ptr::null::<libc::siginfo_t>();
     let fd = process.as_raw_fd();
-    // SAFETY: no information is given beside the signal.
+    // SAFETY: the null pointer means that no information accompanies the signal.
     let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0u32) };
     match check_long(sent) {
         Err(e) if e.raw_os_error() != Some(libc::ESRCH) => Err(e),
@@ -49,8 +49,8 @@ pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Waits for the end of a child that was told to end; continues it if it is stopped, and kills it
-/// after `limit`.
+/// Waits for the end of a child that was asked to end. Continues the child if it is stopped, and
+/// kills it after `limit`.
 pub(crate) fn end(pid: libc::pid_t, limit: Duration) {
     let begin = Instant::now();
     while is_running(pid) {
@@ -66,20 +66,20 @@ pub(crate) fn end(pid: libc::pid_t, limit: Duration) {
 }
 
 /// Runs `child` in a new process and returns its id. `child` must not touch anything that another
-/// thread may have locked. It may allocate: libc handles its own locks.
+/// thread may have locked. It may allocate, because libc handles its own locks.
 pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
-    // SAFETY: the child runs nothing but `child`, and ends without destructors.
+    // SAFETY: the child runs only `child`, and ends without destructors.
     match check(unsafe { libc::fork() })? {
         0 => {
             child();
-            // SAFETY: ends the child.
+            // SAFETY: the call ends the child.
             unsafe { libc::_exit(0) }
         }
         pid => Ok(pid),
     }
 }
 
-/// Waits for the end of a child. Does nothing if there is no such child any more.
+/// Waits for the end of a child. Does nothing if the child does not exist any more.
 fn reap(pid: libc::pid_t) {
     // SAFETY: a null status is allowed.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
@@ -87,9 +87,9 @@ fn reap(pid: libc::pid_t) {
     {}
 }
 
-/// Whether a child of this process still runs.
+/// Reports whether a child of this process still runs.
 pub(crate) fn is_running(pid: libc::pid_t) -> bool {
-    // SAFETY: zero is a value of it; looks, and leaves the child to be waited for.
+    // SAFETY: zero is a valid value of the struct. The call does not remove the child.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -97,7 +97,6 @@ pub(crate) fn is_running(pid: libc::pid_t) -> bool {
     }
 }
 
-/// Signals that the guard ignores.
 const IGNORED: [libc::c_int; 8] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -109,16 +108,17 @@ const IGNORED: [libc::c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// Detaches the calling process: it gets a session of its own and another name, ignores the usual
-/// signals, and closes all descriptors but `keep` (the first three become /dev/null).
+/// Detaches the calling process: gives it its own session and another name, ignores the usual
+/// signals, and closes all descriptors except `keep`. The first three descriptors become /dev/null.
 pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
-    // SAFETY: plain system calls; the process uses none of the descriptors that are closed.
+    // SAFETY: the process does not use the closed descriptors, and all pointers live during the
+    // calls.
     unsafe {
         libc::setsid();
         for signal in IGNORED {
             libc::signal(signal, libc::SIG_IGN);
         }
-        // The owner's signal mask does not apply to the guard.
+        // The owner's signal mask must not apply to the guard.
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -132,35 +132,36 @@ pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
     close_all_but(keep);
 }
 
-/// Gives the calling process another name, and in place of its command line that name too.
+/// Gives the calling process another name, which also replaces its command line.
 fn rename(name: &std::ffi::CStr) {
-    // SAFETY: the name lives while the call lasts.
+    // SAFETY: the name lives during the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     let Some((begin, end)) = command_line() else {
         return;
     };
     let length = name.count_bytes().min((end - begin).saturating_sub(1));
-    // SAFETY: the kernel says that the arguments lie there, and nobody in this forked process reads
-    // them. The last byte is 0, so that the kernel looks no further.
+    // SAFETY: the kernel reports that the arguments lie there, and this forked process does not
+    // read them. The last byte stays 0, so that the kernel reads no further.
     unsafe {
         std::ptr::write_bytes(begin as *mut u8, 0, end - begin);
         std::ptr::copy_nonoverlapping(name.as_ptr().cast(), begin as *mut u8, length);
     }
 }
 
-/// Where in this process's memory its arguments are. `None` if the kernel does not say.
+/// Returns where this process's arguments lie in its memory, or `None` if the kernel does not
+/// report it.
 fn command_line() -> Option<(usize, usize)> {
     let text = std::fs::read("/proc/self/stat").ok()?;
     let text = String::from_utf8_lossy(&text);
     let behind_name = text.get(text.rfind(')')? + 1..)?;
-    // Fields 48 and 49 of proc(5); the first one behind the name is the third.
+    // Fields 48 and 49 of proc(5). The first field behind the name is the third.
     let mut fields = behind_name.split_ascii_whitespace().skip(48 - 3);
     let begin: usize = fields.next()?.parse().ok()?;
     let end: usize = fields.next()?.parse().ok()?;
     (begin > 0 && begin < end).then_some((begin, end))
 }
 
-/// Closes all descriptors but the first three and `keep`.
+/// Closes all descriptors except the first three and `keep`.
 fn close_all_but(keep: &[RawFd]) {
     let Ok(dir) = std::fs::read_dir("/proc/self/fd") else {
         return;
@@ -171,7 +172,7 @@ fn close_all_but(keep: &[RawFd]) {
         .collect();
     for fd in open {
         if fd > 2 && !keep.contains(&fd) {
-            // SAFETY: the process uses none of these.
+            // SAFETY: the process does not use these descriptors.
             unsafe { libc::close(fd) };
         }
     }

@@ -1,19 +1,19 @@
-//! Policies, priorities and CPUs of threads.
+//! System calls for the policies, priorities and CPUs of threads.
 
 use super::{check, check_long};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Policy of threads that a sched_ext scheduler runs, since Linux 6.12.
+/// The policy of threads that a sched_ext scheduler runs, since Linux 6.12.
 const SCHED_EXT: i32 = 7;
 
-/// Policy and priority of a thread: what is needed to put it back.
+/// The policy and priority of a thread, with all that is needed to put it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scheduling {
-    /// SCHED_* number, with SCHED_RESET_ON_FORK if that is set.
+    /// The SCHED_* number, combined with SCHED_RESET_ON_FORK if that is set.
     pub(crate) policy: i32,
     pub(crate) priority: i32,
-    /// Nice value. The kernel keeps it through all changes of the policy.
+    /// The kernel keeps the nice value through all changes of the policy.
     pub(crate) nice: i32,
     /// Flags, runtime, deadline and period of SCHED_DEADLINE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Round-robin. What the thread starts is a normal thread.
+    /// Returns SCHED_RR. Threads that the thread starts are normal threads.
     pub(crate) fn round_robin(priority: u8) -> Scheduling {
         Scheduling::of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
     }
@@ -34,18 +34,18 @@ impl Scheduling {
         Scheduling::of(libc::SCHED_OTHER, 0)
     }
 
-    /// For the sched_ext scheduler. What the thread starts is for it too: the kernel resets only
+    /// Returns SCHED_EXT. Threads that the thread starts inherit it, because the kernel resets only
     /// real-time policies.
     pub(crate) fn ext() -> Scheduling {
         Scheduling::of(SCHED_EXT, 0)
     }
 
-    /// Whether the thread is for a sched_ext scheduler.
     pub(crate) fn is_ext(&self) -> bool {
         self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_EXT
     }
 
-    /// What a thread has that one of this policy starts, where a real-time policy is reset.
+    /// Returns the policy of threads that a thread of this policy starts, if real-time policies are
+    /// reset.
     pub(crate) fn of_children(&self) -> Scheduling {
         match self.policy & !libc::SCHED_RESET_ON_FORK {
             policy @ (libc::SCHED_BATCH | libc::SCHED_IDLE) => Scheduling::of(policy, 0),
@@ -80,15 +80,15 @@ impl std::fmt::Display for Scheduling {
 }
 
 fn empty_attr() -> libc::sched_attr {
-    // SAFETY: plain numbers, for which zero is a value.
+    // SAFETY: the struct consists of plain numbers, so zero is a valid value.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     attr.size = 48; // the first version: later fields stay as they are
     attr
 }
 
-/// Policy and priority of thread `tid`; 0 is the calling thread.
+/// Reads the policy and priority of thread `tid`. 0 is the calling thread.
 pub(crate) fn scheduling(tid: u32) -> io::Result<Scheduling> {
-    // SAFETY: the parameters live while the calls last.
+    // SAFETY: the parameters live during the calls.
     unsafe {
         let policy = check(libc::sched_getscheduler(tid as libc::pid_t))?;
         let mut parameters: libc::sched_param = std::mem::zeroed();
@@ -125,31 +125,30 @@ pub(crate) fn schedule(tid: u32, wanted: &Scheduling) -> io::Result<()> {
         attr.sched_runtime = runtime;
         attr.sched_deadline = deadline;
         attr.sched_period = period;
-        // SAFETY: the attributes live while the call lasts, and are as large as they say.
+        // SAFETY: the attributes live during the call and contain their size.
         return check_long(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0u32) })
             .map(drop);
     }
     let parameters = libc::sched_param {
         sched_priority: wanted.priority,
     };
-    // SAFETY: the parameters live while the call lasts.
+    // SAFETY: the parameters live during the call.
     check(unsafe { libc::sched_setscheduler(tid as libc::pid_t, wanted.policy, &parameters) })
         .map(drop)
 }
 
-/// Sets the nice value of thread `tid`.
 pub(crate) fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
-    // SAFETY: plain system call.
+    // SAFETY: the system call takes no pointers.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) }).map(drop)
 }
 
-/// Words of a set of CPUs: 8192 CPUs.
+/// Words of a CPU set with room for 8192 CPUs.
 const CPU_WORDS: usize = 128;
 
-/// The CPUs that thread `tid` may use; 0 is the calling thread.
+/// Lists the CPUs that thread `tid` may use. 0 is the calling thread.
 pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
     let mut words = [0u64; CPU_WORDS];
-    // SAFETY: the set is as large as is said, and any bits make one.
+    // SAFETY: the size matches the set, and any bits are valid.
     check(unsafe {
         libc::sched_getaffinity(
             tid as libc::pid_t,
@@ -163,12 +162,12 @@ pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
         .collect())
 }
 
-/// The CPUs that are online now. `None` if the kernel does not say.
+/// Lists the CPUs that are online, or returns `None` if the kernel does not report them.
 pub(crate) fn online() -> Option<Vec<u16>> {
     parse_list(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
-/// A list of CPUs as the kernel writes it: `0-3,7`.
+/// Parses a list of CPUs as the kernel writes it: `0-3,7`.
 fn parse_list(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {
@@ -179,7 +178,7 @@ fn parse_list(text: &str) -> Option<Vec<u16>> {
     Some(cpus)
 }
 
-/// Pins thread `tid` to these CPUs; 0 is the calling thread.
+/// Pins thread `tid` to these CPUs. 0 is the calling thread.
 pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
     let mut words = [0u64; CPU_WORDS];
     for &cpu in cpus {
@@ -188,7 +187,7 @@ pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
             .ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
         *word |= 1 << (cpu % 64);
     }
-    // SAFETY: the set is as large as is said.
+    // SAFETY: the size matches the set.
     check(unsafe {
         libc::sched_setaffinity(
             tid as libc::pid_t,
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_read() {
+    fn kernel_lists_of_cpus_are_parsed() {
         assert_eq!(parse_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse_list("0\n"), Some(vec![0]));
         assert_eq!(parse_list("\n"), Some(vec![]));

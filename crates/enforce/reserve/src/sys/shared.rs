@@ -1,4 +1,4 @@
-//! Memory that a process and those that it forks share.
+//! Memory that a process shares with the processes that it forks.
 
 use super::check;
 use std::io;
@@ -7,32 +7,32 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Words in a page of their own, at first 0. Processes that are forked afterwards see them too.
+/// Words in their own page, initially 0. Processes that are forked afterwards see them too.
 pub(crate) struct SharedWords<const N: usize> {
     at: NonNull<[AtomicU64; N]>,
 }
 
-// SAFETY: the words are atomic, and mapped as long as this lives.
+// SAFETY: the words are atomic, and stay mapped while this value lives.
 unsafe impl<const N: usize> Send for SharedWords<N> {}
-// SAFETY: as above.
+// SAFETY: the words are atomic, and stay mapped while this value lives.
 unsafe impl<const N: usize> Sync for SharedWords<N> {}
 
 impl<const N: usize> SharedWords<N> {
     pub(crate) fn new() -> io::Result<SharedWords<N>> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a new mapping, of no file and at no address of ours.
+        // SAFETY: the mapping is new, without a file and without a fixed address.
         SharedWords::mapped(unsafe {
             libc::mmap(std::ptr::null_mut(), Self::BYTES, access, how, -1, 0)
         })
     }
 
-    /// The words at the begin of what the kernel lets be mapped, such as a map of BPF programs.
+    /// Maps the words at the beginning of a descriptor that can be mapped, such as a BPF map.
     pub(crate) fn of(map: BorrowedFd) -> io::Result<SharedWords<N>> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = map.as_raw_fd();
-        // SAFETY: a new mapping at no address of ours; the kernel refuses what is no memory, and a
-        // page of what is shorter is filled with zeros.
+        // SAFETY: the mapping is new and has no fixed address. The kernel refuses descriptors
+        // without memory, and fills the page with zeros if the memory is shorter.
         SharedWords::mapped(unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -60,14 +60,15 @@ impl<const N: usize> Deref for SharedWords<N> {
     type Target = [AtomicU64; N];
 
     fn deref(&self) -> &[AtomicU64; N] {
-        // SAFETY: mapped as long as this lives, aligned to a page, and zero is a value.
+        // SAFETY: the memory stays mapped while this value lives, is aligned to a page, and zero is
+        // a valid value.
         unsafe { self.at.as_ref() }
     }
 }
 
 impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference to it any more.
+        // SAFETY: the mapping is our own, and no reference to it exists any more.
         let _ = check(unsafe { libc::munmap(self.at.as_ptr().cast(), Self::BYTES) });
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that tests start and talk to, and the guard of one.
+//! Processes that tests start and talk to, and the guards of such processes.
 
 use super::Worker;
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// A process of this program that runs one of the helpers of its test.
+/// A process of this test program that runs one of its ignored helper tests.
 pub struct Helper {
     pub child: Child,
     pub input: Option<ChildStdin>,
@@ -40,7 +40,7 @@ impl Helper {
         }
     }
 
-    /// What it says behind a word of its own; the test harness prints too.
+    /// Returns the text after the next `SAYS`. The test harness prints other lines.
     pub fn says(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -61,7 +61,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.kill();
-        // Not for ever: where a test has failed, it may be frozen.
+        // The wait has a limit, because the process may be frozen after a failed test.
         for _ in 0..500 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 break;
@@ -81,7 +81,6 @@ pub fn wait_for_end_of_input() {
     while std::io::stdin().read_line(&mut line).unwrap() > 0 {}
 }
 
-/// The guard of a process.
 pub fn guard_of(pid: u32) -> Option<u32> {
     fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let id: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -92,7 +91,7 @@ pub fn guard_of(pid: u32) -> Option<u32> {
     })
 }
 
-/// What a helper does that is a target: two workers, until its input ends.
+/// Runs as the target of a test: two workers, until the input ends.
 pub fn be_target(worker: impl Fn() -> Worker) {
     let workers = [worker(), worker()];
     say(&format!("{} {}", workers[0].tid, workers[1].tid));
@@ -100,7 +99,8 @@ pub fn be_target(worker: impl Fn() -> Worker) {
     unsafe { libc::_exit(0) };
 }
 
-/// A helper whose `helper_target` calls [`be_target`]: its words and the ids of its threads.
+/// Starts a helper whose `helper_target` calls [`be_target`], and returns its output and its thread
+/// ids.
 pub fn target() -> (Helper, String, [u32; 2]) {
     let mut target = Helper::start("helper_target", &[], None);
     let said = target.says();

@@ -1,4 +1,4 @@
-//! Threads to be gated, what the kernel says of them, and what a test needs.
+//! Threads to be gated, readings of their state, and set-up for the tests.
 #![allow(dead_code, clippy::undocumented_unsafe_blocks)]
 
 pub mod helper;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 pub const MS: u64 = 1_000_000;
 pub const HOUR: u64 = 3600 * 1000 * MS;
 
-/// One test at a time: they are about who runs when.
+/// Lets one test run at a time, because the tests depend on when threads run.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The freezers of this machine that a test can use; prints why one is left out. With
-/// `ONBEAT_ENFORCER=sched-ext`, as `./dev test sched-ext` has it in a guest, sched_ext alone.
+/// Lists the mechanisms that a test can use on this machine, and prints why one is left out. `./dev
+/// test sched-ext` sets `ONBEAT_ENFORCER=sched-ext` in its guest, which selects sched_ext alone.
 pub fn backends(test: &str) -> Vec<Choice> {
     let mut found = Vec::new();
     if unsafe { libc::geteuid() } != 0 {
@@ -45,7 +45,7 @@ pub fn backends(test: &str) -> Vec<Choice> {
     found
 }
 
-/// A directory of the test's own, removed at the end.
+/// A directory for one test, removed at the end.
 pub struct Dir(pub PathBuf, tempfile::TempDir);
 
 impl Dir {
@@ -69,7 +69,7 @@ pub fn options(backend: Choice, dir: &Dir) -> Options {
     options
 }
 
-/// The last CPU: the dispatcher has the first.
+/// The last CPU. The dispatcher has the first one.
 pub fn cpu() -> u16 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u16 - 1 }
 }
@@ -91,13 +91,13 @@ pub fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// CPU time of any thread; none when it is gone.
+/// Returns the CPU time of a thread, or `None` if it has ended.
 pub fn ran_ns(tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Everything of a thread that has to be as it was.
+/// The state of a thread that must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Likeness {
     policy: i32,
@@ -158,7 +158,6 @@ impl Worker {
         }
     }
 
-    /// One that waits.
     pub fn sleeping() -> Worker {
         Worker::new(|stop| {
             while !stop.load(Relaxed) {
@@ -167,7 +166,6 @@ impl Worker {
         })
     }
 
-    /// One that wants the CPU all the time.
     pub fn spinning() -> Worker {
         Worker::new(|stop| while !stop.load(Relaxed) {})
     }
@@ -180,7 +178,7 @@ impl Drop for Worker {
     }
 }
 
-/// Waits for what must come; a watchdog against hanging.
+/// Fails after 60 s, so that no test hangs.
 pub fn wait_for(what: &str, mut came: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !came() {
@@ -192,11 +190,11 @@ pub fn wait_for(what: &str, mut came: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the thread stands still, and sees that it goes on standing.
+/// Waits until the thread stands still.
 pub fn assert_frozen(tid: u32) {
-    // On a busy machine, or one whose host takes its CPUs away, a thread may stand for a while although
-    // its gate is open: one that is free has run again after this time, sooner or later. A thread that
-    // was preempted when the gate closed still has its few steps into the freezer to go.
+    // On a busy machine a thread may stand still for a while although its gate is open. This time
+    // is long enough for it to run again sooner or later. A thread that was preempted when the gate
+    // closed still has a few steps to go into the freezer.
     wait_for("the thread to be frozen", || {
         let before = ran_ns(tid).unwrap();
         std::thread::sleep(Duration::from_millis(200));
@@ -209,7 +207,7 @@ pub fn assert_runs(tid: u32) {
     wait_for("the thread to run", || ran_ns(tid).unwrap() > begin + MS);
 }
 
-/// Cgroups below a directory that reservations of this process or `pid` have left.
+/// Lists the cgroups that reservations of process `pid` have left.
 pub fn groups_of(pid: u32) -> Vec<PathBuf> {
     fn walk(dir: &Path, start: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -36,7 +36,7 @@ impl Scene {
     fn set(harness: &Harness, name: &str) -> Option<Scene> {
         // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            println!("        not root: there is no sudo to tell apart");
+            println!("        not tested: this test needs root");
             return None;
         }
         let everybody = Permissions::from_mode(0o755);
@@ -175,7 +175,7 @@ fn under_sudo_existing_files_keep_their_owner(harness: &Harness) {
         assert_eq!(owner(&trace.join("file")), (0, 0));
         let why = ["belongs to another user", "is not empty"][usize::from(uid != 0)];
         refused(&output, why);
-        refused(&output, "name a directory that does not exist yet");
+        refused(&output, "Name a directory that does not exist yet");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the programs and their owner tell each other, byte by byte as in `bpf/maps.h`.
+//! The data that the BPF programs and their owner exchange, byte by byte as in `bpf/maps.h`.
 
 use crate::sys::SharedWords;
 use crate::table::{Table, Walk};
@@ -15,7 +15,7 @@ const BUCKETS: usize = 320;
 /// Words of `struct histogram`.
 const HISTOGRAM: usize = BUCKETS + 2;
 
-/// `struct control`, mapped: changes are one store.
+/// The mapped `struct control`. Each change is one store.
 pub(super) struct Control {
     words: SharedWords<6>,
 }
@@ -41,29 +41,29 @@ impl Control {
         &self.words[1]
     }
 
-    /// Number + 1 of the table that is used from the next round on; 0: the same.
+    /// Holds the number + 1 of the table for the next round, or 0 to keep the table.
     pub(super) fn next_table(&self) -> &AtomicU64 {
         &self.words[4]
     }
 
-    /// Not 0: the kernel has ended the scheduler.
+    /// Is not 0 once the kernel has ended the scheduler.
     pub(super) fn exit_kind(&self) -> &AtomicU64 {
         &self.words[5]
     }
 }
 
-/// Start of the round in which `now_ns` is.
+/// Returns the start of the round that contains `now_ns`.
 pub(super) fn first_round(table: &Table, origin_ns: u64, now_ns: u64) -> u64 {
     let mut open = vec![false; table.servers()];
     let walk = Walk::new(table, origin_ns, now_ns, &mut open);
-    // All events of the round may have passed: then the walk is in the next one.
+    // If all events of the round have passed, the walk is already in the next round.
     match walk.base_ns() > now_ns {
         true => walk.base_ns() - table.cycle_ns(),
         false => walk.base_ns(),
     }
 }
 
-/// `struct table`: the events of a CPU.
+/// Encodes `struct table` with the events of one CPU.
 pub(super) fn table(table: &Table, on_cpu: impl Fn(usize) -> bool) -> Vec<u8> {
     let events: Vec<_> = table.events().iter().filter(|e| on_cpu(e.server)).collect();
     let mut bytes = Vec::new();
@@ -85,16 +85,16 @@ pub(super) fn table(table: &Table, on_cpu: impl Fn(usize) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// `struct server`.
+/// Encodes `struct server`.
 pub(super) fn server(cpu: u16, priority: u8, is_gated: bool) -> Vec<u8> {
-    // Closed until the first timer says otherwise.
+    // The server is closed until the first timer opens it.
     let words = [cpu.into(), priority.into(), is_gated.into(), 0u32];
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
     bytes.resize(16 + 3 * 8, 0);
     bytes
 }
 
-/// `struct order`.
+/// Encodes `struct order`.
 pub(super) fn order(servers: &[u32]) -> Vec<u8> {
     let count = [servers.len() as u32];
     let words = count.iter().chain(servers);
@@ -103,7 +103,8 @@ pub(super) fn order(servers: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// `struct rounds`, and `struct cpu` at the begin of the first round. Rounds are counted from 1.
+/// Encodes `struct rounds`, and `struct cpu` at the beginning of the first round. Rounds are
+/// counted from 1.
 pub(super) fn begin(base_ns: u64) -> ([u8; 80], [u8; 56]) {
     let (mut rounds, mut cpu) = ([0; 80], [0; 56]);
     rounds[8..16].copy_from_slice(&1u64.to_ne_bytes());
@@ -113,12 +114,12 @@ pub(super) fn begin(base_ns: u64) -> ([u8; 80], [u8; 56]) {
     (rounds, cpu)
 }
 
-/// The table that a `struct cpu` uses.
+/// Decodes the number of the table that a `struct cpu` uses.
 pub(super) fn table_of_cpu(cpu: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(cpu.get(32..36)?.try_into().ok()?))
 }
 
-/// What the ends of a server's slots met.
+/// Counts the ends of a server's slots, and the threads that were still working then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ends {
     pub(super) ends: u64,
@@ -126,14 +127,14 @@ pub(super) struct Ends {
     pub(super) strays: u64,
 }
 
-/// All that the programs count.
+/// The counters of the BPF programs.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) rounds: u64,
     pub(super) swaps: u64,
     pub(super) behind_ns: i64,
     pub(super) servers: Vec<Ends>,
-    /// Lateness, opening, closing: sum, maximum and buckets.
+    /// Lateness, opening and closing. Each has its sum, maximum and buckets.
     pub(super) histograms: [Vec<u64>; 3],
 }
 
@@ -143,11 +144,11 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Counted {
-    /// From `struct rounds`, `struct server`s, and the `struct counters` of all CPUs.
+    /// Decodes `struct rounds`, each `struct server`, and the `struct counters` of all CPUs.
     pub(super) fn of(rounds: &[u8], servers: &[Vec<u8>], counters: &[Vec<u8>]) -> Counted {
         let mut counted = Counted::default();
         if let [first, number, skipped, behind, ..] = words(rounds)[..] {
-            // The spin lock, then the swaps.
+            // The first word contains the spin lock, then the number of swaps.
             let halves = first.to_ne_bytes();
             let swaps = u32::from_ne_bytes([halves[4], halves[5], halves[6], halves[7]]);
             counted.swaps = swaps.into();

@@ -1,4 +1,4 @@
-//! The programs in the kernel: loaded, filled, attached.
+//! Loads the BPF programs into the kernel, fills their maps and attaches them.
 
 use super::layout::{self, Counted};
 use super::SchedExtError;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// Bytes aligned as ELF readers want them.
+/// Aligns bytes as ELF readers need it.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -20,10 +20,9 @@ static PROGRAMS: &[u8] = {
     &OBJECT.0
 };
 
-/// Where the kernel says what it knows of sched_ext.
+/// The directory in which the kernel reports the state of sched_ext.
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
-/// The programs and their maps.
 pub(super) struct Programs {
     object: Object,
     link: Option<Link>,
@@ -43,11 +42,11 @@ impl From<libbpf_rs::Error> for SchedExtError {
     }
 }
 
-/// Whether a scheduler could be loaded here. Nothing is changed.
+/// Checks whether a sched_ext scheduler could be loaded on this machine. Nothing is changed.
 ///
 /// # Errors
 ///
-/// The kernel has no sched_ext, or another scheduler runs.
+/// Fails if the kernel has no sched_ext or if another scheduler runs.
 pub fn find_sched_ext() -> Result<(), SchedExtError> {
     if !Path::new(SCHED_EXT).exists() {
         return Err(SchedExtError::None);
@@ -59,10 +58,10 @@ pub fn find_sched_ext() -> Result<(), SchedExtError> {
 }
 
 impl Programs {
-    /// Loads the programs; no thread is scheduled by them yet.
+    /// Loads the programs, which do not schedule threads yet.
     pub(super) fn load() -> Result<Programs, SchedExtError> {
         find_sched_ext()?;
-        // What libbpf would say is in the error too, but for the kernel's long reasons.
+        // The error contains libbpf's messages too, except for the kernel's long reasons.
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()
             .name("onbeat_slots")?
@@ -87,7 +86,7 @@ impl Programs {
         })
     }
 
-    /// Tells the programs which servers there are: CPU, priority, and whether it has slots.
+    /// Writes the CPU, the priority and the presence of slots of each server to the maps.
     pub(super) fn give_servers(
         &self,
         servers: &[(u16, u8, bool)],
@@ -107,7 +106,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Fills one of the two tables, which no CPU may be using.
+    /// Fills one of the two tables. No CPU may be using that table.
     pub(super) fn give_table(
         &self,
         number: u32,
@@ -123,7 +122,7 @@ impl Programs {
         Ok(())
     }
 
-    /// All CPUs begin with the round that begins, or began, at this instant.
+    /// Sets all CPUs to the round that begins, or began, at `base_ns`.
     pub(super) fn begin(&self, base_ns: u64, cpus: &[u16]) -> Result<(), SchedExtError> {
         let (rounds, cpu) = layout::begin(base_ns);
         set(&self.rounds, 0, &rounds)?;
@@ -133,7 +132,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Becomes the machine's sched_ext scheduler, and starts the timers, each on its CPU.
+    /// Registers as the machine's sched_ext scheduler and starts a timer on each CPU.
     pub(super) fn attach(&mut self, cpus: &[u16]) -> Result<(), SchedExtError> {
         let mut maps = self.object.maps_mut();
         let ops = maps.find(|m| m.name() == OsStr::new("onbeat_slots"));
@@ -151,7 +150,8 @@ impl Programs {
         started
     }
 
-    /// Starts the timer of a CPU from there: the calling thread moves to it.
+    /// Starts the timer of a CPU. The calling thread moves to that CPU, because the timer starts on
+    /// the CPU of its caller.
     fn start_timer(&self, cpu: u16) -> Result<(), SchedExtError> {
         let failed = |what: String| SchedExtError::Load(format!("the timer of CPU {cpu}: {what}"));
         sys::set_affinity(0, &[cpu]).map_err(|e| failed(e.to_string()))?;
@@ -164,17 +164,16 @@ impl Programs {
         }
     }
 
-    /// The kernel removes the scheduler: its threads are normal ones.
+    /// Removes the scheduler. Its threads become normal threads.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
 
-    /// Whether it was not told to end.
     pub(super) fn is_attached(&self) -> bool {
         self.link.is_some()
     }
 
-    /// The table that each CPU uses.
+    /// Lists the table that each CPU uses.
     pub(super) fn tables(&self, cpus: &[u16]) -> Vec<u32> {
         let tables = cpus.iter().map(|&cpu| get(&self.cpus, cpu.into()));
         tables

@@ -1,8 +1,10 @@
-//! The enforcer on sched_ext: the table is in BPF programs, which the kernel asks which thread runs.
+//! The enforcer on sched_ext: BPF programs hold the table, and the kernel asks them which thread
+//! runs.
 //!
-//! There is no dispatcher: a timer on each CPU opens and closes slots. Threads are SCHED_EXT threads.
-//! The scheduler is a link of this process: when it ends, in whichever way, the kernel removes the
-//! scheduler and its threads are the fair class's at once, before anybody puts them back.
+//! There is no dispatcher. A timer on each CPU opens and closes slots. Threads are SCHED_EXT
+//! threads. The scheduler is a BPF link of this process. When the process ends for any reason, the
+//! kernel removes the scheduler at once, and its threads return to the fair class before anything
+//! else is put back.
 
 mod layout;
 mod load;
@@ -27,40 +29,39 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longest time between two slots of a server: the kernel removes a scheduler that lets a thread wait
-/// for 30 s.
+/// The longest allowed time between two slots of a server. The kernel removes a scheduler that lets
+/// a thread wait for 30 s.
 const LONGEST_PAUSE_NS: u64 = 20_000_000_000;
 
-/// Why there is no enforcer on sched_ext. Nothing is changed then.
+/// The reason why the enforcer on sched_ext cannot be used. Nothing has been changed then.
 #[derive(Debug, Error)]
 pub enum SchedExtError {
-    /// This kernel has none.
-    #[error("this kernel has no sched_ext (Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT): use cgroup freezers")]
+    /// The kernel does not have sched_ext.
+    #[error("this kernel has no sched_ext (it needs Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT). Use cgroup freezers.")]
     None,
-    /// There may be one at a time.
-    #[error("the sched_ext scheduler {0:?} runs on this machine, and there may be one only: end it first")]
+    /// Another scheduler is running, and the kernel allows only one.
+    #[error("the sched_ext scheduler {0:?} is running, and the kernel allows only one. End it first.")]
     Taken(String),
-    /// A server has no slot for long.
-    #[error("server {0:?} has no slot for more than 20 s: the kernel ends sched_ext schedulers that let a thread wait for 30 s; use cgroup freezers")]
+    /// A server has no slot for a long time.
+    #[error("server {0:?} has no slot for more than 20 s, but the kernel ends a sched_ext scheduler that lets a thread wait for 30 s. Use cgroup freezers.")]
     Pause(String),
-    /// More than there is room for.
-    #[error("there are {0}: use cgroup freezers")]
+    /// The servers or events are more than the BPF programs have room for.
+    #[error("sched_ext has no room for {0}. Use cgroup freezers.")]
     Room(String),
-    /// The kernel refused the programs.
+    /// The kernel refused the BPF programs.
     #[error(
-        "the kernel refused the sched_ext scheduler: {0}: it needs root and Linux 6.13 or newer"
+        "the kernel refused the sched_ext scheduler: {0}. It needs root and Linux 6.13 or newer."
     )]
     Load(String),
 }
 
-/// Which of the two tables the programs use, or will.
+/// The number of the table that the programs use now or from the next round on.
 struct Given {
     table: u32,
 }
 
-/// A sched_ext scheduler.
 pub(crate) struct SchedExt {
-    /// `None` when it has ended.
+    /// `None` once the scheduler has ended.
     programs: Mutex<Option<Programs>>,
     control: Control,
     given: Mutex<Given>,
@@ -74,7 +75,7 @@ pub(crate) struct SchedExt {
 }
 
 impl SchedExt {
-    /// Loads the scheduler and starts its timers. Gates are soft or hard as for the freezers, see
+    /// Loads the scheduler and starts its timers. Soft and hard gates differ as with freezers, see
     /// `docs/how-to/shape.md`.
     pub(crate) fn start(
         table: &Table,
@@ -120,13 +121,13 @@ impl SchedExt {
         programs.as_mut().map(act)
     }
 
-    /// What the programs have counted; nothing once they have ended.
+    /// Reads the counters of the programs, or zeros once the programs have ended.
     fn counted(&self) -> Counted {
         self.with(|programs| programs.counted(&self.cpus))
             .unwrap_or_default()
     }
 
-    /// Whether no CPU uses the other table any more.
+    /// Reports whether all CPUs have stopped using the other table.
     fn is_other_free(&self, current: u32) -> bool {
         let tables = self.with(|programs| programs.tables(&self.cpus));
         self.control.next_table().load(SeqCst) == 0
@@ -134,7 +135,8 @@ impl SchedExt {
     }
 }
 
-/// What these programs have no room for, or the kernel's watchdog does not allow.
+/// Refuses servers and tables that are too large for the programs or not allowed by the kernel's
+/// watchdog.
 fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError> {
     if servers.len() > layout::MAX_SERVERS {
         return Err(SchedExtError::Room(format!("{} servers", servers.len())));
@@ -188,7 +190,7 @@ impl Enforcer for SchedExt {
     }
 
     fn evict(&self, tid: u32, _: usize) {
-        // A thread that has ended has taken its entry along.
+        // The entry of a thread that has ended is already gone.
         if let Ok(thread) = sys::pidfd_of_thread(tid) {
             let key = thread.as_raw_fd().to_ne_bytes();
             let _ = self.with(|p| p.members.delete(&key));
@@ -198,7 +200,8 @@ impl Enforcer for SchedExt {
     fn swap_table(&self, table: Table) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let places: Vec<(u16, u8, bool)> = self.servers.iter().map(|s| (s.1, 0, s.2)).collect();
-        // A table that was given before takes effect first; without timers nothing does any more.
+        // A table that was given before takes effect first. Without running timers no table takes
+        // effect any more.
         let until_ns = monotonic_ns() + 4 * self.cycle_ns + 1_000_000_000;
         while !self.is_other_free(given.table) {
             if monotonic_ns() > until_ns {
@@ -254,7 +257,7 @@ impl Enforcer for SchedExt {
             rounds: counted.rounds,
             swaps: counted.swaps,
             pauses: Pauses {
-                // Threads run on as normal ones from then on, and shaping has to end, as without a
+                // Threads then run on as normal threads. Shaping must end, as it must without a
                 // guard.
                 guard_lost: self.with(|p| p.is_attached()) == Some(true)
                     && (!sys::is_running(self.guard) || self.control.exit_kind().load(SeqCst) != 0),
@@ -268,7 +271,7 @@ impl Enforcer for SchedExt {
     }
 
     fn stop(&mut self) {
-        // The link goes last: what was counted stays readable until then.
+        // The counters stay readable until the programs themselves are dropped.
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(programs) = programs.as_mut() {
             programs.detach();

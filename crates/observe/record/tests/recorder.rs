@@ -393,7 +393,7 @@ fn a_process_first_seen_while_the_buffer_is_full_is_reported_later(harness: &Har
         let command = command.args(&script[1..]).stdout(Stdio::piped());
         let mut flood = command.spawn().expect("python starts");
         let out = flood.stdout.as_mut().expect("piped");
-        std::io::Read::read_exact(out, &mut [0; 6]).expect("it says that it is ready");
+        std::io::Read::read_exact(out, &mut [0; 6]).expect("the line 'ready'");
         flood
     };
     let ends = ["first.end", "second.end"].map(|name| harness.dir.path().join(name));
@@ -451,7 +451,7 @@ fn endpoints_at_similar_addresses_are_distinguished(harness: &Harness) {
     let (output, trace) = harness.record("alike", None, &harness.script(ALIKE, &[]));
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find_map(|l| l.strip_prefix("addresses "));
-    let addresses = line.expect("it says the addresses").split(' ');
+    let addresses = line.expect("the line of addresses").split(' ');
     let addresses = addresses.map(|a| a.parse::<u64>().expect("an address"));
     let events = events(&trace);
     let times = addresses.map(|address| {
@@ -460,7 +460,7 @@ fn endpoints_at_similar_addresses_are_distinguished(harness: &Harness) {
     });
     assert_eq!(times.collect::<Vec<_>>(), [5, 0, 5, 0, 5]);
     let sends = |e: &Event| matches!(e.kind, EventKind::RequestSend { .. });
-    assert!(!events.iter().any(sends), "a publisher is no client");
+    assert!(!events.iter().any(sends), "a publisher is not a client");
 }
 
 fn a_low_file_limit_applies_to_the_command_and_not_to_the_recorder(harness: &Harness) {
@@ -533,7 +533,7 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             std::thread::sleep(Duration::from_millis(50));
         }
         if trace.join("manifest.json").exists() {
-            let mut reader = Reader::open(&trace).expect("what is there can be read");
+            let mut reader = Reader::open(&trace).expect("the trace opens");
             let n = reader.events().count();
             assert!(moment.is_some() || n > 100, "{n} events");
             assert_eq!(reader.manifest().state, State::Recording);
@@ -665,7 +665,7 @@ type Test = (&'static str, fn(&Harness));
 /// Returns the reason why recording cannot be tested here.
 fn refusal(harness: &Harness) -> Option<String> {
     if !harness.python.exists() {
-        return Some("no ROS 2 environment: ./dev ros-env kilted makes it".to_owned());
+        return Some("no ROS 2 environment. Make one with ./dev ros-env kilted.".to_owned());
     }
     let probe = harness
         .recorder("probe", None)

@@ -77,11 +77,11 @@ mod tests {
             .map(|n| of(if n % 8 == 0 { n } else { 7 }))
             .collect();
         crowd.count(&records);
-        let said = crowd.sentences();
-        assert_eq!(said.len(), 1, "{said:?}");
+        let sentences = crowd.sentences();
+        assert_eq!(sentences.len(), 1, "{sentences:?}");
         assert!(
-            said[0].starts_with("process 7 made 57344 of the 65536"),
-            "{said:?}"
+            sentences[0].starts_with("process 7 made 57344 of the 65536"),
+            "{sentences:?}"
         );
         assert!(crowd.by_process.len() <= PROCESSES_MAX);
     }

@@ -143,7 +143,7 @@ mod tests {
     fn roots_private_trace_is_refused_where_others_can_change_the_path() {
         // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: not root: whoever runs this is led nowhere");
+            println!("skipped: this test needs root");
             return;
         }
         let dir = tempfile::tempdir().expect("a directory");
@@ -162,7 +162,7 @@ mod tests {
         std::fs::create_dir_all(theirs.join("onbeat-1")).expect("a directory");
         chown(&theirs, Some(65534), None).expect("given");
         let error = place(&theirs.join("onbeat-1")).err().expect("refused");
-        assert!(error.to_string().contains("others than root"), "{error}");
+        assert!(error.to_string().contains("other than root"), "{error}");
         assert!(!theirs.join("onbeat-1/trace").exists());
     }
 }

@@ -29,7 +29,7 @@ impl Readiness {
     }
 
     /// Notes that new probes were attached for a process.
-    pub fn attached(&mut self, pid: u32, now_ns: u64) {
+    pub fn note_attached(&mut self, pid: u32, now_ns: u64) {
         let ready = self.processes.entry(pid).or_insert(Ready {
             first_ns: now_ns,
             from_ns: now_ns,
@@ -76,10 +76,10 @@ mod tests {
         let mut readiness = Readiness::default();
         readiness.start(100);
         assert!(!readiness.counts(&call(7, 99)) && readiness.counts(&call(7, 100)));
-        readiness.attached(7, 1_000);
-        readiness.attached(7, 2_000);
+        readiness.note_attached(7, 1_000);
+        readiness.note_attached(7, 2_000);
         assert!(!readiness.counts(&call(7, 1_999)) && readiness.counts(&call(7, 2_000)));
-        readiness.attached(7, 1_000 + LOADING_NS);
+        readiness.note_attached(7, 1_000 + LOADING_NS);
         assert!(readiness.counts(&call(7, 2_000)));
         let created = EventKind::TimerInit {
             timer: 1,

@@ -166,8 +166,8 @@ impl Recording {
     }
 
     /// Searches the memory of late processes for the nodes of their endpoints.
-    fn search_late(&mut self, last: bool) {
-        for pid in self.late.due(last) {
+    fn search_late(&mut self, is_last: bool) {
+        for pid in self.late.due(is_last) {
             let Some(mut process) = self.late.take(pid) else {
                 continue;
             };
@@ -323,7 +323,7 @@ impl Recording {
         self.log
             .process((pid, time_ns, late), found, &mut self.libraries);
         if let Some(threads) = &mut self.all_threads {
-            threads.seen(&self.kernel, pid, &mut self.log);
+            threads.add_process(&self.kernel, pid, &mut self.log);
         }
         if late {
             self.late.begin(pid);
@@ -379,7 +379,7 @@ impl Recording {
 
     fn visited(&mut self, pid: u32, attached: usize) {
         if attached > 0 {
-            self.readiness.attached(pid, monotonic_ns());
+            self.readiness.note_attached(pid, monotonic_ns());
         }
     }
 
@@ -440,11 +440,11 @@ impl Session for Recording {
         command
     }
 
-    fn drop_privileges(&self, command: bool) {
+    fn drop_privileges(&self, needs_start: bool) {
         if !self.keep_privileges {
             privilege::drop_unneeded(Needs {
                 admin: Libraries::needs_admin(&self.kernel),
-                command,
+                command: needs_start,
             });
         }
     }
@@ -480,7 +480,7 @@ impl Session for Recording {
         }
         self.search_late(false);
         if let Some(threads) = &mut self.all_threads {
-            threads.look(&mut self.log, false);
+            threads.record_names(&mut self.log, false);
         }
         self.write_until(now_ns.saturating_sub(REORDER_NS), observer)?;
         Ok(newest_ns.filter(|_| more))
@@ -528,7 +528,7 @@ impl Session for Recording {
         {}
         self.search_late(true);
         if let Some(threads) = &mut self.all_threads {
-            threads.look(&mut self.log, true);
+            threads.record_names(&mut self.log, true);
         }
         self.count_losses();
         self.log.note_clock_offset();

@@ -16,8 +16,8 @@ pub trait Session: Sized {
     ) -> Result<RecordedCommand, CommandStartError>;
 
     /// Gives up every privilege that is not needed any more, unless the caller keeps them.
-    /// `command` says that a command is still to be started.
-    fn drop_privileges(&self, command: bool);
+    /// `needs_start` says that a command is still to be started.
+    fn drop_privileges(&self, needs_start: bool);
 
     /// Waits for records up to `timeout`, handles them, and writes the events that are complete.
     /// Returns the time of the latest record taken if more records wait.

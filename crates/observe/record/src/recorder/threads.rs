@@ -20,7 +20,7 @@ pub struct AllThreads {
     link: Link,
     /// The names already recorded, by process and thread.
     names: BTreeMap<u32, BTreeMap<u32, String>>,
-    looked: Instant,
+    last_look: Instant,
     refused: Option<String>,
 }
 
@@ -34,35 +34,36 @@ impl AllThreads {
         Ok(AllThreads {
             link: kernel.attach_threads().map_err(refused)?,
             names: BTreeMap::new(),
-            looked: Instant::now(),
+            last_look: Instant::now(),
             refused: None,
         })
     }
 
     /// Starts to record the threads of a new process, and those that they start.
-    pub fn seen(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
+    pub fn add_process(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
         self.names.insert(pid, BTreeMap::new());
         if let Err(e) = kernel.observe_threads(&self.link) {
             self.refused = Some(e.to_string());
         }
-        self.name(pid, log);
+        self.record_new_names(pid, log);
     }
 
     pub fn forget(&mut self, pid: u32) {
         self.names.remove(&pid);
     }
 
-    /// Records new names, once a second or, with `last`, now.
-    pub fn look(&mut self, log: &mut Log, last: bool) {
-        if !last && self.looked.elapsed() < LOOK {
+    /// Records new names, once a second or, with `is_last`, now.
+    pub fn record_names(&mut self, log: &mut Log, is_last: bool) {
+        if !is_last && self.last_look.elapsed() < LOOK {
             return;
         }
-        self.looked = Instant::now();
+        self.last_look = Instant::now();
         let pids: Vec<u32> = self.names.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.name(pid, log));
+        pids.into_iter()
+            .for_each(|pid| self.record_new_names(pid, log));
     }
 
-    fn name(&mut self, pid: u32, log: &mut Log) {
+    fn record_new_names(&mut self, pid: u32, log: &mut Log) {
         let Some(names) = self.names.get_mut(&pid) else {
             return;
         };

@@ -128,14 +128,17 @@ fn bpf_links_and_perf_events_record_the_same_calls(harness: &Harness) {
         if name == "events" {
             recorder.env("ONBEAT_PERF_EVENTS", "1");
         } else if !has_links() {
-            println!("        not tested: this kernel has no links of uprobes (Linux 6.12)");
+            println!("        not tested: this kernel has no BPF links for uprobes (Linux 6.12)");
             continue;
         }
         let mut recorder = recorder.spawn().expect("the recorder starts");
         let mut found = Vec::new();
         wait_until("its probes are attached", || {
             let has_ended = recorder.try_wait().expect("our child").is_some();
-            assert!(!has_ended, "{name}: it has ended, and had {found:?}");
+            assert!(
+                !has_ended,
+                "{name}: the recorder has ended, its links were {found:?}"
+            );
             found = links_of(recorder.id());
             assert!(!found.iter().any(|f| f == other), "{name}: {found:?}");
             found.iter().filter(|f| *f == kind).count() > 10
@@ -215,7 +218,7 @@ fn a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe(harness: &Har
         ended(&mut child);
     }
     // Some work of the recorders is left to other processes, which finish later.
-    wait_until("nobody detaches any more", || !is_detaching());
+    wait_until("no process detaches probes", || !is_detaching());
     let left = log.lines_with("leaking uprobe");
     assert!(left.is_empty(), "{left:#?}");
 }

@@ -67,7 +67,10 @@ fn processes_of_another_domain_are_counted_but_not_recorded(harness: &Harness) {
     before.into_iter().chain(later).for_each(end);
     let found = events(&trace);
     for pid in inside {
-        assert!(found.iter().any(|e| e.pid == pid), "nothing of {pid}");
+        assert!(
+            found.iter().any(|e| e.pid == pid),
+            "no event of process {pid}"
+        );
     }
     // A process outside is only named if it had a CPU for which an observed thread waited.
     let is_named = |e: &Event| {
@@ -78,7 +81,7 @@ fn processes_of_another_domain_are_counted_but_not_recorded(harness: &Harness) {
     };
     let mut of_others = found.iter().filter(|e| outside.contains(&e.pid));
     let wrong = of_others.find(|e| !is_named(e));
-    assert_eq!(wrong, None, "of a process that is outside");
+    assert_eq!(wrong, None, "an event of a process outside of the limits");
     let line = said().expect("a sentence");
     assert!(
         line.ends_with("outside of --domain 97 were not recorded."),

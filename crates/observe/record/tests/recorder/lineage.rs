@@ -109,7 +109,7 @@ struct Witness {
     table: Option<Table>,
     topics: HashMap<u64, String>,
     /// The subscription of /b.
-    takes_b: Option<u64>,
+    subscription_b: Option<u64>,
     joined: Joined,
     /// The last called timer, and the time of the call.
     call: Option<(u64, u64)>,
@@ -133,17 +133,17 @@ struct Joined {
     stored: Vec<Option<u64>>,
     /// Is true after an item on /b with known lineage came last once, so that nothing was left from
     /// before.
-    is_sure: bool,
+    is_certain: bool,
     /// Is true after several items were stored at once, until an item on /b comes last.
-    is_doubted: bool,
+    had_several: bool,
     /// Is true if the last taken item was on /b.
-    own: bool,
+    last_take_was_b: bool,
 }
 
 impl Joined {
     fn takes(&mut self, topic: &str, born_ns: Option<u64>) {
-        self.own = topic == "/b";
-        if self.own {
+        self.last_take_was_b = topic == "/b";
+        if self.last_take_was_b {
             self.stored.push(born_ns);
         }
     }
@@ -154,17 +154,17 @@ impl Joined {
         let stored = std::mem::take(&mut self.stored);
         if stored.contains(&None) {
             // Another item has taken the entry before it was read here.
-            self.is_sure = false;
+            self.is_certain = false;
             return None;
         }
         let last = stored.last().copied().flatten();
-        if self.own {
-            (self.is_sure, self.is_doubted) = (true, false);
+        if self.last_take_was_b {
+            (self.is_certain, self.had_several) = (true, false);
             return Some((last, false));
         }
-        self.is_doubted |= stored.len() > 1;
-        let born_ns = last.filter(|_| !self.is_doubted);
-        self.is_sure.then_some((born_ns, born_ns.is_some()))
+        self.had_several |= stored.len() > 1;
+        let born_ns = last.filter(|_| !self.had_several);
+        self.is_certain.then_some((born_ns, born_ns.is_some()))
     }
 }
 
@@ -173,7 +173,7 @@ impl Witness {
         if topic == "/d" {
             return self.publishes_joined(source_ns);
         }
-        let lineage = self.lineage.clone().expect("this kernel tells lineage");
+        let lineage = self.lineage.clone().expect("this kernel provides lineage");
         let (timer, call_ns) = self.call.expect("timers run from the beginning on");
         if topic == "/a" && self.since_ns.is_none() {
             lineage
@@ -181,7 +181,7 @@ impl Witness {
                 .expect("room");
             let of_d = self.topics.iter().find(|(_, topic)| *topic == "/d");
             let join = Join {
-                input: Root::Subscription(self.takes_b.expect("/b is taken")),
+                input: Root::Subscription(self.subscription_b.expect("/b is taken")),
                 output: *of_d.expect("/d is published").0,
             };
             lineage.add_join(event.pid, join).expect("room");
@@ -204,7 +204,7 @@ impl Witness {
         }
         let born_ns = table.born_ns(source_ns);
         if topic == "/c" {
-            assert_eq!(born_ns, None, "an item of another timer");
+            assert_eq!(born_ns, None, "an item of another timer has lineage");
             self.items[2] += 1;
             return;
         }
@@ -217,12 +217,12 @@ impl Witness {
         let apart_ns = born_ns.abs_diff(first_ns);
         assert!(
             apart_ns < 10_000_000,
-            "{topic}: {apart_ns} ns from its execution's begin"
+            "{topic}: {apart_ns} ns from the begin of its execution"
         );
         let of_a = self.taken.filter(|_| topic == "/b");
         // Another item may have taken the entry of the item on /a.
         if let Some(of_a) = of_a.and_then(|of_a| table.born_ns(of_a)) {
-            assert_eq!(born_ns, of_a, "/b: not its input's");
+            assert_eq!(born_ns, of_a, "/b: the lineage is not its input's");
         }
         self.items[usize::from(topic == "/b")] += 1;
     }
@@ -230,12 +230,12 @@ impl Witness {
     fn publishes_joined(&mut self, source_ns: i64) {
         let Some(table) = &self.table else { return };
         if let Some((born_ns, was_stored)) = self.joined.publishes() {
-            let told = table.born_ns(source_ns);
-            if told.is_none() && born_ns.is_some() {
+            let found = table.born_ns(source_ns);
+            if found.is_none() && born_ns.is_some() {
                 self.unknown += 1;
                 return;
             }
-            assert_eq!(told, born_ns, "/d: not its input's");
+            assert_eq!(found, born_ns, "/d: the lineage is not its input's");
             self.items[3] += usize::from(was_stored);
         }
     }
@@ -251,7 +251,7 @@ impl Observer for Witness {
                     self.topics.insert(*rmw, topic.to_string());
                     let is_taken = matches!(event.kind, EventKind::SubscriptionInit { .. });
                     if is_taken && &**topic == "/b" {
-                        self.takes_b = Some(*rmw);
+                        self.subscription_b = Some(*rmw);
                     }
                 }
                 EventKind::TimerCall { timer } => self.call = Some((*timer, event.time_ns)),

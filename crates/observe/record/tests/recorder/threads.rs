@@ -96,16 +96,16 @@ impl Locker {
             holder: 0,
             alike: 0,
         };
-        let words = locker.says("locks");
+        let words = locker.next_numbers("locks");
         (locker.locks, locker.holder) = ([words[0], words[1]], words[2] as u32);
-        locker.alike = locker.says("alike")[0];
+        locker.alike = locker.next_numbers("alike")[0];
         locker
     }
 
     /// Returns the numbers of the next line that begins with `word`.
-    fn says(&mut self, word: &str) -> Vec<u64> {
+    fn next_numbers(&mut self, word: &str) -> Vec<u64> {
         loop {
-            let line = self.lines.next().expect("it says more").expect("text");
+            let line = self.lines.next().expect("another line").expect("text");
             let mut words = line.split(' ');
             if words.next() == Some(word) {
                 return words.map(|w| w.parse().expect("a number")).collect();
@@ -139,8 +139,8 @@ fn recorded(
     let path = harness.dir.path().join(trace);
     wait_until("it records", || is_recording(&path));
     let mut locker = before.unwrap_or_else(|| Locker::start(harness));
-    locker.says("threads");
-    let threads = locker.says("threads");
+    locker.next_numbers("threads");
+    let threads = locker.next_numbers("threads");
     signal(&recorder, libc::SIGTERM);
     assert!(ended(&mut recorder).success());
     locker.child.kill().expect("it ran");
@@ -201,7 +201,10 @@ fn the_holder_of_a_lock_that_a_callback_waits_for_is_recorded(harness: &Harness)
     let (locker, _, found) = recorded(harness, "locks", "all=0", false);
     let is_alike =
         |e: &Event| matches!(e.kind, EventKind::LockWait { lock, .. } if lock == locker.alike);
-    assert!(!found.iter().any(is_alike), "a wait for what is no mutex");
+    assert!(
+        !found.iter().any(is_alike),
+        "a wait for something that is not a mutex"
+    );
     let mut waits = [0; 2];
     for pair in found.windows(2) {
         let EventKind::LockWait { lock, owner_tid } = pair[0].kind else {

@@ -417,7 +417,7 @@ fn rings_stay_readable_after_jumps_at_random_moments() {
     let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));
     let published: Vec<u64> = run.published().into_values().flatten().collect();
     let had: std::collections::BTreeSet<u64> = published.iter().copied().collect();
-    assert_eq!(had.len(), published.len(), "a record came twice");
+    assert_eq!(had.len(), published.len(), "a record was read twice");
     let all = published.len() as u64 + run.lost();
     // A jump between two steps of a call is counted. Otherwise the jump came before or after the
     // library's part of the call.
@@ -428,7 +428,7 @@ fn rings_stay_readable_after_jumps_at_random_moments() {
     let last = (sent - 99..=sent).filter(|number| had.contains(number));
     assert!(
         last.count() == 100 || run.lost() > 0,
-        "the thread records no more"
+        "the thread stopped recording"
     );
 }
 

@@ -19,7 +19,7 @@ pub type Off = (u64, u64);
 struct Reading {
     time_ns: u64,
     cpu_ns: u64,
-    called_ns: u64,
+    last_call_ns: u64,
     pauses: Vec<Off>,
 }
 
@@ -28,19 +28,19 @@ pub struct Clocks(HashMap<u32, Reading>);
 
 impl Clocks {
     /// Notes a call by a thread.
-    pub fn called(&mut self, tid: u32, time_ns: u64) {
+    pub fn note_call(&mut self, tid: u32, time_ns: u64) {
         if let Some(reading) = self.0.get_mut(&tid) {
-            reading.call(time_ns);
+            reading.note_call(time_ns);
         }
     }
 
     /// Takes a reading of a thread's clock. Returns the times off the CPU since the last reading,
     /// in order.
-    pub fn read(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
+    pub fn note_reading(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
         let begin = || Reading {
             time_ns,
             cpu_ns,
-            called_ns: time_ns,
+            last_call_ns: time_ns,
             pauses: Vec::new(),
         };
         if !self.0.contains_key(&tid) {
@@ -52,7 +52,7 @@ impl Clocks {
         let Some(reading) = self.0.get_mut(&tid) else {
             return Vec::new();
         };
-        reading.call(time_ns);
+        reading.note_call(time_ns);
         let used_ns = cpu_ns.saturating_sub(reading.cpu_ns);
         let off_ns = time_ns
             .saturating_sub(reading.time_ns)
@@ -60,7 +60,7 @@ impl Clocks {
         if off_ns < MIN_NS {
             return Vec::new();
         }
-        let off = reading.off(off_ns);
+        let off = reading.place_off_times(off_ns);
         *reading = begin();
         off
     }
@@ -72,9 +72,9 @@ impl Clocks {
 }
 
 impl Reading {
-    fn call(&mut self, time_ns: u64) {
-        let pause = (self.called_ns, time_ns);
-        self.called_ns = time_ns.max(self.called_ns);
+    fn note_call(&mut self, time_ns: u64) {
+        let pause = (self.last_call_ns, time_ns);
+        self.last_call_ns = time_ns.max(self.last_call_ns);
         if length(pause) < MIN_NS {
             return;
         }
@@ -89,7 +89,7 @@ impl Reading {
     }
 
     /// Places `off_ns` at the ends of the longest pauses.
-    fn off(&mut self, mut off_ns: u64) -> Vec<Off> {
+    fn place_off_times(&mut self, mut off_ns: u64) -> Vec<Off> {
         self.pauses.sort_by_key(|p| std::cmp::Reverse(length(*p)));
         let mut off = Vec::new();
         for &(begin, end) in &self.pauses {
@@ -117,32 +117,32 @@ mod tests {
     #[test]
     fn time_off_the_cpu_is_placed_in_the_longest_pauses() {
         let mut clocks = Clocks::default();
-        assert!(clocks.read(7, 1_000_000, 50).is_empty());
-        clocks.called(7, 2_000_000);
-        clocks.called(7, 5_000_000);
-        clocks.called(7, 5_000_500);
+        assert!(clocks.note_reading(7, 1_000_000, 50).is_empty());
+        clocks.note_call(7, 2_000_000);
+        clocks.note_call(7, 5_000_000);
+        clocks.note_call(7, 5_000_500);
         // Since the reading 5 ms passed, and the thread ran for 1 ms of them. The longest pause
         // takes 3 ms.
-        let off = clocks.read(7, 6_000_000, 1_000_050);
+        let off = clocks.note_reading(7, 6_000_000, 1_000_050);
         assert_eq!(off.len(), 2);
         assert_eq!(off[1], (2_000_001, 4_999_999).min(off[1]));
         let sum: u64 = off.iter().map(|o| length(*o)).sum();
         assert!((3_990_000..=4_000_000).contains(&sum), "{off:?}");
         // Almost nothing is missing: it counts with the next reading.
-        assert!(clocks.read(7, 7_000_000, 1_995_050).is_empty());
-        assert_eq!(clocks.read(7, 9_000_000, 2_000_050).len(), 1);
+        assert!(clocks.note_reading(7, 7_000_000, 1_995_050).is_empty());
+        assert_eq!(clocks.note_reading(7, 9_000_000, 2_000_050).len(), 1);
     }
 
     #[test]
     fn nonsensical_clock_readings_are_harmless() {
         let mut clocks = Clocks::default();
-        let _ = clocks.read(7, 5_000_000, u64::MAX);
-        let _ = clocks.read(7, 1, 0);
-        let _ = clocks.read(7, u64::MAX, 3);
+        let _ = clocks.note_reading(7, 5_000_000, u64::MAX);
+        let _ = clocks.note_reading(7, 1, 0);
+        let _ = clocks.note_reading(7, u64::MAX, 3);
         for time_ns in (0..1_000).map(|n| n * 20_000) {
-            clocks.called(7, time_ns);
+            clocks.note_call(7, time_ns);
         }
-        let _ = clocks.read(7, 1 << 60, 7);
+        let _ = clocks.note_reading(7, 1 << 60, 7);
         assert!(clocks.0[&7].pauses.len() <= PAUSES);
     }
 }

@@ -34,7 +34,7 @@ impl Item {
 #[derive(Default)]
 struct Thread {
     /// Is true after the thread left its CPU to sleep.
-    asleep: bool,
+    is_asleep: bool,
     profile: Option<Profile>,
 }
 
@@ -50,11 +50,11 @@ pub struct Merge {
 }
 
 impl Merge {
-    pub fn called(&mut self, decoded: Decoded) {
+    pub fn add_record(&mut self, decoded: Decoded) {
         self.pending.push(Item::Called(decoded));
     }
 
-    pub fn scheduled(&mut self, seen: impl IntoIterator<Item = Seen>) {
+    pub fn add_scheduling(&mut self, seen: impl IntoIterator<Item = Seen>) {
         self.pending.extend(seen.into_iter().map(Item::Scheduled));
     }
 
@@ -76,7 +76,7 @@ impl Merge {
 
     /// Passes everything that happened up to `until_ns` to `tell`, in order of time. `profile`
     /// returns the profile of a process's thread.
-    pub fn until(
+    pub fn drain_until(
         &mut self,
         until_ns: u64,
         profile: impl Fn(u32, u32) -> Option<Profile>,
@@ -114,8 +114,8 @@ impl Merge {
                 pid,
                 cpu_ns,
             } => {
-                for off in self.clocks.read(tid, time_ns, cpu_ns) {
-                    leave((pid, tid, cpu), off, tell);
+                for off in self.clocks.note_reading(tid, time_ns, cpu_ns) {
+                    report_off_time((pid, tid, cpu), off, tell);
                 }
                 return;
             }
@@ -126,7 +126,7 @@ impl Merge {
             | Decoded::WaitSet(_) => return,
         }
         if let Decoded::Event(event) = &decoded {
-            self.clocks.called(event.tid, event.time_ns);
+            self.clocks.note_call(event.tid, event.time_ns);
         }
         tell(decoded);
     }
@@ -152,8 +152,8 @@ impl Merge {
                 let Some(thread) = self.threads.get_mut(&tid) else {
                     return;
                 };
-                if std::mem::take(&mut thread.asleep) {
-                    // The time of the wake-up is not seen: the thread counts as asleep until now.
+                if std::mem::take(&mut thread.is_asleep) {
+                    // The time of the wake-up is not seen: the thread counts as is_asleep until now.
                     event(EventKind::Woken { ready_ns: 0 });
                 }
                 let look = || profile(pid, tid).unwrap_or(ORDINARY);
@@ -168,7 +168,7 @@ impl Merge {
                 let Some(thread) = self.threads.get_mut(&tid) else {
                     return;
                 };
-                thread.asleep = !preempted;
+                thread.is_asleep = !preempted;
                 event(EventKind::SwitchOut {
                     next_tid: UNTOLD,
                     state: u16::from(!preempted),
@@ -211,7 +211,11 @@ impl Merge {
 }
 
 /// Reports a time off the CPU like the switches that the kernel would show.
-fn leave((pid, tid, cpu): (u32, u32, u16), (begin, end): Off, tell: &mut impl FnMut(Decoded)) {
+fn report_off_time(
+    (pid, tid, cpu): (u32, u32, u16),
+    (begin, end): Off,
+    tell: &mut impl FnMut(Decoded),
+) {
     let (priority, policy) = ORDINARY;
     let kinds = [
         (
@@ -268,7 +272,7 @@ mod tests {
 
     fn merged(merge: &mut Merge, until_ns: u64) -> Vec<(u64, u32, String)> {
         let mut all = Vec::new();
-        merge.until(
+        merge.drain_until(
             until_ns,
             |_, _| Some((98, 1)),
             |decoded| {
@@ -290,7 +294,7 @@ mod tests {
             parent_pid: 7,
             parent_tid: 8,
         };
-        merge.scheduled([
+        merge.add_scheduling([
             seen(10, 8, out.clone()),
             seen(20, 8, Action::In),
             seen(40, 8, out.clone()),
@@ -302,12 +306,12 @@ mod tests {
             seen(60, 8, Action::Out { preempted: true }),
             seen(70, 8, Action::In),
         ]);
-        merge.called(call(30, 8, EventKind::TimerCall { timer: 1 }));
+        merge.add_record(call(30, 8, EventKind::TimerCall { timer: 1 }));
         let made = EventKind::TimerInit {
             timer: 1,
             period_ns: 5,
         };
-        merge.called(call(5, 8, made));
+        merge.add_record(call(5, 8, made));
         let names = |all: Vec<(u64, u32, String)>| {
             let of = all
                 .into_iter()
@@ -342,12 +346,12 @@ mod tests {
             late: false,
         };
         for time_ns in [1, 2, 5, 9] {
-            merge.called(process(time_ns));
+            merge.add_record(process(time_ns));
         }
         let comm = "talker".into();
-        merge.scheduled([seen(3, 7, Action::Exec { comm }), seen(7, 7, Action::Exit)]);
+        merge.add_scheduling([seen(3, 7, Action::Exec { comm }), seen(7, 7, Action::Exit)]);
         let mut times = Vec::new();
-        merge.until(
+        merge.drain_until(
             u64::MAX,
             |_, _| None,
             |decoded| {

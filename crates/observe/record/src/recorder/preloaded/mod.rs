@@ -32,7 +32,7 @@ use unloaded::Unloaded;
 
 /// The longest time that records stay in the threads' rings. A full ring wakes nobody.
 const DRAIN: Duration = Duration::from_millis(20);
-/// The interval at which the command's processes are looked at.
+/// The interval at which the command's processes are checked_at at.
 const LOOK: Duration = Duration::from_secs(1);
 /// The largest number of records taken at a time.
 const RECORDS_AT_ONCE: usize = 1 << 17;
@@ -51,7 +51,7 @@ pub struct Preloaded {
     /// The number of records of each function of the library.
     hits: BTreeMap<u16, u64>,
     command: Option<u32>,
-    looked: Instant,
+    checked_at: Instant,
 }
 
 /// The losses that the trace already reports.
@@ -67,9 +67,9 @@ struct Lost {
 impl Lost {
     /// Returns the new losses of a kind and its total, or `None` if nothing is new.
     fn update(&mut self, kind: &'static str, total: u64) -> Option<(u64, u64)> {
-        let told = self.by_kind.entry(kind).or_default();
-        let new = total.saturating_sub(*told);
-        *told = total.max(*told);
+        let complete = self.by_kind.entry(kind).or_default();
+        let new = total.saturating_sub(*complete);
+        *complete = total.max(*complete);
         (new > 0).then_some((new, total))
     }
 
@@ -117,7 +117,7 @@ impl Preloaded {
             lost: Lost::default(),
             hits: BTreeMap::new(),
             command: None,
-            looked: Instant::now(),
+            checked_at: Instant::now(),
         })
     }
 
@@ -138,16 +138,16 @@ impl Preloaded {
             // The command's processes can write any record. One from the future would be kept
             // without end.
             if record.time_ns().is_some_and(|at| at <= now_ns) {
-                self.merge.called(record);
+                self.merge.add_record(record);
             }
         }
         for exec in seen
             .iter()
             .filter(|s| matches!(s.action, Action::Exec { .. }))
         {
-            self.unloaded.executes(exec.pid);
+            self.unloaded.forget(exec.pid);
         }
-        self.merge.scheduled(seen);
+        self.merge.add_scheduling(seen);
         more
     }
 
@@ -157,10 +157,10 @@ impl Preloaded {
         until_ns: u64,
         observer: &mut dyn Observer,
     ) -> Result<(), RecordError> {
-        let mut told = Vec::new();
+        let mut complete = Vec::new();
         self.merge
-            .until(until_ns, profile_of, |decoded| told.push(decoded));
-        for decoded in told {
+            .drain_until(until_ns, profile_of, |decoded| complete.push(decoded));
+        for decoded in complete {
             self.handle(decoded);
         }
         let control = Control { kernel: None };
@@ -188,14 +188,14 @@ impl Preloaded {
     }
 
     /// Looks at the command's processes once per [`LOOK`].
-    fn look(&mut self) {
-        if self.looked.elapsed() < LOOK {
+    fn check_processes(&mut self) {
+        if self.checked_at.elapsed() < LOOK {
             return;
         }
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         self.merge.forget_profiles();
         if let Some(command) = self.command {
-            self.unloaded.look(command);
+            self.unloaded.check_tree(command);
         }
         if matches!(self.scheduler, Scheduler::Perf(_)) {
             return;
@@ -268,8 +268,8 @@ impl Session for Preloaded {
         Ok(command)
     }
 
-    fn drop_privileges(&self, command: bool) {
-        privilege::drop_without_kernel(command);
+    fn drop_privileges(&self, needs_start: bool) {
+        privilege::drop_without_kernel(needs_start);
     }
 
     fn turn(
@@ -281,7 +281,7 @@ impl Session for Preloaded {
         // Everything that was written before this time is taken now.
         let now_ns = monotonic_ns();
         let more = self.drain();
-        self.look();
+        self.check_processes();
         // If more records wait, their times are not known yet.
         if !more {
             self.handle_until(now_ns.saturating_sub(REORDER_NS), observer)?;

@@ -27,14 +27,14 @@ impl Unloaded {
     }
 
     /// Forgets a process that executes another program, because that one may load the library.
-    pub fn executes(&mut self, pid: u32) {
+    pub fn forget(&mut self, pid: u32) {
         self.loaded.remove(&pid);
         self.undecided.remove(&pid);
     }
 
     /// Looks at `command` and its descendants. A process without the library at two looks counts as
     /// one that never loads it.
-    pub fn look(&mut self, command: u32) {
+    pub fn check_tree(&mut self, command: u32) {
         for pid in onbeat_proc::tree(command) {
             if self.loaded.contains(&pid) || self.without.contains_key(&pid) {
                 continue;

@@ -10,7 +10,6 @@ const MAX_BLOCKS: usize = 32;
 /// Minimum number of blocks from which the variance of their means is estimated.
 const MIN_BLOCKS: usize = 6;
 
-/// The values of one figure in one run, in the order in which they came.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BatchMeans {
     count: u64,

@@ -135,7 +135,6 @@ struct WaitTimes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
-/// Follows the switches of all CPUs and keeps the names of threads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
     /// The recording contains the names of bystanders. Older recordings do not.

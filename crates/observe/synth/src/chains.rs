@@ -58,7 +58,6 @@ impl Lineages {
     }
 }
 
-/// One execution of a callback within a lineage.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     parent: Option<StepId>,
@@ -195,7 +194,6 @@ impl Steps {
 /// The way in which a path continues to its next vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
-    /// An item with this name was taken.
     Item(NameId),
     /// The publishing callback's own input, of this name, entered the sync vertex. If the callback
     /// does not wait for other inputs, the same path also leads past the sync vertex.
@@ -213,7 +211,6 @@ impl Via {
 /// The figures of executions that ended with the last callback of a path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
-    /// The figures, by the mode in which the lineages began.
     pub(crate) figures: PerMode<PathFigures>,
     last_origin: Option<u64>,
     /// Counts for each topic how often it was the last output. `None` counts ends without a
@@ -221,7 +218,6 @@ pub(crate) struct Terminal {
     pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
 
-/// A path, as a node of the trie.
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
     /// The path without its last callback, and the way from there to that callback.
@@ -307,7 +303,6 @@ impl Paths {
         Some(root)
     }
 
-    /// Extends `parent` by `vertex`, reached by `via`.
     pub(crate) fn child(&mut self, parent: PathId, via: Via, vertex: VertexId) -> Extension {
         if let Some(&next) = self.children.get(&(parent, via, vertex)) {
             return next;

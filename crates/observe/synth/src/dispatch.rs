@@ -95,7 +95,6 @@ impl Synth {
         }
     }
 
-    /// Returns the thread of an event and creates it if it is new.
     fn thread(&mut self, event: &Event, time: u64) -> ThreadIndex {
         let ti = self.spans.thread(&mut self.cx, event.pid, event.tid, time);
         // If the thread id belonged to another process, that thread has just ended.
@@ -205,7 +204,6 @@ impl Synth {
         }
     }
 
-    /// Handles an event that the thread itself causes.
     fn on_thread_event(&mut self, event: &Event, at: At) {
         match event.kind {
             EventKind::NodeInit { .. }
@@ -510,7 +508,6 @@ impl Synth {
         }
     }
 
-    /// Handles events with which the executor reads the input of a callback.
     fn on_input(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         if let EventKind::RingBufferDequeue { buffer, index } = event.kind {

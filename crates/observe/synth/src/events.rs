@@ -4,7 +4,6 @@
 use super::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 
-/// The cause of a publication or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Instance(InstanceId),
@@ -18,7 +17,6 @@ pub(super) enum Owner {
     Undecided(DecisionId),
 }
 
-/// The input of a callback instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
     /// No input was observed.
@@ -93,9 +91,9 @@ pub(super) enum Ending {
     Unshown,
     /// The event of the end is missing.
     Aborted,
-    /// The process or thread ended first.
+    /// The process or thread ended before the instance did.
     CutOff,
-    /// The recording ended first.
+    /// The recording ended before the instance did.
     Unfinished,
 }
 
@@ -171,7 +169,6 @@ pub(super) enum MadeBy {
     Unknown,
 }
 
-/// An event that concerns data, with its cause.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SpanEvent {
     Begin(Begin),

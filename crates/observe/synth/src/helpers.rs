@@ -53,7 +53,6 @@ pub(super) struct NamedHelpers {
     pub(super) cpus: Cpus,
 }
 
-/// The figures of helpers that have ended, by process id and name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Helpers(BTreeMap<(u32, Option<NameId>), NamedHelpers>);
 

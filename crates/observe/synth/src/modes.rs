@@ -11,7 +11,6 @@ pub(super) struct Modes {
     /// where no rule applies.
     pub(super) names: Vec<String>,
     rules: Vec<ModeRule>,
-    /// Counts, for each topic rule, the messages so far.
     messages: Vec<usize>,
     /// The rule whose time or state lasts now.
     lasting: Option<usize>,

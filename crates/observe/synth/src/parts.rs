@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 /// The runs of a recording: a single run, or one run per mode that was active.
 pub(super) struct Parts {
-    /// The runs, in order of the names of their modes.
     pub(super) runs: Vec<Run>,
     /// The index of the run in `runs`, by mode number.
     of_mode: Vec<usize>,

@@ -2,7 +2,6 @@
 
 use crate::index::NameId;
 
-/// The identifier of a client in the middleware.
 pub(super) type Gid = [u8; 16];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +47,6 @@ impl Idle {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) exec_ns: u64,
-    /// The time in which the thread was ready but had no CPU.
     pub(super) preempted_ns: u64,
     pub(super) blocked_ns: u64,
     pub(super) preemptions: u32,

@@ -24,7 +24,6 @@ struct Goal {
     answered_by: Option<InstanceId>,
 }
 
-/// A request for a result. `goal_sent` is the time at which its goal was sent, if it is known.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     client: EntityId,

@@ -232,7 +232,6 @@ impl Flow {
         !self.is_ready(cx, event) || self.deferred.subjects.delay(event, &cx.entities)
     }
 
-    /// Reports whether all decisions that the event itself needs are made.
     fn is_ready(&self, cx: &Context, event: &SpanEvent) -> bool {
         match event {
             SpanEvent::Begin(begin) => match begin.input {

@@ -58,7 +58,6 @@ pub(crate) struct Use {
     pub(crate) cpus: Cpus,
 }
 
-/// The properties by which vertices are distinguished.
 #[derive(Debug, Clone)]
 pub(crate) struct VertexLooks {
     pub(crate) kind: CallbackType,
@@ -88,7 +87,6 @@ pub(crate) struct Executions {
     pub(super) last_start: u64,
 }
 
-/// The times that the executions of a vertex needed, and the causes of their waits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     pub(crate) figures: CallbackFigures,

@@ -13,7 +13,6 @@ use crate::ids::{HandedId, InstanceId};
 use crate::index::VertexId;
 use rustc_hash::FxHashMap;
 
-/// The work with which a callback woke up a thread.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     from: VertexId,
@@ -29,7 +28,6 @@ pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 const MAX_KEPT: usize = 4096;
 
 impl Flow {
-    /// Records that a callback's instance wakes up a thread.
     pub(super) fn hand_work(&mut self, work: HandedId, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;

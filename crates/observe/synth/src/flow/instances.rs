@@ -35,7 +35,7 @@ pub(super) struct Instance {
     pub(super) entry: Option<(NodeId, u64)>,
 }
 
-/// The running instances whose start has been processed.
+/// The instances whose start has been processed and whose end has not.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,

@@ -65,7 +65,6 @@ impl Inputs {
 }
 
 impl Lineage {
-    /// Creates lineages without data. Chains begin at the topics `inputs`.
     pub(super) fn new(inputs: impl Iterator<Item = NameId>) -> Self {
         Lineage {
             paths: Paths::default(),

@@ -42,7 +42,6 @@ impl Links {
         }
     }
 
-    /// Returns the id that an earlier pass found for a vertex.
     pub(super) fn known_id(&self, v: VertexId) -> Option<&str> {
         self.ids.get(v.index())?.as_deref()
     }

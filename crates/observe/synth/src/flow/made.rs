@@ -25,7 +25,6 @@ pub(super) struct Made(VecDeque<Kept>);
 const MAX_HANDED: usize = 1024;
 
 impl Flow {
-    /// Records that a running instance hands on work or a result.
     pub(super) fn hand(&mut self, instance: InstanceId, hand: HandId, time: u64) {
         let Some(it) = self.instances.get(instance) else {
             return;

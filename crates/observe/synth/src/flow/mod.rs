@@ -107,7 +107,6 @@ impl Flow {
         }
     }
 
-    /// Sets the topics that make no chains.
     pub(crate) fn ignore(&mut self, topics: Vec<NameId>) {
         self.lineage.ignored = topics;
     }
@@ -122,7 +121,6 @@ impl Flow {
         self.ways.topics.set_offset(offset)
     }
 
-    /// Returns for each topic at which chains begin how many items were taken from it.
     pub(crate) fn input_counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.lineage.inputs.counts()
     }

@@ -11,7 +11,6 @@ use crate::index::{StepId, VertexId};
 use crate::notes::Note;
 use crate::Context;
 
-/// The last item that a running instance took itself from a subscription.
 #[derive(Debug, Clone, Copy)]
 struct Polled {
     instance: InstanceId,

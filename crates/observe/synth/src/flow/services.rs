@@ -14,7 +14,6 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A request on its way to its service.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) client: EntityId,
@@ -32,7 +31,6 @@ pub(super) struct Sent {
 /// number.
 pub(super) type CallKey = (NameId, Gid, i64);
 
-/// A request that a service has taken.
 #[derive(Debug, Clone)]
 struct Call {
     vertex: VertexId,
@@ -42,7 +40,6 @@ struct Call {
     lineages: Lineages,
 }
 
-/// The progress of a service's callback.
 #[derive(Debug, Clone, Copy)]
 enum CallState {
     Running(InstanceId),

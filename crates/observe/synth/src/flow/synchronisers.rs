@@ -600,7 +600,6 @@ impl Flow {
         })
     }
 
-    /// Returns a publication if a subscription of the group made it.
     fn publication(&self, group: &Group, owner: Owner, time: u64) -> Option<Published> {
         let Owner::Instance(instance) = owner else {
             return None;

@@ -74,7 +74,6 @@ struct Take {
     intra: bool,
 }
 
-/// The items in flight and the positions up to which subscriptions have read them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Topics {
     published: Vec<Option<Box<Published>>>,
@@ -341,7 +340,6 @@ impl Topics {
         })
     }
 
-    /// Reports whether a live subscription of the topic may still take an item.
     fn is_awaited(&self, entities: &Entities, name: NameId, (publisher, sequence): Place) -> bool {
         let awaits = |c: &Cursor| c.publisher == publisher && c.next <= sequence;
         let takers = &entities.endpoints(Some(name)).subscriptions;

@@ -132,7 +132,6 @@ print('published', len(sent), flush=True)
 /// The exit code of a recorder that this kernel or user refuses.
 const REFUSED: u8 = 4;
 
-/// A process that has not ended after this time hangs, however slow the machine is.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
 /// Runs this program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [all=0|1]
@@ -166,7 +165,6 @@ fn run_recorder(args: &[String]) -> u8 {
 }
 
 struct Harness {
-    /// The Python interpreter of a ROS 2 environment.
     python: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -248,7 +246,6 @@ fn published(output: &Output) -> u64 {
     line.trim().parse().expect("a number")
 }
 
-/// Counts the publications on one topic.
 fn publications(events: &[Event], topic: &str) -> u64 {
     let mut handles = std::collections::HashSet::new();
     let mut count = 0;
@@ -280,7 +277,6 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a process. Fails the test after [`WATCHDOG`].
 fn ended(child: &mut Child) -> std::process::ExitStatus {
     let begin = Instant::now();
     loop {
@@ -662,7 +658,6 @@ fn recording_inside_a_pid_namespace_is_refused(harness: &Harness) {
 
 type Test = (&'static str, fn(&Harness));
 
-/// Returns the reason why recording cannot be tested here.
 fn refusal(harness: &Harness) -> Option<String> {
     if !harness.python.exists() {
         return Some("no ROS 2 environment. Make one with ./dev ros-env kilted.".to_owned());

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
 
-/// The interval at which the guard looks at suspended processes.
 const LOOK_MS: libc::c_int = 1000;
 /// The longest time that a process may be suspended. Attaching all probes takes seconds on a busy
 /// machine. A recorder hangs, for example, if its output is not read or its disk does not answer.
@@ -19,7 +18,6 @@ const RECORDER_STOPPED_MAX: Duration = Duration::from_millis(900);
 /// The running guard. It acts if the recorder ends without dropping this.
 pub struct Guard {
     pid: libc::pid_t,
-    /// The guard acts when this end is closed.
     _pipe: File,
 }
 
@@ -94,7 +92,6 @@ fn guard(pipe: &File, suspended: &Suspended) {
 struct Watch(BTreeMap<u32, Instant>);
 
 impl Watch {
-    /// Resumes processes that the recorder leaves suspended for too long.
     fn look(&mut self, suspended: &Suspended, now: Instant) {
         if !suspended.is_new() && self.0.is_empty() {
             return;

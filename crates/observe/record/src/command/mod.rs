@@ -61,7 +61,6 @@ pub struct RecordedCommand {
 pub enum Observed<'a> {
     /// BPF programs, which may suspend the command's processes while probes are attached.
     Suspended(&'a Suspended),
-    /// A library that the command's processes load first.
     Preloaded {
         place: &'a Place,
         /// Makes the library read threads' CPU clocks too. Each reading costs a system call.

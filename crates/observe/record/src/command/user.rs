@@ -25,7 +25,6 @@ pub struct User {
 
 /// The user who called us.
 pub enum Caller {
-    /// The user that we run as.
     Ourselves,
     /// The user behind sudo.
     User(User),
@@ -175,7 +174,6 @@ pub fn environment() -> Option<Environment> {
     onbeat_rights::is_elevated().then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
-/// Returns a variable from the environment of our user's programs.
 pub fn variable(name: &str) -> Option<OsString> {
     let theirs = environment().and_then(|e| e.into_iter().find(|(n, _)| n == name));
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
@@ -216,7 +214,6 @@ fn merged(mut users: Environment, ours: Environment) -> Environment {
     users
 }
 
-/// Reads a user's home directory from the passwd file.
 fn home_of(uid: u32) -> Option<String> {
     let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {

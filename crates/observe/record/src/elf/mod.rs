@@ -174,7 +174,6 @@ impl Symbols {
     }
 }
 
-/// Finds a symbol's place in the file from the segment that contains its address.
 fn function_of(
     source: &(impl Source + ?Sized),
     segments: &[Segment],

@@ -8,9 +8,7 @@ use crate::placement::Machine;
 
 /// The largest number of table entries looked at. A binary search needs fewer.
 const STEPS_MAX: u32 = 64;
-/// The number of bytes read at a function's start.
 const CODE_BYTES: u64 = 64;
-/// The number of bytes read of an entry's description.
 const ENTRY_BYTES: usize = 64;
 /// The encodings that all linkers use: a table of 4-byte values relative to its beginning, and a
 /// 4-byte count.
@@ -24,7 +22,6 @@ fn bytes<const N: usize>(source: &(impl Source + ?Sized), at: u64) -> Option<[u8
     source.read_at(&mut bytes, at).then_some(bytes)
 }
 
-/// Returns the file offset of an address.
 fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
     segments.iter().find_map(|s| {
         let within = address.checked_sub(s.address)?;

@@ -14,9 +14,7 @@ const SECTIONS_MAX: u64 = 1 << 16;
 /// The largest string table in bytes. The largest programs of ROS 2 have some ten MiB, with debug
 /// information.
 const STRINGS_MAX: u64 = 128 << 20;
-/// The largest number of symbols in a table.
 const SYMBOLS_MAX: u64 = 8 << 20;
-/// The number of symbols read at a time.
 const SYMBOLS_AT_ONCE: u64 = 4096;
 /// The longest name of a symbol in bytes. Synchronisers of many types have names of some thousand
 /// bytes.
@@ -38,20 +36,15 @@ pub enum Table {
     Full,
 }
 
-/// A part of the file that is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
     /// The virtual address, before relocation.
     pub address: u64,
-    /// The size in memory.
     pub size: u64,
-    /// The offset in the file.
     pub offset: u64,
-    /// The size in the file.
     pub in_file: u64,
 }
 
-/// A function or variable of the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Symbol {
     /// The virtual address, before relocation.
@@ -65,7 +58,6 @@ pub struct Tables {
     machine: Machine,
     segments: Vec<Segment>,
     sections: Vec<Section>,
-    /// The index of the section with the sections' names.
     names: u32,
     unwind: Option<Segment>,
 }
@@ -119,7 +111,6 @@ impl Tables {
         self.machine
     }
 
-    /// Returns the parts that are loaded.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -202,7 +193,6 @@ impl Tables {
 
 const SYM_BYTES: u64 = std::mem::size_of::<Sym>() as u64;
 
-/// Returns whether a symbol is a function or variable of this file.
 fn is_defined(symbol: &Sym) -> bool {
     let is_elsewhere = symbol.st_shndx.get(LE) == elf::SHN_UNDEF;
     let kinds = [elf::STT_SECTION, elf::STT_FILE, elf::STT_TLS];
@@ -228,7 +218,6 @@ fn of_type(headers: &[ProgramHeader], kind: u32) -> impl Iterator<Item = Segment
     })
 }
 
-/// Reads the bytes of a string table.
 fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>, Malformed> {
     const WHAT: &str = "names";
     let (at, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));

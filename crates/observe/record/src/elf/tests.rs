@@ -3,7 +3,6 @@ use super::*;
 use std::cell::Cell;
 use std::time::Instant;
 
-/// A small library with one segment and a dynamic symbol table.
 struct Image {
     bytes: Vec<u8>,
 }

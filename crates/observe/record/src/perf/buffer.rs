@@ -18,7 +18,6 @@ pub struct Buffer {
     page: NonNull<u8>,
     page_bytes: usize,
     bytes: usize,
-    /// The current record, copied into one piece.
     record: Vec<u8>,
 }
 
@@ -73,7 +72,6 @@ impl Buffer {
         }
     }
 
-    /// Passes every record in the buffer to `tell`.
     pub fn take(&mut self, mut tell: impl FnMut(&[u8])) {
         let head = self.word(HEAD).load(Ordering::Acquire);
         let mut tail = self.word(TAIL).load(Ordering::Relaxed);

@@ -41,7 +41,6 @@ const FROM_EXEC_ON: u64 = 1 | 1 << 12;
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// The observed threads.
 #[derive(Clone, Copy)]
 pub enum Observed {
     /// All processes that the calling thread starts, from their `exec` on.

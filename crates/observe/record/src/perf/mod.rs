@@ -41,14 +41,12 @@ const LOOKS: usize = 16;
 /// The context switches of all processes that this thread starts while this lives.
 pub struct Switches {
     cpus: Vec<Cpu>,
-    /// The events of a command that lost the inherited ones.
     followed: Vec<File>,
     /// Records that arrived while `followed` was opened, and that are not taken yet.
     early: Vec<Seen>,
     lost: u64,
 }
 
-/// Reads a set of capabilities of a process.
 fn rights(pid: u32, set: &str) -> Option<u64> {
     let status = onbeat_proc::Status::of(pid).ok()?;
     u64::from_str_radix(status.field(set)?, 16).ok()
@@ -195,7 +193,6 @@ impl Switches {
         Ok(())
     }
 
-    /// Waits until a buffer is half full, a signal comes, or the timeout is over.
     pub fn wait(&self, timeout: Duration) {
         let of = |cpu: &Cpu| libc::pollfd {
             fd: cpu.event.as_raw_fd(),

@@ -26,18 +26,12 @@ pub struct Seen {
     pub action: Action,
 }
 
-/// An action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// The thread got the CPU.
     In,
-    /// The thread left the CPU.
     Out { preempted: bool },
-    /// The thread began.
     Fork { parent_pid: u32, parent_tid: u32 },
-    /// The process executes another program.
     Exec { comm: Name },
-    /// The thread ended.
     Exit,
 }
 

@@ -4,7 +4,6 @@ use super::*;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Returns `None` if the kernel refuses.
 fn opened() -> Option<Switches> {
     Switches::open()
         .inspect_err(|error| println!("skipped: perf_event_open: {error}"))

@@ -16,7 +16,6 @@ const HEAD_BYTES: usize = 4096;
 const RING_HEAD_BYTES: usize = 64;
 const RINGS_MAX: usize = 1024;
 const RINGS_AT: u64 = (HEAD_BYTES + RINGS_MAX * RING_HEAD_BYTES) as u64;
-/// Offsets in the file's head.
 const AT_PID: usize = 8;
 const AT_NAMESPACE: usize = 16;
 const AT_RING_BYTES: usize = 24;
@@ -25,14 +24,12 @@ const AT_LOST: usize = 40;
 /// Is more than the longest record.
 const RECORD_MAX: usize = 8192;
 
-/// The contents of a file's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The process id, in the PID namespace of the process.
     pub pid: u32,
     /// The inode of that namespace. 0 means unknown.
     pub namespace: u64,
-    /// The size of each ring.
     pub ring_bytes: u64,
     /// The number of rings that have been used.
     pub rings: usize,
@@ -40,16 +37,13 @@ pub struct Head {
     pub lost: Vec<u64>,
 }
 
-/// A defect of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The file ends too early.
     Short,
     /// A length or a position is impossible.
     Wrong,
 }
 
-/// The reader's position in a ring.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ring {
     read: u64,
@@ -155,7 +149,6 @@ impl Ring {
         read
     }
 
-    /// Copies the bytes that are not read yet.
     fn fetch(
         &self,
         (file, index, ring_bytes): (&File, usize, u64),

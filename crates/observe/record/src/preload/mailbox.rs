@@ -13,7 +13,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The longest message in bytes.
 const MESSAGE_MAX: usize = 64;
 
 /// The size of control data that has credentials and nothing else.
@@ -26,7 +25,6 @@ const CREDENTIALS_BYTES: usize =
 pub(super) struct Report {
     /// The sender, in this process's PID namespace. Is 0 if it has no id there.
     pub pid: u32,
-    /// The error for which the process has no rings.
     pub error: i32,
     /// The number of hits so far that were not recorded.
     pub calls: u64,
@@ -60,7 +58,6 @@ impl Mailbox {
         }
     }
 
-    /// Returns the next valid message.
     pub fn receive(&self) -> Option<Report> {
         let mut text = [0u8; MESSAGE_MAX];
         // The buffer has room only for credentials, so the kernel closes descriptors that are sent
@@ -89,7 +86,6 @@ impl Mailbox {
     }
 }
 
-/// Returns the sender's process id, which the kernel provides.
 fn sender(message: &libc::msghdr) -> Option<u32> {
     // SAFETY: the kernel filled the message, and its control part still lives.
     let head = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;

@@ -22,7 +22,6 @@ pub fn event(record: &[u8]) -> Option<onbeat_trace::Event> {
     }
 }
 
-/// The list of functions that the library replaces.
 const FUNCTIONS: &str = include_str!("functions.h");
 
 #[cfg(test)]

@@ -15,9 +15,7 @@ pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libo
 /// Variables that other software also uses.
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
-/// The number of names tried until one is free.
 const TRIES: u32 = 1000;
-/// The beginning of the directories' names.
 const PREFIX: &str = "onbeat-preload-";
 /// A directory that is younger than this may not be locked yet.
 const YOUNG: Duration = Duration::from_secs(10);
@@ -141,7 +139,6 @@ impl Place {
     }
 }
 
-/// Appends an entry to a variable's list.
 fn joined(before: Option<OsString>, more: OsString) -> OsString {
     let mut list = before.unwrap_or_default();
     if !list.is_empty() {

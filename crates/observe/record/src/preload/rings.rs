@@ -15,8 +15,7 @@ use std::ops::Bound;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// The interval at which a silent process is checked for its end.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// The largest number of messages read at a time, and of processes without rings that are kept.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;
@@ -47,20 +46,17 @@ pub struct Rings {
     owner: u32,
     ring_bytes: u64,
     namespace: u64,
-    files: BTreeMap<OsString, Source>,
+    files: BTreeMap<OsString, ProcessFile>,
     /// The file at which the last reading stopped at its limit. The next reading begins after it.
     last: OsString,
-    /// The losses in files that were removed.
     lost: Vec<u64>,
     refused: BTreeMap<OsString, Refused>,
-    /// The number of messages beyond the limit.
-    uncounted: u64,
+    reports_beyond_max: u64,
     buffer: Vec<u8>,
 }
 
-/// The file of a process.
 #[derive(Debug)]
-struct Source {
+struct ProcessFile {
     file: File,
     head: Option<Head>,
     rings: Vec<Ring>,
@@ -88,7 +84,7 @@ impl Rings {
             last: OsString::new(),
             lost: vec![0; KIND_COUNT],
             refused: BTreeMap::new(),
-            uncounted: 0,
+            reports_beyond_max: 0,
             buffer: Vec::new(),
         })
     }
@@ -123,11 +119,11 @@ impl Rings {
         for head in self.files.values().filter_map(|s| s.head.as_ref()) {
             add(&mut lost, &head.lost);
         }
-        let more = (self.uncounted > 0).then(|| Refused {
+        let more = (self.reports_beyond_max > 0).then(|| Refused {
             pid: 0,
             reason: format!(
                 "its calls are not recorded; {} more processes reported this",
-                self.uncounted
+                self.reports_beyond_max
             ),
         });
         Losses {
@@ -142,7 +138,6 @@ impl Rings {
         FUNCTIONS.get(index).map(String::as_str)
     }
 
-    /// Opens files that are new since the last call.
     fn find_new(&mut self) {
         for name in self.directory.names().unwrap_or_default() {
             if self.files.contains_key(&name) || self.refused.contains_key(&name) {
@@ -154,7 +149,7 @@ impl Rings {
             }
             match self.open_file(&name) {
                 Ok(file) => {
-                    let source = Source {
+                    let source = ProcessFile {
                         file,
                         head: None,
                         rings: Vec::new(),
@@ -177,7 +172,6 @@ impl Rings {
         }
     }
 
-    /// Takes the messages of processes that cannot write rings.
     fn receive(&mut self) {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(report) = self.mailbox.as_ref().and_then(Mailbox::receive) else {
@@ -187,7 +181,7 @@ impl Rings {
             if self.refused.len() < REFUSED_MAX || self.refused.contains_key(&name) {
                 self.refuse(&name, report.pid, without_rings(report));
             } else {
-                self.uncounted += 1;
+                self.reports_beyond_max += 1;
             }
         }
     }
@@ -243,7 +237,7 @@ impl Rings {
     }
 }
 
-impl Source {
+impl ProcessFile {
     fn read(
         &mut self,
         ring_bytes: u64,
@@ -275,12 +269,12 @@ impl Source {
         fault.map_or(Ok(all), Err)
     }
 
-    /// Returns whether the process is known to have ended. Looks only once per [`LOOK`].
+    /// Returns whether the process is known to have ended. Looks only once per [`CHECK_EVERY`].
     fn has_ended(&mut self, namespace: u64) -> bool {
         let Some(head) = self.head.as_ref().filter(|h| h.namespace == namespace) else {
             return false;
         };
-        if self.looked.elapsed() < LOOK {
+        if self.looked.elapsed() < CHECK_EVERY {
             return false;
         }
         self.looked = Instant::now();

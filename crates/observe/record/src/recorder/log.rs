@@ -14,7 +14,6 @@ use onbeat_trace::manifest::{program, Means, ProbeInfo, ProcessInfo, ThreadInfo}
 use onbeat_trace::{Event, EventKind};
 use std::time::Duration;
 
-/// The manifest's entries that depend on the probes.
 pub struct Described {
     pub probes: Vec<ProbeInfo>,
     /// A sentence for each thing that was not recorded, with the reason.
@@ -124,7 +123,6 @@ impl Log {
         self.output.push_own(time_ns, pid, tid, kind);
     }
 
-    /// Records the offset between CLOCK_REALTIME and CLOCK_MONOTONIC, the events' clock.
     pub fn note_clock_offset(&mut self) {
         let kind = EventKind::ClockOffset {
             realtime_minus_monotonic_ns: realtime_offset_ns(),
@@ -174,7 +172,6 @@ impl Log {
         Ok(self.output.write_manifest(&self.manifest.content)?)
     }
 
-    /// Shows the events up to `until_ns` to the observer, and writes them.
     pub fn write_until(
         &mut self,
         until_ns: u64,

@@ -1,6 +1,5 @@
 //! Counts the records that were lost because the ring buffer was full.
 
-/// New losses of one kind of record on one CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Loss {
     pub kind: u16,
@@ -9,7 +8,6 @@ pub struct Loss {
     pub total: u64,
 }
 
-/// The number of lost records, by kind and CPU.
 #[derive(Debug, Default)]
 pub struct Losses(Vec<Vec<u64>>);
 

@@ -12,7 +12,6 @@ pub struct RunManifest {
     /// The called handles of each running process. One handle is one callback.
     callbacks: HashMap<u32, HashSet<u64>>,
     callback_count: usize,
-    /// The number of processes, threads and nodes beyond the lists' limits.
     unlisted: Unlisted,
     /// Counts a node again when it is seen again.
     nodes: usize,
@@ -30,7 +29,6 @@ pub struct RunManifest {
 /// The largest number of handles counted and of node names listed for one process. Large robots
 /// have some hundred in all.
 const OF_PROCESS_MAX: usize = 4096;
-/// The largest number of listed processes, and of listed threads.
 const LISTED_MAX: usize = 1 << 16;
 
 /// Counts what is in the trace but not in the manifest's lists.
@@ -99,7 +97,6 @@ impl RunManifest {
         monotonic_ns().saturating_sub(self.content.span.start_monotonic_ns)
     }
 
-    /// Counts an event that is recorded.
     pub fn count(&mut self, event: &Event) {
         self.events += 1;
         match &event.kind {
@@ -141,12 +138,10 @@ impl RunManifest {
         }
     }
 
-    /// Returns the numbers of events, callbacks and nodes.
     pub fn counts(&self) -> (u64, usize, usize) {
         (self.events, self.callback_count, self.nodes)
     }
 
-    /// Adds a node by its full name.
     pub fn node(&mut self, pid: u32, name: String) {
         self.nodes += 1;
         let newest_first = self.content.observed.processes.iter_mut().rev();
@@ -158,7 +153,6 @@ impl RunManifest {
         }
     }
 
-    /// Adds a process and its distribution.
     pub fn process(&mut self, process: ProcessInfo) {
         let name = &process.distribution;
         if !name.is_empty() && !self.content.observed.distributions.contains(name) {
@@ -181,36 +175,30 @@ impl RunManifest {
         }
     }
 
-    /// Counts endpoints of a process whose names could not be found.
     pub fn unresolved(&mut self, pid: u32, count: usize) {
         if count > 0 && (self.unresolved.len() < LISTED_MAX || self.unresolved.contains_key(&pid)) {
             *self.unresolved.entry(pid).or_default() += count;
         }
     }
 
-    /// Counts a search of a process's memory that took too long.
     pub fn not_searched(&mut self) {
         self.unlisted.searches += 1;
     }
 
-    /// Stores how many endpoints of a process have no known node after its memory was searched.
     pub fn unowned(&mut self, pid: u32, count: usize) {
         self.unowned.insert(pid, count);
     }
 
-    /// Counts a timer whose period and clock could not be read from its process's memory.
     pub fn unread_timer(&mut self, pid: u32) {
         *self.unread_timers.entry(pid).or_default() += 1;
     }
 
-    /// Counts a reader or writer of plain DDS whose topic is not known.
     pub fn unnamed_topic(&mut self, pid: u32) {
         if self.unnamed.len() < LISTED_MAX || self.unnamed.contains_key(&pid) {
             *self.unnamed.entry(pid).or_default() += 1;
         }
     }
 
-    /// Stores the total of lost records of a kind on a CPU.
     pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
         let by_cpu = self.content.lost.entry(kind.into()).or_default();
         by_cpu.insert(cpu, total);

@@ -21,7 +21,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes the trace directory.
     pub fn create(options: &RecordOptions) -> Result<Output, RecordError> {
         let Place {
             directory,
@@ -44,12 +43,10 @@ impl Output {
         })
     }
 
-    /// Returns a sentence about the directory that the user should read.
     pub fn note(&self) -> Option<String> {
         self.note.clone()
     }
 
-    /// Queues an event for writing.
     pub fn push(&mut self, event: Event) {
         self.pending.push(event);
     }
@@ -83,7 +80,6 @@ impl Output {
         Ok(())
     }
 
-    /// Ends a block, so that everything written so far can be read.
     pub fn flush(&mut self) -> Result<(), TraceWriteError> {
         self.writer.flush()
     }

@@ -15,14 +15,12 @@ use std::path::Path;
 pub struct Place {
     /// The empty directory. New files in it belong to its owner.
     pub directory: Directory,
-    /// Is present if the directory belongs to the user behind sudo.
     pub shared: Option<SharedDirectory>,
     /// A sentence about the directory that the user should read.
     pub note: Option<String>,
 }
 
 impl Place {
-    /// Makes the directory that the options name.
     pub fn make(options: &RecordOptions) -> Result<Place, RecordError> {
         let path = &options.files.output;
         let stays = |directory, note: Option<String>| Place {

@@ -28,7 +28,6 @@ impl Readiness {
         self.start_ns = now_ns;
     }
 
-    /// Notes that new probes were attached for a process.
     pub fn note_attached(&mut self, pid: u32, now_ns: u64) {
         let ready = self.processes.entry(pid).or_insert(Ready {
             first_ns: now_ns,

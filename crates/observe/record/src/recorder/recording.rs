@@ -47,14 +47,12 @@ pub struct Recording {
     readiness: Readiness,
     losses: Losses,
     late: LateProcesses,
-    /// Processes to visit again, with the time of the visit.
     visit_again: Vec<(Instant, u32)>,
     /// Processes whose own files are still to be visited.
     visit_own: BTreeSet<u32>,
     keep_privileges: bool,
     crowd: Crowd,
     border: Border,
-    /// Is present if threads that run no callback are recorded too.
     all_threads: Option<AllThreads>,
 }
 
@@ -165,7 +163,6 @@ impl Recording {
         is_inside
     }
 
-    /// Searches the memory of late processes for the nodes of their endpoints.
     fn search_late(&mut self, is_last: bool) {
         for pid in self.late.due(is_last) {
             let Some(mut process) = self.late.take(pid) else {

@@ -32,17 +32,14 @@ pub trait Session: Sized {
     /// Records new losses, and adds them to the manifest.
     fn count_losses(&mut self);
 
-    /// Returns the progress without a rate.
     fn progress(&self) -> Progress;
 
-    /// Describes the probes and the gaps for the manifest.
     fn described(&mut self) -> Described;
 
     /// Stops suspending processes of the command. The caller must resume suspended processes now,
     /// and again after the programs are gone, because a program may still be suspending one.
     fn stop_suspending(&self);
 
-    /// Takes the last records and completes the trace.
     fn finish(
         self,
         command_status: Option<i32>,

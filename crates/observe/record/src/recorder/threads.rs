@@ -12,13 +12,10 @@ use std::time::{Duration, Instant};
 
 /// The interval at which names are read: a thread gets its name after it was started.
 const LOOK: Duration = Duration::from_secs(1);
-/// The largest number of threads of a process whose names are read.
 const NAMED_MAX: usize = 1024;
 
-/// Follows all threads of the observed processes.
 pub struct AllThreads {
     link: Link,
-    /// The names already recorded, by process and thread.
     names: BTreeMap<u32, BTreeMap<u32, String>>,
     last_look: Instant,
     refused: Option<String>,

@@ -13,7 +13,6 @@ const REQUIRED: &str = "sched_switch";
 pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
 
 impl Tracepoints {
-    /// Attaches every tracepoint that the kernel has.
     pub fn attach(kernel: &Kernel) -> Result<Tracepoints, RecordError> {
         let rows = KERNEL_PROBES.iter();
         rows.map(|row| attach(kernel, row))

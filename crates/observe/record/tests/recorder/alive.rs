@@ -82,7 +82,6 @@ int main(int count, char **words) {
 }
 ";
 
-/// Compiles the caller and its library into a new directory.
 fn compiled(harness: &Harness, name: &str) -> PathBuf {
     let dir = harness.dir.path().join(name);
     std::fs::create_dir(&dir).expect("a folder");
@@ -156,7 +155,6 @@ fn has_links() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(12))
 }
 
-/// Returns the types of the BPF links that a process holds.
 fn links_of(pid: u32) -> Vec<String> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let texts = files.into_iter().flatten().flatten();
@@ -183,7 +181,6 @@ fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     drop(others);
 }
 
-/// Counts the callbacks that began.
 fn starts(trace: &Path) -> usize {
     let is_start = |e: &&Event| matches!(e.kind, EventKind::CallbackStart { .. });
     super::events(trace).iter().filter(is_start).count()

@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 
 pub const TESTS: &[Test] = tests![processes_of_another_domain_are_counted_but_not_recorded];
 
-/// Starts a process that publishes in a domain.
 fn talker(harness: &Harness, domain: &str) -> Child {
     let script = harness.script(TALKER, &["1000"]);
     Command::new(&script[0])

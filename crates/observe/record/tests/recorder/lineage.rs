@@ -65,7 +65,6 @@ while len(done) < int(sys.argv[1]):
 print('published', len(done), flush=True)
 ";
 
-/// The number of items that the program publishes on /d.
 const ITEMS: usize = 48;
 
 /// The lineage table, mapped as a shaper maps it.
@@ -102,13 +101,11 @@ impl Table {
     }
 }
 
-/// The observed events, and the lineage of the program's items.
 #[derive(Default)]
 struct Witness {
     lineage: Option<Arc<Lineage>>,
     table: Option<Table>,
     topics: HashMap<u64, String>,
-    /// The subscription of /b.
     subscription_b: Option<u64>,
     joined: Joined,
     /// The last called timer, and the time of the call.
@@ -126,7 +123,6 @@ struct Witness {
     unknown: usize,
 }
 
-/// The stored items of /b.
 #[derive(Default)]
 struct Joined {
     /// The starts of the executions whose items are stored. `None` means unknown.
@@ -136,7 +132,6 @@ struct Joined {
     is_certain: bool,
     /// Is true after several items were stored at once, until an item on /b comes last.
     had_several: bool,
-    /// Is true if the last taken item was on /b.
     last_take_was_b: bool,
 }
 

@@ -21,18 +21,15 @@ pub const TESTS: &[Test] = tests![
     sudo_variables_without_a_sudo_process_are_refused,
 ];
 
-/// The user id of sudo's caller.
 const NOBODY: u32 = 65534;
 const PRECIOUS: &str = "root's";
 
-/// A test's own directory, with the user's home directory in it.
 struct Scene {
     root: PathBuf,
     home: PathBuf,
 }
 
 impl Scene {
-    /// Returns `None` if we are not root.
     fn set(harness: &Harness, name: &str) -> Option<Scene> {
         // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
@@ -49,7 +46,6 @@ impl Scene {
         Some(Scene { root, home })
     }
 
-    /// Makes a directory with a file that both belong to root.
     fn victims(&self) -> PathBuf {
         let victims = self.root.join("victims");
         fs::create_dir(&victims).expect("a directory");

@@ -61,7 +61,6 @@ fn directory(harness: &Harness, name: &str) -> PathBuf {
     dir
 }
 
-/// Starts a recorder in a process group of its own.
 fn start(harness: &Harness, name: &str, script: &[String]) -> Child {
     let mut recorder = harness.recorder(name, None);
     recorder.arg("--").args(script).process_group(0);

@@ -68,14 +68,11 @@ while True:
     rclpy.spin_once(node, timeout_sec=0.2)
 ";
 
-/// The bit of a thread's state for an interruptible sleep.
 const INTERRUPTIBLE: u16 = 1;
 
-/// The running script.
 struct Locker {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// The addresses of the mutexes.
     locks: [u64; 2],
     holder: u32,
     /// The address of words that look like a mutex, and on which a thread waits.

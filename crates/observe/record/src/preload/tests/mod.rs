@@ -60,7 +60,6 @@ fn programs() -> &'static Path {
     made.path()
 }
 
-/// A place, its reader, and all records read.
 struct Run {
     place: Place,
     rings: Rings,
@@ -136,7 +135,6 @@ impl Run {
         found
     }
 
-    /// Returns the number of lost publications.
     fn lost(&self) -> u64 {
         let losses = self.rings.losses();
         assert!(losses.refused.is_empty(), "{losses:?}");
@@ -655,7 +653,6 @@ fn an_invalid_file_affects_only_its_own_process() {
     assert!(reasons.iter().any(|r| r.contains("cut short")));
 }
 
-/// Returns the file in the directory whose name contains `word`.
 fn only_file(directory: &Path, word: &str) -> PathBuf {
     let files = fs::read_dir(directory).expect("a directory");
     let mut files = files.map(|f| f.expect("an entry").path());

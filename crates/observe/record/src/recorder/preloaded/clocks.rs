@@ -13,7 +13,6 @@ const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;
 
-/// A time off the CPU, from its begin to its end.
 pub type Off = (u64, u64);
 
 struct Reading {
@@ -27,7 +26,6 @@ struct Reading {
 pub struct Clocks(HashMap<u32, Reading>);
 
 impl Clocks {
-    /// Notes a call by a thread.
     pub fn note_call(&mut self, tid: u32, time_ns: u64) {
         if let Some(reading) = self.0.get_mut(&tid) {
             reading.note_call(time_ns);

@@ -33,7 +33,6 @@ impl Item {
 
 #[derive(Default)]
 struct Thread {
-    /// Is true after the thread left its CPU to sleep.
     is_asleep: bool,
     profile: Option<Profile>,
 }
@@ -44,7 +43,6 @@ pub struct Merge {
     pending: Vec<Item>,
     processes: HashSet<u32>,
     threads: HashMap<u32, Thread>,
-    /// The names of the processes' programs.
     programs: HashMap<u32, Name>,
     clocks: Clocks,
 }
@@ -58,12 +56,10 @@ impl Merge {
         self.pending.extend(seen.into_iter().map(Item::Scheduled));
     }
 
-    /// Returns the ROS 2 processes that have not ended.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.processes.iter().copied()
     }
 
-    /// Forgets a process that has ended or executes another program.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
         self.clocks.forget(pid);

@@ -32,9 +32,7 @@ use unloaded::Unloaded;
 
 /// The longest time that records stay in the threads' rings. A full ring wakes nobody.
 const DRAIN: Duration = Duration::from_millis(20);
-/// The interval at which the command's processes are checked_at at.
-const LOOK: Duration = Duration::from_secs(1);
-/// The largest number of records taken at a time.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 const RECORDS_AT_ONCE: usize = 1 << 17;
 
 pub struct Preloaded {
@@ -48,7 +46,6 @@ pub struct Preloaded {
     border: Border,
     unloaded: Unloaded,
     lost: Lost,
-    /// The number of records of each function of the library.
     hits: BTreeMap<u16, u64>,
     command: Option<u32>,
     checked_at: Instant,
@@ -79,7 +76,6 @@ impl Lost {
 }
 
 impl Preloaded {
-    /// Makes the trace directory, the library, and the directory of its rings.
     pub fn begin(options: &RecordOptions) -> Result<Preloaded, RecordError> {
         let Target::Command { words, .. } = &options.target else {
             return Err(RecordError::PreloadWithoutCommand);
@@ -151,7 +147,6 @@ impl Preloaded {
         more
     }
 
-    /// Handles what happened up to `until_ns`, and writes it.
     fn handle_until(
         &mut self,
         until_ns: u64,
@@ -187,9 +182,8 @@ impl Preloaded {
         }
     }
 
-    /// Looks at the command's processes once per [`LOOK`].
     fn check_processes(&mut self) {
-        if self.checked_at.elapsed() < LOOK {
+        if self.checked_at.elapsed() < CHECK_EVERY {
             return;
         }
         self.checked_at = Instant::now();
@@ -229,7 +223,6 @@ impl Preloaded {
         sentences
     }
 
-    /// Lists the library's functions that were called.
     fn probes(&self) -> Vec<ProbeInfo> {
         let of = |(&number, &hits): (&u16, &u64)| {
             let name = Rings::function(number)?;

@@ -4,9 +4,7 @@ use crate::perf::{Seen, Switches};
 use onbeat_trace::manifest::Scheduling;
 use std::time::Duration;
 
-/// The source of scheduling times.
 pub enum Scheduler {
-    /// The kernel's records of context switches.
     Perf(Switches),
     /// No source, because the kernel refused for this reason.
     Refused(String),
@@ -73,7 +71,6 @@ impl Scheduler {
         }
     }
 
-    /// Returns the number of records lost so far.
     pub fn lost(&self) -> u64 {
         match self {
             Scheduler::Perf(switches) => switches.lost(),

@@ -12,8 +12,7 @@ pub struct Unloaded {
     loaded: BTreeSet<u32>,
     /// Processes without the library at the last look. They may still load it.
     undecided: BTreeSet<u32>,
-    /// Processes that did not load the library, with their names.
-    without: BTreeMap<u32, String>,
+    without_library: BTreeMap<u32, String>,
 }
 
 impl Unloaded {
@@ -22,7 +21,7 @@ impl Unloaded {
             library,
             loaded: BTreeSet::new(),
             undecided: BTreeSet::new(),
-            without: BTreeMap::new(),
+            without_library: BTreeMap::new(),
         }
     }
 
@@ -36,7 +35,7 @@ impl Unloaded {
     /// one that never loads it.
     pub fn check_tree(&mut self, command: u32) {
         for pid in onbeat_proc::tree(command) {
-            if self.loaded.contains(&pid) || self.without.contains_key(&pid) {
+            if self.loaded.contains(&pid) || self.without_library.contains_key(&pid) {
                 continue;
             }
             if self.has_library(pid) {
@@ -48,8 +47,10 @@ impl Unloaded {
             }
             let name = onbeat_proc::Stat::of(pid).filter(|stat| !stat.has_ended());
             let is_certain = !self.undecided.insert(pid);
-            if let Some(stat) = name.filter(|_| is_certain && self.without.len() < LISTED_MAX) {
-                self.without.insert(pid, stat.name);
+            if let Some(stat) =
+                name.filter(|_| is_certain && self.without_library.len() < LISTED_MAX)
+            {
+                self.without_library.insert(pid, stat.name);
             }
         }
         if self.undecided.len() > LISTED_MAX {
@@ -64,14 +65,13 @@ impl Unloaded {
         mapped.is_ok_and(|m| m.files.iter().any(|p| p.to_str() == Some(&self.library)))
     }
 
-    /// Counts and names the processes without the library.
     pub fn sentence(&self) -> Option<String> {
-        let names: BTreeSet<&str> = self.without.values().map(String::as_str).collect();
+        let names: BTreeSet<&str> = self.without_library.values().map(String::as_str).collect();
         let names: Vec<&str> = names.into_iter().take(8).collect();
-        (!self.without.is_empty()).then(|| {
+        (!self.without_library.is_empty()).then(|| {
             format!(
                 "{} processes did not load the library, so their calls are not recorded: {}. They are static programs, use another C library, or have more rights than their caller.",
-                self.without.len(),
+                self.without_library.len(),
                 names.join(", ")
             )
         })

@@ -15,7 +15,6 @@ pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
-/// Random names to try until one is free.
 const ATTEMPTS: u32 = 16;
 
 /// The reason why a directory for new files cannot be made. The message is one line and includes
@@ -123,11 +122,9 @@ pub struct Directory {
     fd: OwnedFd,
     /// For messages only.
     path: PathBuf,
-    /// The owner that new files are given to.
     owner: Option<Owner>,
 }
 
-/// Returns the directory part of a path, or `.` if the path has none.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -195,7 +192,7 @@ impl Directory {
         mode: u32,
     ) -> Result<Directory, MakeError> {
         let system = |e: Errno| MakeError::system(path, e.into());
-        match fs::mkdirat(&self.fd, name, raw(mode)) {
+        match fs::mkdirat(&self.fd, name, raw_mode(mode)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(system(e)),
         }
@@ -280,7 +277,7 @@ impl Directory {
     ///
     /// Returns the operating system's error.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        Ok(fs::fchmod(&self.fd, raw(mode))?)
+        Ok(fs::fchmod(&self.fd, raw_mode(mode))?)
     }
 
     /// Lists the names in the directory, in no particular order.
@@ -307,7 +304,7 @@ impl Directory {
     pub fn create_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let name = name.as_ref();
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let file = fs::openat(&self.fd, name, flags, raw(mode))?;
+        let file = fs::openat(&self.fd, name, flags, raw_mode(mode))?;
         if let Some(owner) = self.owner {
             let (uid, gid) = (fs::Uid::from_raw(owner.uid), fs::Gid::from_raw(owner.gid));
             if let Err(e) = fs::fchown(&file, Some(uid), Some(gid)) {
@@ -379,7 +376,7 @@ impl Directory {
         loop {
             let mut temporary = OsString::from(".");
             temporary.push(name);
-            temporary.push(format!(".{:016x}.tmp", random()));
+            temporary.push(format!(".{:016x}.tmp", unguessable_number()));
             match self.create_new(&temporary, 0o666) {
                 Ok(file) => return Ok((temporary, file)),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
@@ -421,12 +418,11 @@ impl AsFd for Directory {
 }
 
 /// The system's type has 16 or 32 bits.
-fn raw(mode: u32) -> Mode {
+fn raw_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as fs::RawMode & 0o7777)
 }
 
-/// Returns a number that others cannot guess.
-fn random() -> u64 {
+fn unguessable_number() -> u64 {
     // The standard library takes the keys of its hashes from the system's random source.
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -28,15 +28,14 @@ impl Directory {
         let last = names.next_back().unwrap_or(OsStr::new("."));
         let mut at = Directory::open(Path::new("/")).map_err(system)?;
         for name in names {
-            at = at.step(name).map_err(system)?;
+            at = at.open_or_make(name).map_err(system)?;
         }
-        at.is_roots().map_err(system)?;
+        at.check_owned_by_root().map_err(system)?;
         at.make_below(last, path, 0, 0o755)
     }
 
-    /// Opens the directory `name` in this one, and makes it if it is missing.
-    fn step(&self, name: &OsStr) -> io::Result<Directory> {
-        self.is_roots()?;
+    fn open_or_make(&self, name: &OsStr) -> io::Result<Directory> {
+        self.check_owned_by_root()?;
         match fs::mkdirat(self, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
@@ -66,7 +65,7 @@ impl Directory {
         found.meta()?.is_private().map(|()| found)
     }
 
-    fn is_roots(&self) -> io::Result<()> {
+    fn check_owned_by_root(&self) -> io::Result<()> {
         let meta = self.meta()?;
         if meta.uid == 0 && (!meta.others_may_write() || meta.mode & STICKY != 0) {
             return Ok(());
@@ -76,7 +75,6 @@ impl Directory {
     }
 }
 
-/// Resolves the links of the part of a path that exists.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
     // The last name is not resolved: a link there is not followed.

@@ -102,7 +102,6 @@ impl Mount {
         self.directory(&fs::read_to_string(format!("/proc/{tid}/cgroup"))?)
     }
 
-    /// Returns the directory that the text of a `/proc/PID/cgroup` names.
     fn directory(&self, text: &str) -> io::Result<PathBuf> {
         let path = text
             .lines()
@@ -130,7 +129,6 @@ impl Mount {
 pub struct Cgroup {
     /// One of the names that `/proc/PID/cgroup` gives to the hierarchy, or empty for version 2.
     hierarchy: String,
-    /// The path within the hierarchy.
     path: PathBuf,
 }
 

@@ -89,18 +89,17 @@ impl Reach {
         Ok(Opened { file, id, size })
     }
 
-    /// Opens a descriptor that only names the place (`O_PATH`).
     fn resolve(&self) -> io::Result<OwnedFd> {
         match self {
             Reach::Root(pid, path) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let root = openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty())?;
-                match below(root.as_fd(), path, ResolveFlags::CACHED) {
+                match resolve_below(root.as_fd(), path, ResolveFlags::CACHED) {
                     // The kernel would have to ask the file system and wait, or it is older than
                     // 5.12.
                     Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INVAL) => {
                         Mounts::of(*pid)?.check_all()?;
-                        Ok(below(root.as_fd(), path, ResolveFlags::empty())?)
+                        Ok(resolve_below(root.as_fd(), path, ResolveFlags::empty())?)
                     }
                     found => Ok(found?),
                 }
@@ -111,8 +110,11 @@ impl Reach {
     }
 }
 
-/// Resolves a path below a root, without leaving the root or following a link.
-fn below(root: BorrowedFd<'_>, path: &Path, how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+fn resolve_below(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    how: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
     let inside = path.strip_prefix("/").unwrap_or(path);
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..ATTEMPTS {
@@ -141,7 +143,6 @@ impl Mounts {
         Ok(Mounts(String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Lists the id and the file system type of each mount.
     fn kinds(&self) -> impl Iterator<Item = (u64, &str)> {
         self.0.lines().filter_map(|line| {
             let (head, tail) = line.split_once(" - ")?;
@@ -164,7 +165,6 @@ impl Mounts {
         }
     }
 
-    /// Fails if a program serves any of the mounts.
     fn check_all(&self) -> io::Result<()> {
         match self.kinds().any(|(_, kind)| is_served(kind)) {
             true => Err(refused(SERVED)),
@@ -173,7 +173,8 @@ impl Mounts {
     }
 }
 
-const SERVED: &str = "a program serves its file system (FUSE). Copy the file to another file system.";
+const SERVED: &str =
+    "a program serves its file system (FUSE). Copy the file to another file system.";
 
 fn is_served(kind: &str) -> bool {
     let kind = kind.split('.').next().unwrap_or(kind);
@@ -285,7 +286,7 @@ mod tests {
         let root = openat(CWD, dir.join("container"), flags, Mode::empty()).expect("a directory");
         let root = root.as_fd();
         for how in [ResolveFlags::CACHED, ResolveFlags::empty()] {
-            let found = below(root, Path::new("/lib/librcl.so"), how);
+            let found = resolve_below(root, Path::new("/lib/librcl.so"), how);
             assert!(found.is_ok(), "{how:?}");
         }
         for path in [
@@ -295,12 +296,12 @@ mod tests {
             "/../secret",
         ] {
             assert!(
-                below(root, Path::new(path), ResolveFlags::empty()).is_err(),
+                resolve_below(root, Path::new(path), ResolveFlags::empty()).is_err(),
                 "{path}"
             );
         }
         let magic = format!("/magic{}/secret", dir.display());
-        assert!(below(root, Path::new(&magic), ResolveFlags::empty()).is_err());
+        assert!(resolve_below(root, Path::new(&magic), ResolveFlags::empty()).is_err());
         fs::remove_dir_all(&dir).expect("removed");
     }
 

@@ -87,7 +87,6 @@ pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
     Ok(Mapped { files, left_out })
 }
 
-/// Returns the path in one line of the table.
 fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     // The fields are: address, permissions, offset, device, inode, path. The path may contain
     // blanks.

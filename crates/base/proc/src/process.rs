@@ -50,7 +50,6 @@ pub fn tree(pid: u32) -> Vec<u32> {
     descendants(pid, &children)
 }
 
-/// Lists `root` and its descendants from pairs of parent and child.
 fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
     let mut tree = vec![root];
     let mut at = 0;
@@ -101,7 +100,9 @@ pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Sil
 pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
     let bytes = first_bytes(&format!("/proc/{pid}/environ"), ENVIRONMENT_MAX)?;
     match bytes.len() as u64 == ENVIRONMENT_MAX {
-        true => Err(io::Error::other("the environment of the process is longer than 8 MiB")),
+        true => Err(io::Error::other(
+            "the environment of the process is longer than 8 MiB",
+        )),
         false => Ok(parse_environment(&bytes)),
     }
 }
@@ -142,7 +143,6 @@ pub fn user(pid: u32) -> Option<User> {
     })
 }
 
-/// Lists the entries of a directory whose names are numbers.
 fn numbered(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

@@ -321,7 +321,6 @@ impl Area {
         }
     }
 
-    /// Copies the beginning of the answer.
     fn copy_to(&self, buffer: &mut [u8]) {
         let length = buffer.len().min(ANSWER_MAX);
         // SAFETY: both sides have at least `length` bytes.

@@ -83,7 +83,6 @@ impl Stat {
 mod tests {
     use super::*;
 
-    /// Makes a line whose numbers name their fields.
     fn line(name: &str, state: char) -> String {
         let mut line = format!("12 ({name}) {state} 7");
         for field in 5..=52 {

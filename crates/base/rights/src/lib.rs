@@ -69,7 +69,9 @@ pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     let left = read(CapSet::Permitted);
     match left.is_subset(&keep) {
         true => Ok(()),
-        false => Err(io::Error::other(format!("these capabilities could not be given up: {left:?}"))),
+        false => Err(io::Error::other(format!(
+            "these capabilities could not be given up: {left:?}"
+        ))),
     }
 }
 
@@ -165,7 +167,7 @@ pub fn give_up_all_in_child() -> io::Result<()> {
 }
 
 /// Variables that an elevated program still trusts. They only change how it prints.
-const BELIEVED: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
+const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
 /// Removes the variables that the caller of an elevated program has put into its environment. Call
 /// it while the process has one thread.
@@ -173,7 +175,7 @@ pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()
             .map(|(name, _)| name)
-            .filter(|name| !BELIEVED.iter().any(|believed| name == believed))
+            .filter(|name| !TRUSTED_VARIABLES.iter().any(|trusted| name == trusted))
             .for_each(|name| std::env::remove_var(name));
     }
 }
@@ -219,7 +221,6 @@ fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs `test` in a new thread, which has its own capabilities.
     fn apart<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(test).join().expect("it does not panic")
     }

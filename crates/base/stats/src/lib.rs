@@ -18,7 +18,7 @@ pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     let (mut low, mut high) = (hits as f64 / all as f64, 1.0);
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
-        match so_few(hits, all, middle) > 1.0 - confidence {
+        match chance_of_at_most(hits, all, middle) > 1.0 - confidence {
             true => low = middle,
             false => high = middle,
         }
@@ -34,7 +34,7 @@ pub fn share_at_least(hits: u64, all: u64, confidence: f64) -> f64 {
 
 /// Returns the chance of at most `hits` of `all` if each has the chance `p`: the regularised
 /// incomplete beta function. `hits` must be smaller than `all`.
-fn so_few(hits: u64, all: u64, p: f64) -> f64 {
+fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     let (yes, no) = ((hits + 1) as f64, (all - hits) as f64);
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
 }
@@ -89,7 +89,7 @@ pub fn split_by_chance(second: u64, all: u64, share: f64) -> f64 {
         if hits >= all {
             1.0
         } else {
-            so_few(hits, all, p)
+            chance_of_at_most(hits, all, p)
         }
     };
     let (least, most) = (few(second, share), few(all - second.min(all), 1.0 - share));
@@ -141,7 +141,6 @@ mod tests {
         assert!((half - 1.6449).abs() < 1e-3, "{half}");
     }
 
-    /// The expected values come from tables.
     #[test]
     fn chances_match_tables_of_normal_and_student_distributions() {
         for (t, freedom, expected) in [

@@ -156,7 +156,6 @@ impl Cycle {
         longest.max(until - at).max(0) as u64
     }
 
-    /// Returns the opening that starts first, where `cycle_of` chooses the cycle for each slot.
     fn first_opening(
         &self,
         slots: &[Slot],
@@ -180,7 +179,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Generates a cycle, and slots in any order that may overlap and lie up to two cycles later.
     fn cycle_and_slots() -> impl Strategy<Value = (Cycle, Vec<Slot>)> {
         (1u64..12, -40i64..40).prop_flat_map(|(period, origin)| {
             let slot = (0..3 * period, 1..=period).prop_map(|(s, l)| Slot::new(s, s + l));
@@ -208,7 +206,6 @@ mod tests {
             })
     }
 
-    /// Lists every slot of many cycles, straight from the definition.
     fn all(cycle: &Cycle, slots: &[Slot]) -> Vec<Opening> {
         let mut all = Vec::new();
         for k in -250i64..250 {

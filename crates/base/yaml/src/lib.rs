@@ -80,7 +80,6 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, YamlError> {
     })
 }
 
-/// Checks size and encoding, and that the text is not empty.
 fn text(bytes: &[u8]) -> Result<&str, YamlError> {
     if bytes.len() > MAX_BYTES {
         return Err(YamlError::TooLong { bytes: bytes.len() });
@@ -95,7 +94,6 @@ fn text(bytes: &[u8]) -> Result<&str, YamlError> {
     }
 }
 
-/// Removes the position that the parser appends to its message.
 fn one_line(said: &str) -> String {
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     match said.rfind(" at line ") {

@@ -21,7 +21,6 @@ const MS: u64 = 1_000_000;
 /// Shorter gaps are interrupts.
 const GAP_NS: u64 = 20_000;
 
-/// Spins and returns its [first, last] instants of running without a gap.
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
     // SAFETY: the call cannot fail and takes no pointers.
     tid.send(unsafe { libc::gettid() } as u32).unwrap();
@@ -40,7 +39,6 @@ fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// Imitates a container runtime that makes and removes cgroups all the time.
 fn make_cgroups(stop: &AtomicBool) {
     use std::fs;
     while !stop.load(Relaxed) {
@@ -59,7 +57,6 @@ fn make_cgroups(stop: &AtomicBool) {
     }
 }
 
-/// Returns the time that the host took from all CPUs so far, in ms, or 0 if it is unknown.
 fn stolen_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.split_whitespace().nth(8).and_then(|t| t.parse().ok());
@@ -73,7 +70,6 @@ struct Breaches {
     late: Vec<u64>,
     /// The time from the start of each slot to the first running in it.
     start: Vec<u64>,
-    /// Counts slots in which the thread never ran.
     silent: u64,
 }
 
@@ -254,7 +250,6 @@ fn servers(cpu: u16) -> Vec<Server> {
     SLOTS.iter().enumerate().map(server).collect()
 }
 
-/// Keeps CPUs from sleeping deeply while the file is open.
 fn keep_awake() -> std::fs::File {
     let mut wish = std::fs::OpenOptions::new();
     let mut wish = wish.write(true).open("/dev/cpu_dma_latency").expect("root");

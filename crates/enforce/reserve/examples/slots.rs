@@ -15,14 +15,12 @@ const MS: u64 = 1_000_000;
 const CYCLE: u64 = 100 * MS;
 /// Shorter gaps are interrupts.
 const GAP_NS: u64 = MS / 2;
-/// The plan has a server with a long slot, one after it, and one with two bands.
 const PLAN: [(&str, &[(u64, u64)]); 3] = [
     ("alpha", &[(0, 40)]),
     ("beta", &[(40, 60)]),
     ("bands", &[(65, 70), (80, 90)]),
 ];
 
-/// Spins and returns its [first, last] instants of running without a gap.
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
     // SAFETY: the call cannot fail and takes no pointers.
     tid.send(unsafe { libc::gettid() } as u32).unwrap();

@@ -10,22 +10,18 @@ use crate::sys::{self, Scheduling};
 use std::io;
 use std::path::Path;
 
-/// The scheduling, CPU and gate that a thread is changed to.
 #[derive(Debug)]
 pub(crate) struct Destination {
     /// The text for messages, such as `in server "gamma"`.
     pub(crate) description: String,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpu: u16,
-    /// The index of the server whose gate the thread goes behind.
     pub(crate) gate: Option<usize>,
 }
 
-/// The parts of the reservation that a change of a thread needs.
 pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
     pub(crate) enforcer: &'r dyn Enforcer,
-    /// Records the enforcer's own changes.
     pub(crate) witness: &'r dyn Witness,
     pub(crate) ledgers: &'r Ledgers,
 }
@@ -64,7 +60,7 @@ impl Changer<'_> {
             .note(&Entry::Thread(was.clone()))
             .map_err(note)?;
         if let Err(error) = self.apply(tid, to) {
-            self.leave(tid, to);
+            self.evict(tid, to);
             // If that fails too, the thread stays in the ledger, and stopping tries again.
             if was.restore().is_ok() {
                 let released = Entry::Released(tid, was.start);
@@ -141,7 +137,7 @@ impl Changer<'_> {
         })
     }
 
-    fn leave(&self, tid: u32, to: &Destination) {
+    fn evict(&self, tid: u32, to: &Destination) {
         if let Some(server) = to.gate {
             self.enforcer.evict(tid, server);
         }

@@ -1,10 +1,10 @@
 //! The thread that opens and closes the gates at the instants of the table.
 
 use crate::backend::Backend;
-use crate::coming::Coming;
 use crate::gate::{Changes, Gate, Gates, Move, Moves};
 use crate::heartbeat::Heartbeat;
 use crate::leads::Leads;
+use crate::next_table::NextTable;
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
@@ -20,16 +20,14 @@ use std::thread::JoinHandle;
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) origin_ns: AtomicU64,
-    /// Indexed by server.
     pub(crate) gates: Box<[Gate]>,
     pub(crate) changes: Changes,
-    pub(crate) coming: Coming,
+    pub(crate) next_table: NextTable,
     pub(crate) moves: Moves,
     /// The dispatcher ends when this is not 0.
     stop: AtomicU32,
 }
 
-/// The owner's handle of the dispatcher thread.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -44,33 +42,29 @@ pub(crate) struct Closing {
 }
 
 impl Shared {
-    /// Creates the state before the first event, with a cycle that begins at `origin_ns`.
     pub(crate) fn new(gates: Box<[Gate]>, origin_ns: u64) -> Shared {
         Shared {
             counters: Counters::new(),
             origin_ns: AtomicU64::new(origin_ns),
             gates,
             changes: Changes::new(),
-            coming: Coming::default(),
+            next_table: NextTable::default(),
             moves: Moves::new(),
             stop: AtomicU32::new(0),
         }
     }
 
-    /// Wakes the dispatcher to look at a thread that was just put behind the gate of a server.
     pub(crate) fn joined(&self, server: usize) {
         self.gates[server].joined();
         sys::wake(&self.stop);
     }
 }
 
-/// The input of the dispatcher thread.
 pub(crate) struct Task {
     pub(crate) table: Table,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) closing: Closing,
     pub(crate) heartbeat: Arc<Heartbeat>,
-    /// The guard's process, a child of this one.
     pub(crate) guard: libc::pid_t,
 }
 
@@ -131,7 +125,6 @@ impl Dispatcher {
         &self.shared
     }
 
-    /// Ends the thread. Gates stay as they are.
     pub(crate) fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.shared.stop.store(1, Relaxed);
@@ -152,9 +145,8 @@ fn touch_stack(bytes: usize) {
     std::hint::black_box(&mut page);
 }
 
-/// The dispatcher's permission to close gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leave {
+enum Permission {
     /// The dispatcher moves gates as the table says.
     Given,
     /// All gates are open, because the guard has opened them or is not there to do so.
@@ -175,17 +167,16 @@ struct Run<'a> {
     guard: libc::pid_t,
     shared: &'a Shared,
     walk: Walk,
-    leave: Leave,
+    permission: Permission,
     /// The last renewal of the lease succeeded.
     is_leased: bool,
     /// The guard was not silent at the last check.
-    is_heard: bool,
+    is_guard_heard: bool,
     /// By server: the gate should be open.
     wanted: Box<[bool]>,
     /// By server: the gate is open. `None` if a move failed or the guard may have moved the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
-    /// The instant at which the dispatcher was to wake up.
     asked_ns: u64,
 }
 
@@ -206,9 +197,9 @@ impl<'a> Run<'a> {
             guard: task.guard,
             shared,
             walk,
-            leave: Leave::Given,
+            permission: Permission::Given,
             is_leased: true,
-            is_heard: true,
+            is_guard_heard: true,
             wanted,
             actual,
             leads: Leads::new(task.table.lead_ns()),
@@ -237,8 +228,8 @@ impl<'a> Run<'a> {
             let due_ns = self.due_ns();
             let now_ns = monotonic_ns();
             let beat_ns = now_ns + self.heartbeat.look_ns();
-            let look_ns = match self.leave {
-                Leave::Given => self.gates.next_look_ns(),
+            let look_ns = match self.permission {
+                Permission::Given => self.gates.next_look_ns(),
                 _ => u64::MAX,
             };
             let wake_ns = due_ns.min(beat_ns).min(look_ns);
@@ -255,7 +246,7 @@ impl<'a> Run<'a> {
                 if is_event && due_ns >= looked_ns {
                     counters.lateness.record(now_ns - due_ns);
                 }
-                self.take_due(now_ns);
+                self.handle_due_events(now_ns);
                 counters.cpu_ns.store(thread_cpu_ns(), Relaxed);
             }
             self.set_gates();
@@ -265,7 +256,7 @@ impl<'a> Run<'a> {
 
     /// Looks again at the threads of gates that should be shut. Freezing them needs a lease.
     fn look_again(&mut self, now_ns: u64) {
-        if self.leave != Leave::Given {
+        if self.permission != Permission::Given {
             return;
         }
         let failures = self.gates.look_again(now_ns);
@@ -279,7 +270,7 @@ impl<'a> Run<'a> {
     /// Renews the lease and decides whether gates may be closed. A table without gates needs no
     /// lease.
     fn renew_lease(&mut self, now_ns: u64) {
-        if self.leave == Leave::Lost || self.table.events().is_empty() {
+        if self.permission == Permission::Lost || self.table.events().is_empty() {
             return;
         }
         let pauses = &self.shared.counters.pauses;
@@ -288,31 +279,31 @@ impl<'a> Run<'a> {
             pauses.thawed_by_guard.fetch_add(1, Relaxed);
         }
         self.is_leased = is_leased;
-        let is_heard = !self.heartbeat.guard_is_silent(now_ns);
-        if !is_heard && self.is_heard {
+        let is_guard_heard = !self.heartbeat.guard_is_silent(now_ns);
+        if !is_guard_heard && self.is_guard_heard {
             pauses.guard_silent.fetch_add(1, Relaxed);
         }
-        self.is_heard = is_heard;
-        if is_leased && is_heard {
-            if self.leave == Leave::Withdrawn {
-                self.leave = Leave::Returning;
+        self.is_guard_heard = is_guard_heard;
+        if is_leased && is_guard_heard {
+            if self.permission == Permission::Withdrawn {
+                self.permission = Permission::Returning;
             }
             return;
         }
         self.withdraw();
-        if !is_heard && !sys::is_running(self.guard) {
+        if !is_guard_heard && !sys::is_running(self.guard) {
             pauses.guard_lost.store(true, Relaxed);
-            self.leave = Leave::Lost;
+            self.permission = Permission::Lost;
         }
     }
 
     /// Marks all gates to be opened again. Their state is unknown: the guard may have opened them,
     /// or a write of the stopped dispatcher may have arrived late.
     fn withdraw(&mut self) {
-        if self.leave == Leave::Withdrawn {
+        if self.permission == Permission::Withdrawn {
             return;
         }
-        self.leave = Leave::Withdrawn;
+        self.permission = Permission::Withdrawn;
         for server in 0..self.actual.len() {
             if self.table.is_gated(server) {
                 self.actual[server] = None;
@@ -320,19 +311,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Continues with the new table once a round has begun.
     fn swap_table(&mut self, now_ns: u64) {
         if !self.is_swap_due || self.walk.base_ns() > now_ns {
             return;
         }
         self.is_swap_due = false;
-        if self.shared.coming.take(&mut self.table) {
+        if self.shared.next_table.take(&mut self.table) {
             self.walk.swap(&self.table, &mut self.wanted);
         }
     }
 
-    /// Handles all events that are due, at most two rounds of them.
-    fn take_due(&mut self, now_ns: u64) {
+    fn handle_due_events(&mut self, now_ns: u64) {
         let counters = &self.shared.counters;
         let rounds = self.walk.catch_up(&self.table, now_ns);
         counters.cycles.fetch_add(rounds, Relaxed);
@@ -349,17 +338,17 @@ impl<'a> Run<'a> {
             if let Some(event) = event {
                 let server = event.server;
                 if self.gates.is_unused(server) {
-                    self.pass(server, event.open);
+                    self.note_unmoved(server, event.open);
                 } else if !event.open && self.wanted[server] && self.actual[server] == Some(false) {
                     counters.skipped.fetch_add(1, Relaxed);
                 }
                 self.wanted[server] = event.open;
             }
-            if ended && self.leave == Leave::Returning {
-                self.leave = Leave::Given;
+            if ended && self.permission == Permission::Returning {
+                self.permission = Permission::Given;
             }
             if ended {
-                self.is_swap_due = self.shared.coming.is_there();
+                self.is_swap_due = self.shared.next_table.is_given();
                 counters.cycles.fetch_add(1, Relaxed);
                 counters.behind_ns.store(self.walk.behind_ns(), Relaxed);
             }
@@ -367,8 +356,8 @@ impl<'a> Run<'a> {
     }
 
     /// Notes the state of a gate that has no threads. The kernel's gate is not moved.
-    fn pass(&mut self, server: usize, open: bool) {
-        self.gates.pass(server, open);
+    fn note_unmoved(&mut self, server: usize, open: bool) {
+        self.gates.note_unmoved(server, open);
         self.actual[server] = Some(open);
     }
 
@@ -376,12 +365,12 @@ impl<'a> Run<'a> {
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {
-                let wanted = self.wanted[server] || self.leave != Leave::Given;
+                let wanted = self.wanted[server] || self.permission != Permission::Given;
                 if wanted != open || self.actual[server] == Some(open) {
                     continue;
                 }
                 match self.gates.is_unused(server) {
-                    true => self.pass(server, open),
+                    true => self.note_unmoved(server, open),
                     false => self.set_gate(server, open),
                 }
             }
@@ -391,8 +380,8 @@ impl<'a> Run<'a> {
     fn set_gate(&mut self, server: usize, open: bool) {
         let counters = &self.shared.counters;
         let begin_ns = monotonic_ns();
-        let result = match (open, self.leave) {
-            (true, Leave::Given) => self.gates.open(server),
+        let result = match (open, self.permission) {
+            (true, Permission::Given) => self.gates.open(server),
             (true, _) => self.gates.open_anyway(server),
             (false, _) => self.gates.close(server),
         };
@@ -408,7 +397,7 @@ impl<'a> Run<'a> {
         }
         let now_ns = monotonic_ns();
         took.record(now_ns - begin_ns);
-        if self.leave == Leave::Given {
+        if self.permission == Permission::Given {
             let delay_ns = now_ns.saturating_sub(self.asked_ns);
             self.leads.moved(open, delay_ns);
             self.shared.moves.note(Move {

@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of the guard's process, which also replaces its command line. Tools such as `pkill
-/// onbeat` do not match it.
 const NAME: &std::ffi::CStr = c"gate-keeper";
 
 /// The message of the owner that everything has been put back.
@@ -32,7 +30,6 @@ const DONE: &[u8] = b"d";
 /// The first byte of a message that sends a gate's descriptor. The text that opens the gate
 /// follows.
 const GATE: u8 = b'g';
-/// The guard's answer to a message.
 const HEARD: &[u8] = b"h";
 /// Longest wait of the owner for an answer, in ms.
 const ANSWER_MS: i32 = 30_000;
@@ -42,13 +39,11 @@ const LONGEST: usize = 32;
 
 const HIGHEST: u8 = 99;
 
-/// The owner's handle of the guard process.
 pub(crate) struct Guard {
     socket: OwnedFd,
     pid: libc::pid_t,
 }
 
-/// The input for starting the guard.
 pub(crate) struct Start<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) heartbeat: &'a Arc<Heartbeat>,
@@ -64,7 +59,7 @@ impl Guard {
         let timer = Timer::new()?;
         let hierarchies = cgroup::grouping(start.mount_table).unwrap_or_default();
         let pid = sys::fork(|| {
-            seclude(start, &hierarchies, &[&theirs, &owner], &timer);
+            detach(start, &hierarchies, &[&theirs, &owner], &timer);
             let mut run = Run {
                 socket: theirs,
                 owner,
@@ -127,7 +122,7 @@ impl Guard {
 }
 
 /// Makes the forked process independent of its owner, and able to act when other processes cannot.
-fn seclude(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], timer: &Timer) {
+fn detach(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], timer: &Timer) {
     let [file, directory] = start.ledger.descriptors();
     let [socket, owner] = sockets.map(AsRawFd::as_raw_fd);
     let keep = [socket, owner, timer.as_raw_fd(), file, directory];
@@ -136,7 +131,7 @@ fn seclude(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], time
     for hierarchy in hierarchies {
         let _ = fs::write(hierarchy.join("cgroup.procs"), "0");
     }
-    sys::seclude(NAME, &keep);
+    sys::detach(NAME, &keep);
     // The guard must act even when memory is short or real-time threads spin.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
     let _ = sys::lock_memory();
@@ -151,13 +146,11 @@ fn seclude(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], time
     ]);
 }
 
-/// A gate and the text that opens it.
 struct Gate {
     file: OwnedFd,
     open: Vec<u8>,
 }
 
-/// The state of the guard process.
 struct Run<'a> {
     socket: OwnedFd,
     owner: OwnedFd,
@@ -175,10 +168,10 @@ impl Run<'_> {
             let now_ns = monotonic_ns();
             self.heartbeat.guard_beats(now_ns);
             self.look(now_ns);
-            let (told, ended) = self.wait(now_ns);
+            let (has_message, ended) = self.wait(now_ns);
             // Only the message counts, not the end of the connection, because a child of the owner
             // may keep the socket open.
-            if told && self.hear() {
+            if has_message && self.handle_message() {
                 return;
             }
             if ended {
@@ -208,11 +201,10 @@ impl Run<'_> {
             -1
         };
         let sources = [socket, self.owner.as_raw_fd(), self.timer.as_raw_fd()];
-        let [told, ended, _] = sys::wait_for(sources, timeout_ms);
-        (told, ended)
+        let [has_message, ended, _] = sys::wait_for(sources, timeout_ms);
+        (has_message, ended)
     }
 
-    /// Performs the duty that the heartbeat reports.
     fn look(&self, now_ns: u64) {
         match self.heartbeat.duty(now_ns) {
             Duty::Watch => {}
@@ -231,8 +223,7 @@ impl Run<'_> {
         }
     }
 
-    /// Handles a message. Returns true if everything has been put back.
-    fn hear(&mut self) -> bool {
+    fn handle_message(&mut self) -> bool {
         let mut text = [0; LONGEST];
         let Ok((length, file)) = sys::receive(&self.socket, &mut text) else {
             return false;

@@ -72,7 +72,6 @@ impl Lease {
     }
 }
 
-/// The duty of the guard at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
     /// The dispatcher works as expected or has not begun.
@@ -90,7 +89,6 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Creates heartbeats without a lease. The guard counts as heard at `now_ns`.
     pub(crate) fn new(cycle_ns: u64, now_ns: u64) -> io::Result<Heartbeat> {
         let words = SharedWords::new()?;
         let heartbeat = Heartbeat { words, cycle_ns };
@@ -111,8 +109,7 @@ impl Heartbeat {
         Lease::of(self.lease_word().load(SeqCst))
     }
 
-    /// Changes the lease. Returns false if the other side was faster.
-    fn step(&self, from: Lease, state: State, end_ns: u64) -> bool {
+    fn change_lease(&self, from: Lease, state: State, end_ns: u64) -> bool {
         let to = Lease { state, end_ns }.word();
         let stepped = self
             .lease_word()
@@ -130,7 +127,7 @@ impl Heartbeat {
                 State::None | State::Held => State::Held,
                 State::Revoked | State::Asked => State::Asked,
             };
-            if self.step(lease, state, now_ns + self.cycle_ns) {
+            if self.change_lease(lease, state, now_ns + self.cycle_ns) {
                 return state == State::Held;
             }
         }
@@ -148,7 +145,6 @@ impl Heartbeat {
         since_ns > self.look_ns() * (LOOKS - 1)
     }
 
-    /// Records that the guard is awake.
     pub(crate) fn guard_beats(&self, now_ns: u64) {
         self.words[1].store(now_ns, SeqCst);
     }
@@ -159,11 +155,13 @@ impl Heartbeat {
         match lease.state {
             State::None => Duty::Watch,
             State::Revoked => Duty::Open,
-            _ if lease.end_ns <= now_ns => match self.step(lease, State::Revoked, lease.end_ns) {
-                true => Duty::Open,
-                // The dispatcher has just renewed the lease. The next look sees the result.
-                false => Duty::Watch,
-            },
+            _ if lease.end_ns <= now_ns => {
+                match self.change_lease(lease, State::Revoked, lease.end_ns) {
+                    true => Duty::Open,
+                    // The dispatcher has just renewed the lease. The next look sees the result.
+                    false => Duty::Watch,
+                }
+            }
             State::Held => Duty::Watch,
             State::Asked => Duty::OpenAndGrant,
         }
@@ -175,7 +173,7 @@ impl Heartbeat {
         let lease = self.lease();
         if lease.state == State::Asked {
             // If the dispatcher has asked again meanwhile, the next look grants the lease.
-            self.step(lease, State::Held, lease.end_ns);
+            self.change_lease(lease, State::Held, lease.end_ns);
         }
     }
 

@@ -6,7 +6,6 @@ use onbeat_time::clock::{boottime_ns, monotonic_ns};
 /// Distinguishes a thread from a later one with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The id of the thread's process.
     pub(crate) tgid: u32,
     /// The start time in kernel ticks since boot.
     pub(crate) start: u64,
@@ -48,7 +47,6 @@ pub(crate) fn identity(tid: u32) -> Option<Identity> {
     })
 }
 
-/// Returns the current time in kernel ticks since boot, the unit of start times.
 pub(crate) fn now_ticks() -> u64 {
     boottime_ns() / tick_ns()
 }

@@ -17,12 +17,10 @@ const PART: u64 = 16;
 pub(crate) struct Leads {
     opening: Lead,
     closing: Lead,
-    /// The lead that the table already contains.
     given_ns: u64,
 }
 
 impl Leads {
-    /// Creates leads for tables whose gates open `given_ns` before their slots.
     pub(crate) fn new(given_ns: u64) -> Leads {
         Leads {
             opening: Lead::new(COVERS, given_ns, (0, CAP_NS)),
@@ -49,14 +47,11 @@ impl Leads {
         }
     }
 
-    /// Returns the current leads: how early gates open before a slot begins, and shut before it
-    /// ends.
     pub(crate) fn now_ns(&self) -> (u64, u64) {
         (self.opening.ns().max(self.given_ns), self.closing.ns())
     }
 }
 
-/// Returns how long the gate that event `at` shuts has been open.
 fn length_ns(table: &Table, at: usize) -> u64 {
     let events = table.events();
     let end = events[at];

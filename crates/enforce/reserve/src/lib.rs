@@ -76,7 +76,6 @@
 mod assign;
 mod backend;
 mod check;
-mod coming;
 mod dispatcher;
 mod enforcer;
 mod error;
@@ -87,6 +86,7 @@ mod identity;
 mod leads;
 mod ledger;
 mod memory;
+mod next_table;
 mod options;
 mod reservation;
 mod server;

@@ -5,7 +5,6 @@ use onbeat_proc::Status;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Counts the reservations that want memory locked.
 static USERS: Mutex<usize> = Mutex::new(0);
 
 /// Locks the process's memory. Returns false if the process had locked memory on its own;
@@ -21,7 +20,6 @@ pub(crate) fn lock() -> io::Result<bool> {
     Ok(true)
 }
 
-/// Undoes one [`lock`] that returned true.
 pub(crate) fn unlock() {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     *users -= 1;

@@ -29,19 +29,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A thread that was assigned to a server or placed.
 struct AssignedThread {
-    /// The state before the change.
     was: Thread,
-    /// See [`Destination::description`].
     place: String,
-    /// The index of the server whose gate the thread is behind.
     gate: Option<usize>,
 }
 
 #[derive(Default)]
 struct Assigned {
-    /// By thread id.
     threads: HashMap<u32, AssignedThread>,
     /// Ended threads whose state other threads may have inherited.
     ended: Vec<Thread>,
@@ -67,7 +62,6 @@ pub struct Reservation {
     lead_ns: u64,
     ledger: Ledger,
     ledgers: Ledgers,
-    /// `None` once everything was put back.
     guard: Option<Guard>,
     assigned: Mutex<Assigned>,
     warnings: Vec<Warning>,
@@ -120,7 +114,7 @@ impl Reservation {
                 return Err(StartError::Guard(e));
             }
         };
-        let witness = Watched {
+        let witness = LedgerAndGuard {
             ledger: &ledger,
             guard: &guard,
         };
@@ -182,7 +176,7 @@ impl Reservation {
         let index = self.servers.iter().position(|s| s.name == server);
         let index = index.ok_or_else(|| AssignError::UnknownServer(server.into()))?;
         let to = &self.servers[index];
-        self.take(
+        self.change_thread(
             (tid, seen),
             Destination {
                 description: format!("in server {server:?}"),
@@ -205,7 +199,7 @@ impl Reservation {
     ///
     /// Returns an [`AssignError`] with the reason. The thread is unchanged then.
     pub fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {
-        self.take(
+        self.change_thread(
             (tid, None),
             Destination {
                 description: format!("placed on CPU {cpu}"),
@@ -287,7 +281,7 @@ impl Reservation {
             }
             assigned.ended.push(thread.was);
         }
-        ledger::forget_alike(&mut assigned.ended);
+        ledger::keep_one_per_process_and_cpu(&mut assigned.ended);
         assigned.since_compacted += ended.len();
         if assigned.since_compacted >= COMPACT_AFTER {
             assigned.since_compacted = 0;
@@ -402,8 +396,11 @@ impl Reservation {
         self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a thread, if it is the one that was seen.
-    fn take(&self, (tid, seen): (u32, Option<Seen>), to: Destination) -> Result<(), AssignError> {
+    fn change_thread(
+        &self,
+        (tid, seen): (u32, Option<Seen>),
+        to: Destination,
+    ) -> Result<(), AssignError> {
         if self.enforcer.own_thread() == Some(tid) {
             return Err(AssignError::Own(tid));
         }
@@ -423,7 +420,7 @@ impl Reservation {
         let changer = Changer {
             ledger: &self.ledger,
             enforcer: &*self.enforcer,
-            witness: &Watched {
+            witness: &LedgerAndGuard {
                 ledger: &self.ledger,
                 guard,
             },
@@ -479,7 +476,6 @@ fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {
     }
 }
 
-/// Undoes the changes that killed reservations have left, and adds warnings about them.
 fn recover_into(
     ledgers: &Ledgers,
     options: &Options,
@@ -505,12 +501,12 @@ fn unique_name() -> String {
     format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed))
 }
 
-struct Watched<'r> {
+struct LedgerAndGuard<'r> {
     ledger: &'r Ledger,
     guard: &'r Guard,
 }
 
-impl Witness for Watched<'_> {
+impl Witness for LedgerAndGuard<'_> {
     fn note(&self, entry: Entry) -> io::Result<()> {
         self.ledger.note(&entry)
     }

@@ -21,7 +21,6 @@ pub struct Server {
     pub slots: Vec<Slot>,
 }
 
-/// A server of a running reservation.
 pub(crate) struct RunningServer {
     pub(crate) name: String,
     pub(crate) cpu: u16,

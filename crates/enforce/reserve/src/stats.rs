@@ -22,7 +22,6 @@ impl Recorder {
         }
     }
 
-    /// Real-time safe.
     pub(crate) fn record(&self, ns: u64) {
         self.buckets[bucket(ns)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
@@ -47,7 +46,6 @@ fn bucket(ns: u64) -> usize {
     ((power - 2) * 8 + eighth).min(BUCKETS - 1)
 }
 
-/// Returns the largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < 8 {
         return bucket as u64;
@@ -114,12 +112,10 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) behind_ns: AtomicI64,
-    /// The lead of openings, then that of closings.
     leads_ns: [AtomicU64; 2],
     pub(crate) pauses: PauseCounters,
 }
 
-/// Counts the reasons for which gates stayed open.
 #[derive(Debug)]
 pub(crate) struct PauseCounters {
     pub(crate) thawed_by_guard: AtomicU64,
@@ -205,7 +201,6 @@ impl Counters {
     }
 }
 
-/// The counters of one server's gate.
 #[derive(Debug)]
 pub(crate) struct GateCounters {
     pub(crate) ends: AtomicU64,

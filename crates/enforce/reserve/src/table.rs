@@ -50,7 +50,6 @@ pub struct Event {
 /// before its cycle by the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Has its origin at 0.
     cycle: Cycle,
     lead_ns: u64,
     servers: usize,
@@ -135,14 +134,12 @@ impl Table {
         }
     }
 
-    /// Returns the rounds for cycles with this origin.
     fn rounds(&self, origin_ns: u64) -> Cycle {
         // The origin is reduced first, because it has no upper limit.
         let origin_ns = (origin_ns % self.cycle_ns()) as i64;
         self.cycle.with_origin(origin_ns - self.lead_ns as i64)
     }
 
-    /// Returns the time between the last event of a round and the first of the next.
     pub(crate) fn gap_ns(&self) -> u64 {
         match (self.events.first(), self.events.last()) {
             (Some(first), Some(last)) => self.cycle_ns() - last.offset_ns + first.offset_ns,
@@ -218,9 +215,7 @@ fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 pub struct Walk {
     /// The start of the current round.
     base_ns: i64,
-    /// The index of the next event.
     next: usize,
-    /// The distance of the current round from the wanted phase.
     behind_ns: i64,
 }
 
@@ -239,7 +234,7 @@ impl Walk {
             behind_ns: 0,
         };
         if next == table.events.len() {
-            walk.turn(table, origin_ns);
+            walk.begin_next_round(table, origin_ns);
         }
         walk
     }
@@ -289,7 +284,7 @@ impl Walk {
         self.next += 1;
         let ended = self.next >= table.events.len();
         if ended {
-            self.turn(table, origin_ns);
+            self.begin_next_round(table, origin_ns);
         }
         (event, ended)
     }
@@ -319,7 +314,7 @@ impl Walk {
         self.next = 0;
     }
 
-    fn turn(&mut self, table: &Table, origin_ns: u64) {
+    fn begin_next_round(&mut self, table: &Table, origin_ns: u64) {
         let wanted = table.rounds(origin_ns);
         let nominal = self.base_ns + table.cycle_ns() as i64;
         let shift = wanted.with_origin(nominal).deviation_ns(wanted.origin_ns());

@@ -42,12 +42,12 @@ fn nothing_is_left(dir: &Dir) {
 
 #[test]
 fn threads_run_only_while_their_gate_is_open() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_run_only_while_their_gate_is_open") {
         let dir = Dir::new("open");
         let workers = [Worker::spinning(), Worker::spinning(), Worker::spinning()];
         let [shut, open, free] = workers.each_ref().map(|w| w.tid);
-        let before = workers.each_ref().map(|w| likeness(w.tid));
+        let before = workers.each_ref().map(|w| thread_state(w.tid));
         let reservation = start(backend, &dir);
         reservation.assign(shut, "shut").unwrap();
         assert_frozen(shut);
@@ -57,14 +57,14 @@ fn threads_run_only_while_their_gate_is_open() {
         assert_runs(free);
         reservation.release(shut).unwrap();
         assert_runs(shut);
-        assert_eq!(likeness(shut), before[0]);
+        assert_eq!(thread_state(shut), before[0]);
         reservation.assign(shut, "shut").unwrap();
         assert_frozen(shut);
         let report = reservation.stop();
         assert_eq!((report.restored.threads, report.restored.gone), (2, 0));
         assert_eq!(report.restored.failures, Vec::<String>::new());
         assert_runs(shut);
-        assert_eq!(workers.each_ref().map(|w| likeness(w.tid)), before);
+        assert_eq!(workers.each_ref().map(|w| thread_state(w.tid)), before);
         nothing_is_left(&dir);
     }
 }
@@ -72,7 +72,7 @@ fn threads_run_only_while_their_gate_is_open() {
 /// In a plan with bands, most slots belong to servers without threads.
 #[test]
 fn a_gate_without_threads_is_not_moved() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_gate_without_threads_is_not_moved") {
         let dir = Dir::new("empty");
         let bands: Vec<(u64, u64)> = (0..4).map(|n| (n * 2 * MS, (n * 2 + 1) * MS)).collect();
@@ -109,7 +109,7 @@ fn a_gate_without_threads_is_not_moved() {
 /// While no group is frozen, the kernel patches its code at each freeze and thaw.
 #[test]
 fn one_cgroup_stays_frozen_until_the_reservation_ends() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let name = "one_cgroup_stays_frozen_until_the_reservation_ends";
     if !backends(name).contains(&Choice::CgroupV1) {
         return;
@@ -134,7 +134,7 @@ fn one_cgroup_stays_frozen_until_the_reservation_ends() {
 
 #[test]
 fn threads_get_their_slots_share_under_load() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_get_their_slots_share_under_load") {
         let dir = Dir::new("slots");
         // One server has nearly half the time, and one has a twentieth in short slots. Below them,
@@ -148,7 +148,7 @@ fn threads_get_their_slots_share_under_load() {
             server("normal", 0, &[(0, cycle)]),
         ];
         let workers: Vec<Worker> = (0..5).map(|_| Worker::spinning()).collect();
-        let before: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        let before: Vec<_> = workers.iter().map(|w| thread_state(w.tid)).collect();
         let reservation =
             Reservation::start(cycle, &servers, now_ns(), options(backend, &dir)).unwrap();
         for (worker, name) in workers
@@ -191,7 +191,7 @@ fn threads_get_their_slots_share_under_load() {
         assert_eq!(stats.open_failures + stats.close_failures, 0);
         assert!(stats.opening.count() > cycles && stats.lateness.count() > 2 * cycles);
         assert_eq!(report.restored.threads, 5);
-        let after: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        let after: Vec<_> = workers.iter().map(|w| thread_state(w.tid)).collect();
         assert_eq!(after, before);
         nothing_is_left(&dir);
     }
@@ -201,7 +201,7 @@ fn threads_get_their_slots_share_under_load() {
 /// new table says, and the statistics continue.
 #[test]
 fn a_table_is_swapped_at_the_end_of_a_round() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_table_is_swapped_at_the_end_of_a_round") {
         let dir = Dir::new("swap");
         let cycle = 20 * MS;
@@ -269,7 +269,7 @@ fn a_table_is_swapped_at_the_end_of_a_round() {
 
 #[test]
 fn every_scheduling_policy_is_restored() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("every_scheduling_policy_is_restored") {
         let dir = Dir::new("policy");
         // Returns `None` if the kernel refuses the policy.
@@ -295,7 +295,9 @@ fn every_scheduling_policy_is_restored() {
                 let set = libc::syscall(libc::SYS_sched_setattr, worker.tid, &attr, 0u32);
                 if set != 0 {
                     let error = std::io::Error::last_os_error();
-                    println!("skipped: every_scheduling_policy_is_restored with SCHED_DEADLINE: {error}");
+                    println!(
+                        "skipped: every_scheduling_policy_is_restored with SCHED_DEADLINE: {error}"
+                    );
                     return None;
                 }
             } else {
@@ -317,24 +319,24 @@ fn every_scheduling_policy_is_restored() {
             give(libc::SCHED_DEADLINE, 0, 0, None),
         ];
         let workers: Vec<Worker> = workers.into_iter().flatten().collect();
-        let before: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        let before: Vec<_> = workers.iter().map(|w| thread_state(w.tid)).collect();
         let reservation = start(backend, &dir);
         for (i, worker) in workers.iter().enumerate() {
             reservation
                 .assign(worker.tid, ["shut", "open"][i % 2])
                 .unwrap();
-            assert_ne!(likeness(worker.tid), before[i]);
+            assert_ne!(thread_state(worker.tid), before[i]);
         }
         for worker in &workers[..3] {
             reservation.release(worker.tid).unwrap();
         }
         for (worker, before) in workers[..3].iter().zip(&before) {
-            assert_eq!(likeness(worker.tid), *before);
+            assert_eq!(thread_state(worker.tid), *before);
             reservation.place(worker.tid, cpu(), 3).unwrap();
-            assert_ne!(likeness(worker.tid), *before);
+            assert_ne!(thread_state(worker.tid), *before);
         }
         assert_eq!(reservation.stop().restored.threads, workers.len());
-        let after: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        let after: Vec<_> = workers.iter().map(|w| thread_state(w.tid)).collect();
         assert_eq!(after, before);
         nothing_is_left(&dir);
     }
@@ -342,7 +344,7 @@ fn every_scheduling_policy_is_restored() {
 
 #[test]
 fn a_gate_does_not_disturb_waiting_system_calls() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_gate_does_not_disturb_waiting_system_calls") {
         let dir = Dir::new("waits");
         let cycle = 10 * MS;
@@ -410,7 +412,7 @@ fn a_gate_does_not_disturb_waiting_system_calls() {
 
 #[test]
 fn threads_started_by_a_gated_thread_are_put_back() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_started_by_a_gated_thread_are_put_back") {
         let dir = Dir::new("starts");
         let (go, gone) = mpsc::channel::<()>();
@@ -433,7 +435,7 @@ fn threads_started_by_a_gated_thread_are_put_back() {
             unsafe { libc::setpriority(libc::PRIO_PROCESS, parent.tid, 3) },
             0
         );
-        let before = likeness(parent.tid);
+        let before = thread_state(parent.tid);
         let reservation = start(backend, &dir);
         reservation.assign(parent.tid, "open").unwrap();
         // A thread started in the same kernel tick might have been pinned before.
@@ -441,12 +443,12 @@ fn threads_started_by_a_gated_thread_are_put_back() {
         go.send(()).unwrap();
         let (tid, mut child) = receive.recv().unwrap();
         // The thread has a normal policy, and is in the server's cgroup.
-        assert_ne!(likeness(tid), before);
+        assert_ne!(thread_state(tid), before);
         let report = reservation.stop();
         assert_eq!(report.restored.failures, Vec::<String>::new());
         nothing_is_left(&dir);
-        assert_eq!(likeness(tid), before);
-        assert_eq!(likeness(child.id()), before);
+        assert_eq!(thread_state(tid), before);
+        assert_eq!(thread_state(child.id()), before);
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -455,7 +457,7 @@ fn threads_started_by_a_gated_thread_are_put_back() {
 /// No gate lists these threads. Middleware threads start others when a peer joins.
 #[test]
 fn threads_started_by_a_placed_thread_are_put_back() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let name = "threads_started_by_a_placed_thread_are_put_back";
     let Some(backend) = backends(name).first().copied() else {
         return;
@@ -481,7 +483,7 @@ fn threads_started_by_a_placed_thread_are_put_back() {
         unsafe { libc::setpriority(libc::PRIO_PROCESS, parent.tid, 3) },
         0
     );
-    let before = likeness(parent.tid);
+    let before = thread_state(parent.tid);
     let reservation = start(backend, &dir);
     reservation.place(parent.tid, cpu(), 1).unwrap();
     // A thread started in the same kernel tick might have been pinned before.
@@ -491,12 +493,12 @@ fn threads_started_by_a_placed_thread_are_put_back() {
     // Only one of the two children is placed itself.
     reservation.place(children[0].tid, cpu(), 1).unwrap();
     for tid in [children[0].tid, children[1].tid, process.id()] {
-        assert_ne!(likeness(tid), before);
+        assert_ne!(thread_state(tid), before);
     }
     let report = reservation.stop();
     assert_eq!(report.restored.failures, Vec::<String>::new());
     for tid in [parent.tid, children[0].tid, children[1].tid, process.id()] {
-        assert_eq!(likeness(tid), before);
+        assert_eq!(thread_state(tid), before);
     }
     process.kill().unwrap();
     process.wait().unwrap();
@@ -505,7 +507,7 @@ fn threads_started_by_a_placed_thread_are_put_back() {
 
 #[test]
 fn a_thread_returns_to_its_own_cgroup() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_thread_returns_to_its_own_cgroup") {
         let root = match backend {
             Choice::CgroupV1 => "/sys/fs/cgroup/freezer",
@@ -523,12 +525,12 @@ fn a_thread_returns_to_its_own_cgroup() {
             .unwrap();
         let procs = format!("{root}/home of test/cgroup.procs");
         fs::write(&procs, child.id().to_string()).unwrap();
-        let before = likeness(child.id());
+        let before = thread_state(child.id());
         let reservation = start(backend, &dir);
         reservation.assign(child.id(), "shut").unwrap();
-        assert_ne!(likeness(child.id()), before);
+        assert_ne!(thread_state(child.id()), before);
         reservation.stop();
-        let after = likeness(child.id());
+        let after = thread_state(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         fs::remove_dir(format!("{root}/home of test")).unwrap();
@@ -540,7 +542,7 @@ fn a_thread_returns_to_its_own_cgroup() {
 /// A container ends and is started again in the same cgroup.
 #[test]
 fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let name = "a_removed_cgroup_is_dropped_and_may_be_created_again";
     if !backends(name).contains(&Choice::CgroupV2) {
         return;
@@ -593,12 +595,12 @@ fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
     assert_eq!(failures(), before, "a gate without threads fails for ever");
     fs::create_dir(&home).unwrap();
     let mut child = contained();
-    let as_it_was = likeness(child.id());
+    let as_it_was = thread_state(child.id());
     reservation.assign(child.id(), "r").unwrap();
-    assert_ne!(likeness(child.id()), as_it_was);
+    assert_ne!(thread_state(child.id()), as_it_was);
     let report = reservation.stop();
     assert_eq!(report.restored.failures, Vec::<String>::new());
-    assert_eq!(likeness(child.id()), as_it_was);
+    assert_eq!(thread_state(child.id()), as_it_was);
     child.kill().unwrap();
     child.wait().unwrap();
     remove(&home);
@@ -607,11 +609,11 @@ fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
 
 #[test]
 fn impossible_assignments_are_refused() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("impossible_assignments_are_refused") {
         let dir = Dir::new("refused");
         let worker = Worker::spinning();
-        let before = likeness(worker.tid);
+        let before = thread_state(worker.tid);
         let reservation = start(backend, &dir);
         let second = match backend {
             // The kernel allows only one sched_ext scheduler.
@@ -626,14 +628,17 @@ fn impossible_assignments_are_refused() {
         wait_for("the thread's end", || ran_ns(ended).is_none());
         check(reservation.assign(ended, "shut"), "ended or never existed");
         check(reservation.assign(0, "shut"), "ended or never existed");
-        check(reservation.assign(u32::MAX, "shut"), "ended or never existed");
+        check(
+            reservation.assign(u32::MAX, "shut"),
+            "ended or never existed",
+        );
         check(reservation.assign(worker.tid, "a\nb"), "no server");
         if let Some(own) = reservation.own_thread() {
             check(reservation.assign(own, "shut"), "the dispatcher");
         }
         check(reservation.place(worker.tid, cpu(), 100), "priority");
         check(reservation.place(worker.tid, 4000, 1), "CPU 4000");
-        assert_eq!(likeness(worker.tid), before);
+        assert_eq!(thread_state(worker.tid), before);
         reservation.assign(worker.tid, "shut").unwrap();
         check(reservation.assign(worker.tid, "shut"), "already");
         check(reservation.place(worker.tid, cpu(), 1), "already");
@@ -643,14 +648,14 @@ fn impossible_assignments_are_refused() {
         }
         assert_frozen(worker.tid);
         reservation.stop();
-        assert_eq!(likeness(worker.tid), before);
+        assert_eq!(thread_state(worker.tid), before);
         nothing_is_left(&dir);
     }
 }
 
 #[test]
 fn a_reservation_that_cannot_run_does_not_start() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let dir = Dir::new("nothing");
     let with = |change: fn(&mut onbeat_reserve::Options), server| {
         let mut options = options(Choice::Auto, &dir);

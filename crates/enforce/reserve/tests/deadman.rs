@@ -14,13 +14,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 const CYCLE: u64 = 100 * MS;
-/// Time that the gate is open in each cycle.
 const SLOT: u64 = 10 * MS;
 
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
-    be_target(|| {
+    run_target(|| {
         Worker::new(|stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -84,12 +83,11 @@ struct Scene {
     dir: Dir,
     backend: Choice,
     tids: [u32; 2],
-    before: [Likeness; 2],
+    before: [ThreadState; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Said {
-    /// The guard was lost, and the owner has put everything back.
+enum Reply {
     Ended,
     Counts {
         closings: u64,
@@ -106,10 +104,10 @@ impl Scene {
     fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
         let dir = Dir::new("deadman");
         let mut target = Helper::start("helper_target", &[], None);
-        let said = target.says();
+        let said = target.next_output();
         let (a, b) = said.split_once(' ').unwrap();
         let tids = [a.parse().unwrap(), b.parse().unwrap()];
-        let before = tids.map(likeness);
+        let before = tids.map(thread_state);
         let environment = [
             ("BACKEND", format!("{backend:?}")),
             ("STATE", dir.0.to_str().unwrap().to_owned()),
@@ -120,7 +118,7 @@ impl Scene {
             ),
         ];
         let mut owner = Helper::start("helper_owner", &environment, None);
-        assert_eq!(owner.says(), "taken");
+        assert_eq!(owner.next_output(), "taken");
         let guard = guard_of(owner.child.id()).unwrap();
         Scene {
             target,
@@ -154,45 +152,43 @@ impl Scene {
         wait_for("the signal's effect", || wanted(&states(pid)));
     }
 
-    fn ask(&mut self) -> Said {
+    fn ask(&mut self) -> Reply {
         use std::io::Write;
         let input = self.owner.input.as_mut().unwrap();
         writeln!(input).unwrap();
-        let said = self.owner.says();
+        let said = self.owner.next_output();
         let mut numbers = said.split(' ').map_while(|n| n.parse().ok());
         match (numbers.next(), numbers.next(), numbers.next()) {
-            (Some(closings), Some(thawed), Some(silent)) => Said::Counts {
+            (Some(closings), Some(thawed), Some(silent)) => Reply::Counts {
                 closings,
                 thawed,
                 silent,
             },
-            _ => Said::Ended,
+            _ => Reply::Ended,
         }
     }
 
     fn thawed(&mut self) -> u64 {
         match self.ask() {
-            Said::Counts { thawed, .. } => thawed,
-            Said::Ended => 0,
+            Reply::Counts { thawed, .. } => thawed,
+            Reply::Ended => 0,
         }
     }
 
-    fn wait_until_said(&mut self, what: &str, is: impl Fn(Said) -> bool) {
+    fn wait_until_said(&mut self, what: &str, is: impl Fn(Reply) -> bool) {
         wait_for(what, || is(self.ask()));
     }
 
-    /// Waits until gates are closed and opened again in several rounds.
     fn assert_shaped(&mut self) {
-        let Said::Counts { closings, .. } = self.ask() else {
+        let Reply::Counts { closings, .. } = self.ask() else {
             panic!("it has ended");
         };
         self.wait_until_said(
             "the table to be resumed",
-            |said| matches!(said, Said::Counts { closings: now, .. } if now >= closings + 3),
+            |said| matches!(said, Reply::Counts { closings: now, .. } if now >= closings + 3),
         );
     }
 
-    /// Waits until the gated thread has run many times.
     fn assert_progress(&self, what: &str) {
         let begin = turns(self.tids[0]).unwrap();
         wait_for(what, || turns(self.tids[0]).unwrap() > begin + 100);
@@ -200,7 +196,7 @@ impl Scene {
 
     fn assert_put_back(&self) {
         wait_for("everything to be put back", || self.dir.ledgers() == 0);
-        assert_eq!(self.tids.map(likeness), self.before);
+        assert_eq!(self.tids.map(thread_state), self.before);
         let pid = self.owner.child.id();
         assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
         self.tids.into_iter().for_each(|tid| {
@@ -221,7 +217,6 @@ impl Drop for Scene {
     }
 }
 
-/// A cgroup to pause its members. It is resumed and removed at the end.
 struct Group {
     dir: PathBuf,
     file: &'static str,
@@ -301,13 +296,11 @@ fn interleave(owner: &[Step], guard: &[Step], done: &mut Sequence, found: &mut V
     }
 }
 
-/// The states of owner and guard after the steps so far.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     owner: Option<Step>,
     guard: Option<Step>,
     watched: bool,
-    /// How often the guard had opened the gates when the owner was stopped.
     thawed: u64,
     /// The owner has noticed the guard's death and has put everything back.
     ended: bool,
@@ -329,7 +322,6 @@ impl Pair {
     }
 }
 
-/// Takes one step, and checks its consequences.
 fn take(scene: &mut Scene, pair: &mut Pair, (who, step): (Who, Step)) {
     if (who, step, pair.ended) == (Who::Owner, Step::Stop, false) {
         pair.thawed = scene.thawed();
@@ -354,17 +346,19 @@ fn take(scene: &mut Scene, pair: &mut Pair, (who, step): (Who, Step)) {
     match (who, step) {
         (Who::Guard, Step::Stop) => scene.wait_until_said(
             "the guard's silence to be noticed",
-            |said| matches!(said, Said::Counts { silent, .. } if silent > 0),
+            |said| matches!(said, Reply::Counts { silent, .. } if silent > 0),
         ),
         (_, Step::Kill) | (Who::Owner, Step::Continue) if pair.guard == Some(Step::Kill) => {
-            scene.wait_until_said("the guard to be missed", |said| matches!(said, Said::Ended));
+            scene.wait_until_said("the guard to be missed", |said| {
+                matches!(said, Reply::Ended)
+            });
             pair.ended = true;
             scene.assert_put_back();
         }
         (_, Step::Continue) if Pair::runs(pair.guard) => {
             if who == Who::Owner && pair.watched {
                 let before = pair.thawed;
-                let noted = |s| matches!(s, Said::Counts { thawed, .. } if thawed > before);
+                let noted = |s| matches!(s, Reply::Counts { thawed, .. } if thawed > before);
                 scene.wait_until_said("the thaw to be noted", noted);
             }
             scene.assert_shaped();
@@ -405,7 +399,7 @@ fn run(backend: Choice, sequence: &Sequence) {
 
 #[test]
 fn threads_run_on_when_owner_and_guard_are_stopped_or_killed_in_any_order() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let name = "threads_run_on_when_owner_and_guard_are_stopped_or_killed_in_any_order";
     let sequences = sequences();
     assert_eq!(sequences.len(), 46);
@@ -428,10 +422,9 @@ fn threads_run_on_when_owner_and_guard_are_stopped_or_killed_in_any_order() {
     }
 }
 
-/// The dispatcher is never stopped, but does not get its CPU.
 #[test]
 fn threads_run_on_while_the_dispatcher_starves() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_run_on_while_the_dispatcher_starves") {
         let mut scene = Scene::set(backend);
         scene.assert_shaped();
@@ -450,7 +443,7 @@ fn threads_run_on_while_the_dispatcher_starves() {
         wait_for("the spinner", || ran_ns(spinner.tid).unwrap() > 2 * CYCLE);
         scene.assert_progress("the thread to run on");
         drop(spinner);
-        let noted = |said| matches!(said, Said::Counts { thawed, .. } if thawed > before);
+        let noted = |said| matches!(said, Reply::Counts { thawed, .. } if thawed > before);
         scene.wait_until_said("the thaw to be noted", noted);
         scene.assert_shaped();
         drop(scene.owner.input.take());
@@ -462,7 +455,7 @@ fn threads_run_on_while_the_dispatcher_starves() {
 /// A container may be paused or killed by its cgroup, and a command by its name.
 #[test]
 fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     let freezers = [
         (
             "/sys/fs/cgroup/freezer",
@@ -494,7 +487,7 @@ fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
             scene.assert_progress("the thread to run on");
             scene.assert_progress("the thread to run on");
             fs::write(group.dir.join(file), resume).unwrap();
-            let noted = |said| matches!(said, Said::Counts { thawed, .. } if thawed > before);
+            let noted = |said| matches!(said, Reply::Counts { thawed, .. } if thawed > before);
             scene.wait_until_said("the thaw to be noted", noted);
             scene.assert_shaped();
             for file in ["comm", "cmdline"] {
@@ -512,7 +505,6 @@ fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
     }
 }
 
-/// Holds a process in a stop that SIGCONT does not end.
 struct Traced(i32);
 
 impl Traced {
@@ -542,7 +534,7 @@ impl Traced {
 /// delayed while recovery waits.
 #[test]
 fn recovery_kills_a_guard_that_stays_silent() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("recovery_kills_a_guard_that_stays_silent") {
         let mut scene = Scene::set(backend);
         scene.assert_shaped();

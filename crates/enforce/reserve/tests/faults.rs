@@ -15,10 +15,9 @@ use std::time::Duration;
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
-    be_target(Worker::spinning);
+    run_target(Worker::spinning);
 }
 
-/// Assigns one thread to a server that is shut and places the other, then waits for its end.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -64,27 +63,27 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
 
 #[test]
 fn an_owner_that_dies_leaves_no_changes() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("an_owner_that_dies_leaves_no_changes") {
         for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGABRT] {
             for cycle in ["long", "short"] {
                 let dir = Dir::new("dies");
                 let (_target, said, tids) = target();
-                let before = tids.map(likeness);
+                let before = tids.map(thread_state);
                 let mut owner = owner(backend, &dir, cycle, &said, None);
-                assert_eq!(owner.says(), "taken");
+                assert_eq!(owner.next_output(), "taken");
                 println!("{backend:?}, signal {signal}, {cycle} cycle");
                 let pid = owner.child.id();
                 if cycle == "long" {
                     assert_frozen(tids[0]);
                 }
                 assert!(!groups_of(pid).is_empty());
-                assert_ne!(tids.map(likeness), before);
+                assert_ne!(tids.map(thread_state), before);
                 owner.kill(signal);
                 let status = owner.child.wait().unwrap();
                 assert_eq!(status.signal(), Some(signal));
                 wait_for("the guard", || dir.ledgers() == 0);
-                assert_eq!(tids.map(likeness), before);
+                assert_eq!(tids.map(thread_state), before);
                 assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
                 tids.into_iter().for_each(assert_runs);
             }
@@ -94,30 +93,30 @@ fn an_owner_that_dies_leaves_no_changes() {
 
 #[test]
 fn a_proper_end_ends_the_guard() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_proper_end_ends_the_guard") {
         let dir = Dir::new("proper");
         let (_target, said, tids) = target();
-        let before = tids.map(likeness);
+        let before = tids.map(thread_state);
         let mut owner = owner(backend, &dir, "short", &said, None);
-        assert_eq!(owner.says(), "taken");
+        assert_eq!(owner.next_output(), "taken");
         let guard = guard_of(owner.child.id()).unwrap();
         drop(owner.input.take());
         assert!(owner.child.wait().unwrap().success());
         assert!(!Path::new(&format!("/proc/{guard}")).exists());
-        assert_eq!((tids.map(likeness), dir.ledgers()), (before, 0));
+        assert_eq!((tids.map(thread_state), dir.ledgers()), (before, 0));
     }
 }
 
 #[test]
 fn the_next_reservation_recovers_after_owner_and_guard_were_killed() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("the_next_reservation_recovers_after_owner_and_guard_were_killed") {
         let dir = Dir::new("both");
         let (_target, said, tids) = target();
-        let before = tids.map(likeness);
+        let before = tids.map(thread_state);
         let mut first = owner(backend, &dir, "long", &said, None);
-        assert_eq!(first.says(), "taken");
+        assert_eq!(first.next_output(), "taken");
         let pid = first.child.id();
         let guard = guard_of(pid).unwrap();
         assert_frozen(tids[0]);
@@ -144,7 +143,7 @@ fn the_next_reservation_recovers_after_owner_and_guard_were_killed() {
         let recovered = |w: &Warning| matches!(w, Warning::Recovered { threads: 2, .. });
         assert!(third.warnings().iter().any(recovered), "{third:?}");
         tids.into_iter().for_each(assert_runs);
-        assert_eq!(tids.map(likeness), before);
+        assert_eq!(tids.map(thread_state), before);
         assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
         drop(third);
         assert_eq!(dir.ledgers(), 0);
@@ -153,11 +152,11 @@ fn the_next_reservation_recovers_after_owner_and_guard_were_killed() {
 
 #[test]
 fn without_a_guard_no_thread_is_assigned() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("without_a_guard_no_thread_is_assigned") {
         let dir = Dir::new("guardless");
         let worker = Worker::spinning();
-        let before = likeness(worker.tid);
+        let before = thread_state(worker.tid);
         let servers = [server("r", 1, &[(0, MS)])];
         let reservation =
             Reservation::start(100 * MS, &servers, 0, options(backend, &dir)).unwrap();
@@ -168,7 +167,7 @@ fn without_a_guard_no_thread_is_assigned() {
             let _ = reservation.release(worker.tid);
             refused
         });
-        assert_eq!(likeness(worker.tid), before);
+        assert_eq!(thread_state(worker.tid), before);
         drop(reservation);
         assert_eq!(dir.ledgers(), 0);
     }
@@ -176,7 +175,7 @@ fn without_a_guard_no_thread_is_assigned() {
 
 #[test]
 fn a_process_can_be_killed_while_it_is_frozen() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_process_can_be_killed_while_it_is_frozen") {
         for signal in [libc::SIGKILL, libc::SIGTERM] {
             let dir = Dir::new("frozen");
@@ -213,7 +212,7 @@ fn a_process_can_be_killed_while_it_is_frozen() {
 
 #[test]
 fn a_killed_process_ends_in_its_next_slot() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_killed_process_ends_in_its_next_slot") {
         let dir = Dir::new("slot");
         let (mut target, _, tids) = target();
@@ -233,7 +232,7 @@ fn a_killed_process_ends_in_its_next_slot() {
 
 #[test]
 fn threads_that_end_during_assignment_cause_no_failure() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_that_end_during_assignment_cause_no_failure") {
         let dir = Dir::new("come");
         let servers = [server("r", 20, &[(0, MS)])];
@@ -260,19 +259,19 @@ fn threads_that_end_during_assignment_cause_no_failure() {
 #[test]
 fn a_missing_privilege_gives_an_error_of_one_line() {
     const CAP_SYS_NICE: i32 = 23;
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_missing_privilege_gives_an_error_of_one_line") {
         let dir = Dir::new("privilege");
         let (_target, said, tids) = target();
-        let before = tids.map(likeness);
+        let before = tids.map(thread_state);
         let mut owner = owner(backend, &dir, "long", &said, Some(CAP_SYS_NICE));
-        let error = owner.says();
+        let error = owner.next_output();
         assert!(
             error.contains("CAP_SYS_NICE") || !error.starts_with("error"),
             "{error}"
         );
         assert!(error.starts_with("error"), "RLIMIT_RTPRIO lets it: {error}");
-        assert_eq!(tids.map(likeness), before);
+        assert_eq!(tids.map(thread_state), before);
         assert_eq!(dir.ledgers(), 0);
         assert_eq!(
             groups_of(owner.child.id()),

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{alone, server, MS};
+use common::{one_test_at_a_time, server, MS};
 use onbeat_reserve::{Entry, Group, Options, Reservation, StartError, Warning};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
@@ -15,7 +15,6 @@ struct Scene {
     _dir: tempfile::TempDir,
     state: PathBuf,
     victim: PathBuf,
-    /// The text of a ledger that removes the victim.
     text: String,
 }
 
@@ -100,7 +99,7 @@ fn refuses(scene: &Scene, ledger: &Path, why: &str) {
 
 #[test]
 fn a_ledger_of_this_user_is_undone() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("a_ledger_of_this_user_is_undone") {
         return;
     }
@@ -112,7 +111,7 @@ fn a_ledger_of_this_user_is_undone() {
 
 #[test]
 fn a_ledger_that_another_user_wrote_is_refused() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("a_ledger_that_another_user_wrote_is_refused") {
         return;
     }
@@ -128,7 +127,7 @@ fn a_ledger_that_another_user_wrote_is_refused() {
 
 #[test]
 fn a_link_or_pipe_in_place_of_a_ledger_is_refused_without_waiting() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("a_link_or_pipe_in_place_of_a_ledger_is_refused_without_waiting") {
         return;
     }
@@ -148,7 +147,7 @@ fn a_link_or_pipe_in_place_of_a_ledger_is_refused_without_waiting() {
 
 #[test]
 fn a_ledger_directory_that_others_can_write_to_is_refused() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("a_ledger_directory_that_others_can_write_to_is_refused") {
         return;
     }
@@ -173,7 +172,7 @@ fn a_ledger_directory_that_others_can_write_to_is_refused() {
 
 #[test]
 fn a_directory_put_in_place_of_the_ledgers_is_ignored() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("a_directory_put_in_place_of_the_ledgers_is_ignored") {
         return;
     }
@@ -200,7 +199,7 @@ fn a_directory_put_in_place_of_the_ledgers_is_ignored() {
 
 #[test]
 fn nothing_outside_of_cgroup_hierarchies_is_touched() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("nothing_outside_of_cgroup_hierarchies_is_touched") {
         return;
     }
@@ -248,7 +247,6 @@ fn nothing_outside_of_cgroup_hierarchies_is_touched() {
     }
 }
 
-/// Describes a thread of this process as a ledger does.
 fn thread(tid: u32, change: &[(&str, serde_json::Value)]) -> String {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
     let start: u64 = stat
@@ -271,7 +269,6 @@ fn thread(tid: u32, change: &[(&str, serde_json::Value)]) -> String {
     serde_json::json!({ "thread": thread }).to_string()
 }
 
-/// A cpuset of the last CPU, removed at the end.
 struct Cpuset(PathBuf);
 
 impl Cpuset {
@@ -308,7 +305,7 @@ impl Drop for Cpuset {
 
 #[test]
 fn each_change_is_undone_even_if_others_fail() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_root("each_change_is_undone_even_if_others_fail") {
         return;
     }
@@ -321,7 +318,7 @@ fn each_change_is_undone_even_if_others_fail() {
             }
         })
     });
-    let before = common::likeness(workers[0].tid);
+    let before = common::thread_state(workers[0].tid);
     // A killed reservation leaves threads like this: at a real-time priority, on one CPU.
     for worker in &workers {
         let parameters = libc::sched_param { sched_priority: 3 };
@@ -354,9 +351,9 @@ fn each_change_is_undone_even_if_others_fail() {
     bytes.push(b'\n');
     fs::write(scene.state.join("a.json"), &bytes).unwrap();
     let lines = scene.not_recovered();
-    assert_eq!(common::likeness(whole), before);
+    assert_eq!(common::thread_state(whole), before);
     assert_eq!(
-        common::likeness(offline),
+        common::thread_state(offline),
         before,
         "on those that are online"
     );

@@ -37,7 +37,6 @@ fn with_id(tid: u32) -> Option<Worker> {
     None
 }
 
-/// Ends the worker and waits until the kernel has removed its thread.
 fn ended(worker: Worker) -> u32 {
     let tid = worker.tid;
     drop(worker);
@@ -48,7 +47,7 @@ fn ended(worker: Worker) -> u32 {
 
 #[test]
 fn a_later_thread_with_a_seen_id_is_left_alone() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_later_thread_with_a_seen_id_is_left_alone") {
         let dir = Dir::new("reused");
         let servers = [server("r", 20, &[(0, HOUR)])];
@@ -62,13 +61,13 @@ fn a_later_thread_with_a_seen_id_is_left_alone() {
             println!("skipped: no thread can be given an id here ({LAST})");
             return;
         };
-        let before = likeness(tid);
+        let before = thread_state(tid);
         let refused = reservation.assign_seen(seen_then, "r");
         assert!(
             matches!(refused, Err(AssignError::Vanished(t)) if t == tid),
             "{refused:?}"
         );
-        assert_eq!(likeness(tid), before);
+        assert_eq!(thread_state(tid), before);
         // The id was seen in another process.
         let theirs = Seen {
             pid: 1,
@@ -76,29 +75,28 @@ fn a_later_thread_with_a_seen_id_is_left_alone() {
             ..seen_then
         };
         assert!(reservation.assign_seen(theirs, "r").is_err());
-        assert_eq!(likeness(tid), before);
+        assert_eq!(thread_state(tid), before);
         // The new thread is accepted after it was seen itself.
         next_tick();
         reservation.assign_seen(seen(tid, now_ns()), "r").unwrap();
-        assert_ne!(likeness(tid), before);
+        assert_ne!(thread_state(tid), before);
         let restored = reservation.stop().restored;
         assert_eq!((restored.threads, restored.failures.len()), (1, 0));
-        assert_eq!(likeness(tid), before);
+        assert_eq!(thread_state(tid), before);
         drop(second);
     }
 }
 
-/// This simulates days in a short time.
 #[test]
 fn threads_that_come_and_go_leave_nothing_behind() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("threads_that_come_and_go_leave_nothing_behind") {
         let dir = Dir::new("churn");
         let servers = [server("r", 20, &[(0, HOUR)])];
         let reservation =
             Reservation::start(HOUR, &servers, now_ns(), options(backend, &dir)).unwrap();
         let stays = Worker::sleeping();
-        let before = likeness(stays.tid);
+        let before = thread_state(stays.tid);
         reservation.assign(stays.tid, "r").unwrap();
         let mut largest = 0;
         for _ in 0..30 {
@@ -125,7 +123,7 @@ fn threads_that_come_and_go_leave_nothing_behind() {
         // The ledger still finds threads that the ended ones could have started.
         let restored = reservation.stop().restored;
         assert_eq!((restored.threads, restored.failures), (1, vec![]));
-        assert_eq!(likeness(stays.tid), before);
+        assert_eq!(thread_state(stays.tid), before);
         assert_eq!(dir.ledgers(), 0);
     }
 }

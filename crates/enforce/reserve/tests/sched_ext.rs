@@ -42,7 +42,6 @@ fn a_kernel_without_sched_ext_gives_an_error() {
     assert_eq!(dir.ledgers(), 0);
 }
 
-/// The kernel would end the scheduler while the thread waits.
 #[test]
 fn a_long_time_without_a_slot_is_refused() {
     let dir = Dir::new("pause");
@@ -55,7 +54,7 @@ fn a_long_time_without_a_slot_is_refused() {
 
 #[test]
 fn a_second_scheduler_is_refused() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("a_second_scheduler_is_refused") {
         return;
     }
@@ -74,7 +73,6 @@ fn a_second_scheduler_is_refused() {
     start().unwrap().stop();
 }
 
-/// Takes a thread into a server whose slot is over for a long time, until it is killed.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -94,19 +92,19 @@ fn helper_owner() {
 /// the rest, as after any crash.
 #[test]
 fn threads_run_on_after_owner_and_guard_were_killed() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("threads_run_on_after_owner_and_guard_were_killed") {
         return;
     }
     let dir = Dir::new("killed");
     let worker = Worker::spinning();
-    let before = likeness(worker.tid);
+    let before = thread_state(worker.tid);
     let environment = [
         ("STATE", dir.0.to_str().unwrap().to_owned()),
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start("helper_owner", &environment, None);
-    assert_eq!(owner.says(), "taken");
+    assert_eq!(owner.next_output(), "taken");
     assert_frozen(worker.tid);
     assert_eq!(state(), "enabled");
     // The guard is killed first, so that the changes stay.
@@ -115,7 +113,11 @@ fn threads_run_on_after_owner_and_guard_were_killed() {
     owner.kill(libc::SIGKILL);
     wait_for("the scheduler to be gone", || state() == "disabled");
     assert_runs(worker.tid);
-    assert_ne!(likeness(worker.tid), before, "nobody was there to undo it");
+    assert_ne!(
+        thread_state(worker.tid),
+        before,
+        "nobody was there to undo it"
+    );
     // The next reservation finds the changes that were left.
     let servers = [server("r", 20, &[(0, MS)])];
     let next = Reservation::start(20 * MS, &servers, now_ns(), options(Choice::SchedExt, &dir));
@@ -125,30 +127,29 @@ fn threads_run_on_after_owner_and_guard_were_killed() {
         .iter()
         .any(|w| w.to_string().contains("1 threads")));
     next.stop();
-    assert_eq!(likeness(worker.tid), before);
+    assert_eq!(thread_state(worker.tid), before);
 }
 
-/// Only the owner is killed.
 #[test]
 fn the_guard_undoes_the_changes_of_a_killed_owner() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("the_guard_undoes_the_changes_of_a_killed_owner") {
         return;
     }
     let dir = Dir::new("alone");
     let worker = Worker::spinning();
-    let before = likeness(worker.tid);
+    let before = thread_state(worker.tid);
     let environment = [
         ("STATE", dir.0.to_str().unwrap().to_owned()),
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start("helper_owner", &environment, None);
-    assert_eq!(owner.says(), "taken");
+    assert_eq!(owner.next_output(), "taken");
     assert_frozen(worker.tid);
     owner.kill(libc::SIGKILL);
     wait_for("the scheduler to be gone", || state() == "disabled");
     wait_for("the guard to put it back", || {
-        likeness(worker.tid) == before
+        thread_state(worker.tid) == before
     });
     assert_runs(worker.tid);
     wait_for("the ledger to be gone", || dir.ledgers() == 0);
@@ -158,7 +159,7 @@ fn the_guard_undoes_the_changes_of_a_killed_owner() {
 /// freezers, all gates would be opened.
 #[test]
 fn slots_continue_while_the_owner_is_stopped() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("slots_continue_while_the_owner_is_stopped") {
         return;
     }
@@ -169,7 +170,7 @@ fn slots_continue_while_the_owner_is_stopped() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start("helper_owner", &environment, None);
-    assert_eq!(owner.says(), "taken");
+    assert_eq!(owner.next_output(), "taken");
     let guard = guard_of(owner.child.id()).unwrap() as i32;
     owner.kill(libc::SIGSTOP);
     assert_eq!(unsafe { libc::kill(guard, libc::SIGSTOP) }, 0);
@@ -190,7 +191,7 @@ fn slots_continue_while_the_owner_is_stopped() {
 /// the server's thread has a real-time priority. The test compares their shares.
 #[test]
 fn a_normal_thread_runs_before_a_server_thread() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("a_normal_thread_runs_before_a_server_thread") {
         return;
     }
@@ -220,10 +221,10 @@ fn a_normal_thread_runs_before_a_server_thread() {
     assert!(freezer > 0.5 && sched_ext < 0.4, "{freezer} {sched_ext}");
 }
 
-/// With soft gates a thread can always run when no other thread wants the CPU.
+/// A thread of a soft gate can always run when no other thread wants the CPU.
 #[test]
 fn soft_gates_never_stop_threads_on_an_idle_cpu() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     if !is_here("soft_gates_never_stop_threads_on_an_idle_cpu") {
         return;
     }

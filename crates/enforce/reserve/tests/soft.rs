@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// The reports of the threads. They are complete before the dispatcher reads them.
 #[derive(Clone)]
-struct Said(HashMap<u32, Arc<AtomicBool>>);
+struct Reports(HashMap<u32, Arc<AtomicBool>>);
 
-impl Waiting for Said {
+impl Waiting for Reports {
     fn of(&self, tid: u32) -> Waits {
         match self.0.get(&tid).map(|waits| waits.load(SeqCst)) {
             Some(true) => Waits::Yes,
@@ -34,7 +34,6 @@ struct Application {
     /// Wakes the holder up again.
     wake: Arc<AtomicBool>,
     has_woken: Arc<AtomicBool>,
-    /// Counts how often the other thread had the lock.
     progress: Arc<AtomicU64>,
     _other: Worker,
 }
@@ -87,9 +86,9 @@ impl Application {
         }
     }
 
-    fn said(&self) -> Said {
+    fn said(&self) -> Reports {
         let holder = (self.holder.tid, self.waits.clone());
-        Said(HashMap::from([holder]))
+        Reports(HashMap::from([holder]))
     }
 }
 
@@ -126,7 +125,7 @@ fn last_slot_of(tid: u32, options: &Options) -> Reservation {
 
 #[test]
 fn a_hard_gate_keeps_a_held_lock_until_the_next_slot() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("a_hard_gate_lets_others_wait") {
         let dir = Dir::new("hard");
         let application = Application::new();
@@ -147,12 +146,12 @@ fn a_hard_gate_keeps_a_held_lock_until_the_next_slot() {
 
 #[test]
 fn a_soft_gate_lets_a_lock_holder_finish_and_freezes_it_when_it_waits() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("with_a_soft_gate_they_go_on") {
         let dir = Dir::new("soft");
         let application = Application::new();
         let tid = application.holder.tid;
-        let before = likeness(tid);
+        let before = thread_state(tid);
         let mut options = options(backend, &dir);
         options.gate = GateKind::Soft;
         options.waiting = Some(Arc::new(application.said()));
@@ -177,19 +176,19 @@ fn a_soft_gate_lets_a_lock_holder_finish_and_freezes_it_when_it_waits() {
         assert_eq!(reservation.stats().opening.count(), 0, "no slot began");
         // The thread gets its state from before the reservation, not the one that the gate gave it.
         reservation.stop();
-        assert_eq!(likeness(tid), before);
+        assert_eq!(thread_state(tid), before);
         wait_for("the thread to run", || application.has_woken.load(SeqCst));
     }
 }
 
 #[test]
 fn a_thread_that_joins_a_shut_gate_while_working_runs_on() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("who_joins_a_shut_gate") {
         let dir = Dir::new("join");
         let (first, second) = (Application::new(), Application::new());
         let both = [first.said(), second.said()].map(|said| said.0);
-        let said = Said(both.into_iter().flatten().collect());
+        let said = Reports(both.into_iter().flatten().collect());
         let mut options = options(backend, &dir);
         options.gate = GateKind::Soft;
         options.waiting = Some(Arc::new(said));
@@ -216,17 +215,17 @@ fn a_thread_that_joins_a_shut_gate_while_working_runs_on() {
 
 #[test]
 fn the_priority_of_a_thread_that_never_waits_follows_its_slots() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("priority_comes_and_goes") {
         let dir = Dir::new("comes");
         let worker = Worker::spinning();
-        let before = likeness(worker.tid);
+        let before = thread_state(worker.tid);
         let mut options = options(backend, &dir);
         options.gate = GateKind::Soft;
         // The thread either reports that it works, or reports nothing.
         for waiting in [true, false] {
             let works = HashMap::from([(worker.tid, Arc::new(AtomicBool::new(false)))]);
-            options.waiting = waiting.then(|| Arc::new(Said(works)) as Arc<dyn Waiting>);
+            options.waiting = waiting.then(|| Arc::new(Reports(works)) as Arc<dyn Waiting>);
             let servers = [server("r", 20, &[(0, 30 * MS)])];
             let origin = now_ns();
             let reservation =
@@ -248,12 +247,11 @@ fn the_priority_of_a_thread_that_never_waits_follows_its_slots() {
             assert!(changes.len() >= 5);
             assert!(changes.windows(2).all(|c| c[0].at_ns <= c[1].at_ns));
             reservation.stop();
-            assert_eq!(likeness(worker.tid), before);
+            assert_eq!(thread_state(worker.tid), before);
         }
     }
 }
 
-/// A process that works until it is dropped.
 struct Busy(std::process::Child);
 
 impl Drop for Busy {
@@ -300,11 +298,10 @@ impl Family {
         }
     }
 
-    fn said(&self) -> Said {
-        Said(HashMap::from([(self.parent.tid, self.waits.clone())]))
+    fn said(&self) -> Reports {
+        Reports(HashMap::from([(self.parent.tid, self.waits.clone())]))
     }
 
-    /// Returns the heirs once the gate is shut.
     fn heirs_behind_shut_gate(&self, reservation: &Reservation) -> [u32; 4] {
         self.ask.store(true, SeqCst);
         let heirs = self.heirs.recv().unwrap();
@@ -316,11 +313,11 @@ impl Family {
 
 #[test]
 fn heirs_of_a_gated_thread_are_freed() {
-    let _alone = alone();
+    let _alone = one_test_at_a_time();
     for backend in backends("what_a_gated_thread_has_started") {
         let dir = Dir::new("heirs");
         let family = Family::new();
-        let before = likeness(family.parent.tid);
+        let before = thread_state(family.parent.tid);
         let mut options = options(backend, &dir);
         options.gate = GateKind::Soft;
         options.waiting = Some(Arc::new(family.said()));
@@ -341,13 +338,13 @@ fn heirs_of_a_gated_thread_are_freed() {
         assert_eq!(reservation.free_heirs(), 2, "{backend:?}");
         assert_runs(thread);
         assert_runs(process);
-        assert_eq!(likeness(thread), before);
-        assert_eq!(likeness(process), before);
+        assert_eq!(thread_state(thread), before);
+        assert_eq!(thread_state(process), before);
         assert_eq!(reservation.free_heirs(), 0);
         let report = reservation.stop();
         assert_eq!(report.restored.failures, Vec::<String>::new());
         for tid in heirs.into_iter().chain([family.parent.tid]) {
-            assert_eq!(likeness(tid), before, "{backend:?}");
+            assert_eq!(thread_state(tid), before, "{backend:?}");
         }
     }
 }

@@ -14,7 +14,6 @@ fn server(index: usize, slots: &[(u64, u64)]) -> Server {
     }
 }
 
-/// A gate is open within a slot and during the lead before it, by definition.
 fn is_open(server: &Server, cycle: u64, lead: u64, origin: u64, at: u64) -> bool {
     let since = (at as i64 - origin as i64).rem_euclid(cycle as i64) as u64;
     server.slots.is_empty()

@@ -15,13 +15,11 @@ use std::sync::Mutex;
 /// Most groups of one gate. Version 2 needs a group for each cgroup that the server's threads come
 /// from.
 const GROUPS: usize = 16;
-/// Marks the end of a list of descriptors.
 const NONE: RawFd = -1;
 
 const V1_OPEN: &[u8] = b"THAWED";
 const V2_OPEN: &[u8] = b"0";
 
-/// The files that open and close one server's gate.
 struct Gate {
     label: String,
     /// Descriptors for the dispatcher, with [`NONE`] after the last.

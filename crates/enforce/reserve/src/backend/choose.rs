@@ -59,7 +59,6 @@ fn create_gates(
     Ok(())
 }
 
-/// Makes a server's name valid as part of a file name. The name comes from a file and is untrusted.
 fn label(index: usize, name: &str) -> String {
     let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name: String = name

@@ -71,7 +71,7 @@ impl Enforcer for Dispatched {
     }
 
     fn swap_table(&self, table: Table) {
-        self.dispatcher.shared().coming.give(table);
+        self.dispatcher.shared().next_table.give(table);
     }
 
     fn set_origin(&self, origin_ns: u64) {
@@ -101,7 +101,7 @@ impl Enforcer for Dispatched {
         let shared = self.dispatcher.shared();
         Pulse {
             rounds: shared.counters.cycles.load(Relaxed),
-            swaps: shared.coming.taken(),
+            swaps: shared.next_table.taken(),
             pauses: shared.counters.pauses.read(),
         }
     }

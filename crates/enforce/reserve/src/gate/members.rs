@@ -14,11 +14,9 @@ pub(crate) const THREADS: usize = 256;
 
 pub(crate) struct Members {
     slots: Box<[Slot]>,
-    /// Slots from this index on were never used.
     used: AtomicUsize,
     /// Is odd while the dispatcher goes through the slots.
     pass: AtomicU32,
-    /// The owner keeps the files here that own the descriptors.
     files: Mutex<Vec<Option<File>>>,
 }
 
@@ -92,9 +90,7 @@ impl Members {
         }
     }
 
-    /// Reports whether a thread was ever added. Threads that such a thread started may be behind
-    /// the gate even after it has ended.
-    pub(crate) fn were_there(&self) -> bool {
+    pub(crate) fn had_threads(&self) -> bool {
         self.used.load(SeqCst) > 0
     }
 

@@ -61,10 +61,8 @@ impl Gate {
     }
 }
 
-/// The phase of a soft gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The server is in a slot.
     Open,
     /// The slot is over, but a thread is still working. The gate looks again at `look_ns`.
     Draining {
@@ -76,7 +74,9 @@ enum Phase {
     Loose,
     /// The threads are frozen. If one was working just afterwards, the gate looks again at
     /// `look_ns`.
-    Frozen { look_ns: Option<u64> },
+    Frozen {
+        look_ns: Option<u64>,
+    },
     /// The slot is over, and no thread was behind the gate. The kernel's gate was not moved.
     Empty,
 }
@@ -96,7 +96,6 @@ pub(crate) struct Gates<'a> {
 #[derive(Debug, Clone, Copy)]
 struct State {
     phase: Phase,
-    /// The threads have a normal priority.
     is_dropped: bool,
     /// At least one group of the gate may be frozen, for example because another group failed.
     may_be_shut: bool,
@@ -128,11 +127,11 @@ impl<'a> Gates<'a> {
     /// Reports whether no thread was ever behind the server's gate. The gate need not be moved
     /// then.
     pub(crate) fn is_unused(&self, server: usize) -> bool {
-        !self.gates[server].members.were_there()
+        !self.gates[server].members.had_threads()
     }
 
     /// Notes the begin or end of a slot whose gate is unused, for a thread that joins later.
-    pub(crate) fn pass(&mut self, server: usize, open: bool) {
+    pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
             false => Phase::Empty,
@@ -143,10 +142,10 @@ impl<'a> Gates<'a> {
     /// cannot be given back, they run all the same, and the returned error causes another attempt.
     pub(crate) fn open(&mut self, server: usize) -> io::Result<()> {
         let raised = match self.states[server].is_dropped {
-            true => self.give(server, true),
+            true => self.set_priorities(server, true),
             false => Ok(()),
         };
-        self.let_run(server)?;
+        self.thaw(server)?;
         if matches!(self.states[server].phase, Phase::Draining { .. }) {
             self.gates[server].counters.unfinished.fetch_add(1, Relaxed);
         }
@@ -154,8 +153,7 @@ impl<'a> Gates<'a> {
         raised
     }
 
-    /// Opens the kernel's gate if any part of it may be shut.
-    fn let_run(&mut self, server: usize) -> io::Result<()> {
+    fn thaw(&mut self, server: usize) -> io::Result<()> {
         if self.states[server].may_be_shut {
             self.backend.open(server)?;
             self.states[server].may_be_shut = false;
@@ -177,7 +175,7 @@ impl<'a> Gates<'a> {
         self.states[server].may_be_shut = false;
         self.states[server].phase = Phase::Open;
         match self.states[server].is_dropped {
-            true => self.give(server, true),
+            true => self.set_priorities(server, true),
             false => Ok(()),
         }
     }
@@ -192,8 +190,8 @@ impl<'a> Gates<'a> {
         } else {
             match look {
                 Look::AllWait => self.freeze(server)?,
-                Look::OneWorks => self.drain(server)?,
-                Look::OneUnknown => self.loosen(server)?,
+                Look::OneWorks => self.begin_draining(server)?,
+                Look::OneUnknown => self.run_at_normal_priority(server)?,
             }
         }
         let counters = &self.gates[server].counters;
@@ -232,14 +230,16 @@ impl<'a> Gates<'a> {
                 Phase::Empty if joined => self.close(server),
                 Phase::Open | Phase::Empty => Ok(()),
                 _ if self.kind == GateKind::Hard => Ok(()),
-                Phase::Draining { .. } | Phase::Loose if joined => {
-                    self.give(server, false).and_then(|()| self.drain(server))
-                }
+                Phase::Draining { .. } | Phase::Loose if joined => self
+                    .set_priorities(server, false)
+                    .and_then(|()| self.begin_draining(server)),
                 Phase::Loose => Ok(()),
                 Phase::Draining { look_ns, .. } if look_ns > now_ns => Ok(()),
-                Phase::Draining { .. } => self.drained(server, now_ns),
+                Phase::Draining { .. } => self.look_while_draining(server, now_ns),
                 Phase::Frozen { .. } if joined => self.joined_frozen(server),
-                Phase::Frozen { look_ns: Some(at) } if at <= now_ns => self.doubted(server, now_ns),
+                Phase::Frozen { look_ns: Some(at) } if at <= now_ns => {
+                    self.look_after_freeze(server, now_ns)
+                }
                 Phase::Frozen { .. } => Ok(()),
             };
             failures += u64::from(moved.is_err());
@@ -247,8 +247,7 @@ impl<'a> Gates<'a> {
         failures
     }
 
-    /// Looks again at threads that were working at the last look.
-    fn drained(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
+    fn look_while_draining(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let Phase::Draining {
             since_ns, pause_ns, ..
         } = self.states[server].phase
@@ -269,7 +268,7 @@ impl<'a> Gates<'a> {
                 Ok(())
             }
             Look::OneWorks => Ok(()),
-            Look::OneUnknown => self.loosen(server),
+            Look::OneUnknown => self.run_at_normal_priority(server),
         }
     }
 
@@ -277,7 +276,7 @@ impl<'a> Gates<'a> {
     /// server's priority outside of the slot once it is released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
-            true => self.give(server, false),
+            true => self.set_priorities(server, false),
             false => Ok(()),
         };
         if given.is_err() {
@@ -289,7 +288,7 @@ impl<'a> Gates<'a> {
 
     /// Looks again at a thread that was working just after it was frozen. The thread had woken up
     /// meanwhile, or the kernel let it run into the freezer.
-    fn doubted(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
+    fn look_after_freeze(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;
         // If the freeze cannot be undone, it is tried again.
@@ -297,8 +296,8 @@ impl<'a> Gates<'a> {
         self.states[server].phase = Phase::Frozen { look_ns };
         match look {
             Look::AllWait => return Ok(()),
-            Look::OneWorks => self.drain(server)?,
-            Look::OneUnknown => self.loosen(server)?,
+            Look::OneWorks => self.begin_draining(server)?,
+            Look::OneUnknown => self.run_at_normal_priority(server)?,
         }
         let counters = &self.gates[server].counters;
         counters.taken_back.fetch_add(1, Relaxed);
@@ -319,8 +318,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Lets the threads run at a normal priority until they wait.
-    fn drain(&mut self, server: usize) -> io::Result<()> {
-        self.loosen(server)?;
+    fn begin_draining(&mut self, server: usize) -> io::Result<()> {
+        self.run_at_normal_priority(server)?;
         let now_ns = monotonic_ns();
         self.states[server].phase = Phase::Draining {
             since_ns: now_ns,
@@ -330,19 +329,18 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Lets the threads run at a normal priority.
-    fn loosen(&mut self, server: usize) -> io::Result<()> {
+    fn run_at_normal_priority(&mut self, server: usize) -> io::Result<()> {
         if !self.states[server].is_dropped {
-            self.give(server, false)?;
+            self.set_priorities(server, false)?;
         }
-        self.let_run(server)?;
+        self.thaw(server)?;
         self.states[server].phase = Phase::Loose;
         Ok(())
     }
 
     /// Gives all threads the server's priority, or a normal one. All threads are tried before the
     /// last failure is returned.
-    fn give(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
+    fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {
             (0, _) => return Ok(()),

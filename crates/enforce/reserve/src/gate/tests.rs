@@ -332,7 +332,7 @@ fn an_empty_gate_is_moved_when_the_first_thread_joins() {
         moved.schedule = schedule;
         for open in [false, true, false] {
             assert!(moved.is_unused(0));
-            moved.pass(0, open);
+            moved.note_unmoved(0, open);
         }
         assert_eq!(log(), Vec::<String>::new());
         now_waits(Waits::Yes);

@@ -1,14 +1,13 @@
 //! Threads and processes that threads of a ledger have started meanwhile. They inherited a CPU,
 //! perhaps a cgroup, and lost their nice value.
 
-use super::{inherited, place, put, Thread};
+use super::{inherited, move_to_cgroup, place, Thread};
 use crate::identity::{identity, Identity};
 use crate::sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// Most parents that are followed upwards from a process.
 const GENERATIONS: usize = 64;
 
 /// Finds the thread of the ledger that `tid`, which is in no ledger, descends from: a thread of the
@@ -52,7 +51,6 @@ pub(super) fn unpin(threads: &[Thread]) {
     }
 }
 
-/// Gives a thread the state that its parent had before the change.
 fn put_back(parent: &Thread, tid: u32, child: Identity) {
     // A thread that has ended needs nothing, and another thread with the same id is left alone.
     if identity(tid) == Some(child) {
@@ -62,7 +60,6 @@ fn put_back(parent: &Thread, tid: u32, child: Identity) {
     }
 }
 
-/// Children of a thread under a sched_ext scheduler inherit its policy.
 fn take_from_sched_ext(parent: &Thread, tid: u32) {
     let was = &parent.scheduling;
     if !was.is_ext() && sys::scheduling(tid).is_ok_and(|s| s.is_ext()) {
@@ -94,7 +91,7 @@ pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
     let relative = relative(threads, tid);
     let home = relative.filter(|r| place::is_home(r));
     let home = home.and_then(|r| r.home.as_deref());
-    match put(tid, home.unwrap_or(way_out)) {
+    match move_to_cgroup(tid, home.unwrap_or(way_out)) {
         Err(_) if identity(tid) != Some(child) => return Ok(false),
         moved => moved?,
     }

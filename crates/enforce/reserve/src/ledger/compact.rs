@@ -38,14 +38,13 @@ impl Ledger {
 }
 
 impl State {
-    /// Lists the entries that describe this state, as far as it still counts.
     fn kept(&self) -> Vec<Entry> {
         let groups = self.groups.iter().cloned().map(Entry::Group);
         let guard = self.guard.map(|(pid, start)| Entry::Guard(pid, start));
         let (alive, gone): (Vec<&Thread>, Vec<&Thread>) =
             self.threads.iter().partition(|t| t.lives());
         let mut ended: Vec<Thread> = gone.into_iter().chain(&self.released).cloned().collect();
-        forget_alike(&mut ended);
+        keep_one_per_process_and_cpu(&mut ended);
         let alive = alive.into_iter().cloned().map(Entry::Thread);
         let ended = ended.into_iter().flat_map(|t| {
             let released = Entry::Released(t.tid, t.start);
@@ -62,7 +61,7 @@ impl State {
 
 /// Keeps one ended or released thread for each pair of running process and CPU, and one for each
 /// CPU. They only serve to find threads that inherited their state.
-pub(crate) fn forget_alike(ended: &mut Vec<Thread>) {
+pub(crate) fn keep_one_per_process_and_cpu(ended: &mut Vec<Thread>) {
     let mut kept: BTreeMap<(Option<u32>, Option<u16>), Thread> = BTreeMap::new();
     for thread in ended.drain(..) {
         let process = onbeat_proc::is_alive(thread.tgid).then_some(thread.tgid);
@@ -98,7 +97,6 @@ mod tests {
         }
     }
 
-    /// Describes the calling thread.
     fn own() -> Thread {
         let tid = crate::sys::gettid();
         let identity = identity(tid).unwrap();
@@ -123,7 +121,6 @@ mod tests {
         }
     }
 
-    /// A thread starts every ten seconds for a week.
     #[test]
     fn a_week_of_threads_that_come_and_go_leaves_a_small_ledger() {
         let (_dir, ledgers) = ledgers();
@@ -214,7 +211,7 @@ mod tests {
         let gone = 4_194_000;
         let mut ended = vec![of(here, 0, 9), of(here, 0, 3), of(here, 1, 4)];
         ended.extend((0..50).map(|n| of(gone + n, 1, 100 + u64::from(n))));
-        forget_alike(&mut ended);
+        keep_one_per_process_and_cpu(&mut ended);
         assert_eq!(ended, [of(gone, 1, 100), of(here, 0, 3), of(here, 1, 4)]);
     }
 }

@@ -18,7 +18,6 @@ const SUFFIX: &str = ".json";
 /// Longest wait for the lock of the directory. It is longer than the time to put threads back,
 /// during which other sessions wait.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
-/// The pause between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Returns the default directory of ledgers. It lives as long as cgroups do, and only this user can
@@ -86,7 +85,6 @@ impl Ledgers {
         Ok(file)
     }
 
-    /// Opens a file that only this user could have written.
     pub(super) fn open_own(&self, name: &str) -> io::Result<File> {
         let file = self.directory.open_file(name)?;
         let meta = Meta::of(file.as_fd())?;
@@ -117,7 +115,6 @@ impl Ledgers {
         Some(found?.strip_suffix(SUFFIX)?.to_owned())
     }
 
-    /// Reads a ledger even if another process has locked it.
     pub(super) fn peek(&self, name: &str) -> io::Result<State> {
         let mut file = self.open_own(name)?;
         file.seek(SeekFrom::Start(sys::first_data(&file)))?;
@@ -137,12 +134,10 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Writes go to the end of this file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Returns the length in bytes, including space that was given back.
     pub(super) fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
@@ -152,7 +147,6 @@ impl Ledger {
         sys::punch(&self.file, bytes)
     }
 
-    /// Returns the bytes that the file occupies in the file system.
     #[cfg(test)]
     pub(super) fn bytes_in_use(&self) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
@@ -168,7 +162,6 @@ impl Ledger {
         (&self.file).write_all(&line)
     }
 
-    /// Lists the descriptors that a process needs to use the ledger.
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.file.as_raw_fd(), self.directory.as_fd().as_raw_fd()]
     }

@@ -14,7 +14,7 @@ mod recovery;
 mod state;
 
 pub(crate) use children::{free, give_nice};
-pub(crate) use compact::forget_alike;
+pub(crate) use compact::keep_one_per_process_and_cpu;
 pub(crate) use file::{default_dir, Ledger, Ledgers};
 pub(crate) use recovery::recover;
 pub use recovery::{recover_in, FoundLedger, FoundThread, GroupStanding, Recovery, Standing};
@@ -171,7 +171,7 @@ impl Thread {
 
     pub(super) fn move_back(&self) -> io::Result<()> {
         match &self.home {
-            Some(home) => put(self.tid, home),
+            Some(home) => move_to_cgroup(self.tid, home),
             None => Ok(()),
         }
     }
@@ -192,7 +192,7 @@ impl Thread {
 
 /// Moves a thread into the cgroup of the file `home`, or into the nearest cgroup above that still
 /// exists.
-pub(super) fn put(tid: u32, home: &Path) -> io::Result<()> {
+pub(super) fn move_to_cgroup(tid: u32, home: &Path) -> io::Result<()> {
     let name = home.file_name().unwrap_or_default().to_os_string();
     let mut dir = home.parent();
     while let Some(d) = dir {

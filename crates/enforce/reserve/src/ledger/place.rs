@@ -6,7 +6,6 @@ use crate::sys;
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
-/// Names of the files that take or list the members of a cgroup.
 const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
 /// Names of the files that let the members of a cgroup run, and the text to write.
 const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
@@ -30,7 +29,6 @@ pub(super) fn is_ours(group: &Group) -> bool {
         && is_in_hierarchy(&group.home)
 }
 
-/// Reports whether the thread's previous cgroup is a possible one.
 pub(super) fn is_home(thread: &Thread) -> bool {
     let home = thread.home.as_ref();
     home.is_none_or(|home| is_members(home) && is_in_hierarchy(home))

@@ -132,7 +132,6 @@ pub fn recover_in(dir: &Path, how: Recovery) -> io::Result<Vec<FoundLedger>> {
     }
 }
 
-/// Undoes the changes of reservations whose owner and guard were both killed.
 pub(crate) fn recover(dir: &Path) -> io::Result<Restored> {
     match dir.symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Restored::default()),
@@ -176,7 +175,7 @@ impl Ledgers {
         let mut ended = None;
         loop {
             let all = self.lock_all()?;
-            let mut found = self.attempt(name, how.dry_run)?;
+            let mut found = self.examine(name, how.dry_run)?;
             drop(all);
             if found.as_ref().map(|l| l.standing) != Some(Standing::Guarded) {
                 if let (Some(pid), Some(l)) = (ended, &mut found) {
@@ -207,7 +206,6 @@ impl Ledgers {
         }
     }
 
-    /// Finds the guard that a ledger lists, if that process runs.
     fn guard_of(&self, name: &str) -> Option<(u32, OwnedFd)> {
         let (pid, start) = self.peek(name).ok()?.guard?;
         let guard = sys::pidfd_of(pid).ok()?;
@@ -219,7 +217,7 @@ impl Ledgers {
 
     /// Reads a ledger and undoes its changes if no process is responsible for it. Returns `None` if
     /// the ledger is gone.
-    fn attempt(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
+    fn examine(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
         let path = self.path_of(name);
         let file = match self.open_own(name) {
             Ok(file) => file,

@@ -1,15 +1,13 @@
 //! The changes that the text of a ledger describes, and how they are undone.
 
-use super::{children, place, put, Entry, Group, Restored, Snapshot, Thread};
+use super::{children, move_to_cgroup, place, Entry, Group, Restored, Snapshot, Thread};
 use crate::sys;
 use onbeat_proc::cgroup;
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Attempts to remove a group. Threads that are ending stay in it for a moment.
 const REMOVE_ATTEMPTS: u32 = 400;
-/// The pause between two attempts.
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The changes of a ledger that have not been undone yet.
@@ -19,14 +17,11 @@ pub(super) struct State {
     pub(super) threads: Vec<Thread>,
     /// Threads that were put back. Threads that they have started may not be.
     pub(super) released: Vec<Thread>,
-    /// The id and start time of the guard.
     pub(super) guard: Option<(u32, u64)>,
-    /// Counts the lines that cannot be read.
     pub(super) torn: usize,
 }
 
 impl State {
-    /// Parses the text of a ledger.
     pub(super) fn of(text: &str) -> State {
         let mut state = State::default();
         let mut snapshot: Option<State> = None;
@@ -46,9 +41,9 @@ impl State {
                     // The old entries still count, because the end of a snapshot may never be
                     // written.
                     if let Some(snapshot) = &mut snapshot {
-                        snapshot.take(&entry);
+                        snapshot.apply(&entry);
                     }
-                    state.take(&entry);
+                    state.apply(&entry);
                 }
                 Err(_) => state.torn += 1,
             }
@@ -56,7 +51,7 @@ impl State {
         state
     }
 
-    fn take(&mut self, entry: &Entry) {
+    fn apply(&mut self, entry: &Entry) {
         match entry {
             Entry::Group(group) if !self.groups.contains(group) => {
                 self.groups.push(group.clone());
@@ -83,7 +78,7 @@ impl State {
     /// Undoes all changes. It may be called again, even after an interruption at any point.
     pub(super) fn restore(&self) -> Restored {
         let mut report = Restored::default();
-        let groups = self.believed(&mut report);
+        let groups = self.trusted_groups(&mut report);
         // Threads are put back while they are frozen, so that none runs at a real-time priority
         // outside of its slots.
         let scheduled: Vec<io::Result<()>> = self
@@ -96,7 +91,9 @@ impl State {
         for (thread, scheduled) in self.threads.iter().zip(scheduled) {
             let moved = if_alive(thread, |thread| match place::is_home(thread) {
                 true => thread.move_back(),
-                false => Err(io::Error::other("its previous cgroup is in no cgroup hierarchy")),
+                false => Err(io::Error::other(
+                    "its previous cgroup is in no cgroup hierarchy",
+                )),
             });
             match scheduled.and(moved) {
                 _ if !thread.lives() => report.gone += 1,
@@ -115,8 +112,7 @@ impl State {
         report
     }
 
-    /// Lists the groups that exist and that a reservation could have made.
-    fn believed(&self, report: &mut Restored) -> Vec<&Group> {
+    fn trusted_groups(&self, report: &mut Restored) -> Vec<&Group> {
         let mut groups = Vec::new();
         for group in self.groups.iter().filter(|g| g.dir.exists()) {
             match place::is_ours(group) {
@@ -135,7 +131,6 @@ fn is(thread: &Thread, tid: u32, start: u64) -> bool {
     (thread.tid, thread.start) == (tid, start)
 }
 
-/// Reports the CPUs of a thread that are offline.
 fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
     let offline: Vec<u16> = thread
         .cpus
@@ -161,7 +156,6 @@ fn thaw(groups: &[&Group], report: &mut Restored) {
     }
 }
 
-/// Empties and removes a group.
 fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
     for attempt in 1..=REMOVE_ATTEMPTS {
         empty(group, threads);
@@ -195,7 +189,7 @@ fn empty(group: &Group, threads: &[Thread]) {
         let home = relative
             .filter(|r| place::is_home(r))
             .and_then(|r| r.home.as_ref());
-        let _ = put(tid, home.unwrap_or(&group.home));
+        let _ = move_to_cgroup(tid, home.unwrap_or(&group.home));
     }
 }
 

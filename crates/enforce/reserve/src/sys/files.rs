@@ -69,7 +69,6 @@ pub(crate) fn first_data(file: &File) -> u64 {
     u64::try_from(at).unwrap_or(0)
 }
 
-/// Reports whether a file or directory is in a cgroup hierarchy.
 pub(crate) fn is_cgroup(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
         return false;

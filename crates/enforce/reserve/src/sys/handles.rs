@@ -7,7 +7,6 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Makes two connected sockets that keep message boundaries.
 pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -18,7 +17,6 @@ pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Room for the ancillary data of one descriptor.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -78,7 +76,6 @@ pub(crate) fn receive(socket: &OwnedFd, text: &mut [u8]) -> io::Result<(usize, O
     }
 }
 
-/// A timer of CLOCK_MONOTONIC that is waited for as a descriptor.
 pub(crate) struct Timer(File);
 
 impl Timer {

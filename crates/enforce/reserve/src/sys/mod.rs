@@ -11,7 +11,7 @@ pub(crate) use files::{
 };
 pub(crate) use handles::{receive, send, sockets, Timer};
 pub(crate) use process::{
-    end, fork, is_running, pidfd_of, pidfd_of_self, pidfd_of_thread, seclude, signal,
+    detach, end, fork, is_running, pidfd_of, pidfd_of_self, pidfd_of_thread, signal,
 };
 pub(crate) use scheduling::{
     affinity, online, schedule, scheduling, set_affinity, set_nice, Scheduling,
@@ -63,7 +63,6 @@ pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
     }
 }
 
-/// Wakes all threads that sleep on the word.
 pub(crate) fn wake(word: &AtomicU32) {
     // SAFETY: the word lives during the call.
     unsafe {
@@ -76,7 +75,6 @@ pub(crate) fn wake(word: &AtomicU32) {
     }
 }
 
-/// Keeps all pages of the process in memory once they are used.
 pub(crate) fn lock_memory() -> io::Result<()> {
     // MCL_ONFAULT exists since Linux 4.4. Without it the kernel would fill the whole stack of every
     // thread.

@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Opens a descriptor that becomes readable when this process has ended.
 pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {
@@ -14,7 +13,6 @@ pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a descriptor of a thread. Needs Linux 6.9.
 pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
     const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
     // SAFETY: the descriptor is new, and only the returned value owns it.
@@ -79,7 +77,6 @@ pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
     }
 }
 
-/// Waits for the end of a child. Does nothing if the child does not exist any more.
 fn reap(pid: libc::pid_t) {
     // SAFETY: a null status is allowed.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
@@ -87,7 +84,6 @@ fn reap(pid: libc::pid_t) {
     {}
 }
 
-/// Reports whether a child of this process still runs.
 pub(crate) fn is_running(pid: libc::pid_t) -> bool {
     // SAFETY: zero is a valid value of the struct. The call does not remove the child.
     unsafe {
@@ -110,7 +106,7 @@ const IGNORED: [libc::c_int; 8] = [
 
 /// Detaches the calling process: gives it its own session and another name, ignores the usual
 /// signals, and closes all descriptors except `keep`. The first three descriptors become /dev/null.
-pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
+pub(crate) fn detach(name: &std::ffi::CStr, keep: &[RawFd]) {
     // SAFETY: the process does not use the closed descriptors, and all pointers live during the
     // calls.
     unsafe {
@@ -132,7 +128,6 @@ pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
     close_all_but(keep);
 }
 
-/// Gives the calling process another name, which also replaces its command line.
 fn rename(name: &std::ffi::CStr) {
     // SAFETY: the name lives during the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
@@ -161,7 +156,6 @@ fn command_line() -> Option<(usize, usize)> {
     (begin > 0 && begin < end).then_some((begin, end))
 }
 
-/// Closes all descriptors except the first three and `keep`.
 fn close_all_but(keep: &[RawFd]) {
     let Ok(dir) = std::fs::read_dir("/proc/self/fd") else {
         return;

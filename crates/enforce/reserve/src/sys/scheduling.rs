@@ -142,7 +142,6 @@ pub(crate) fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) }).map(drop)
 }
 
-/// Words of a CPU set with room for 8192 CPUs.
 const CPU_WORDS: usize = 128;
 
 /// Lists the CPUs that thread `tid` may use. 0 is the calling thread.
@@ -162,12 +161,10 @@ pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
         .collect())
 }
 
-/// Lists the CPUs that are online, or returns `None` if the kernel does not report them.
 pub(crate) fn online() -> Option<Vec<u16>> {
     parse_list(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
-/// Parses a list of CPUs as the kernel writes it: `0-3,7`.
 fn parse_list(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {

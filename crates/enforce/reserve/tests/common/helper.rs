@@ -40,8 +40,7 @@ impl Helper {
         }
     }
 
-    /// Returns the text after the next `SAYS`. The test harness prints other lines.
-    pub fn says(&mut self) -> String {
+    pub fn next_output(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -92,18 +91,18 @@ pub fn guard_of(pid: u32) -> Option<u32> {
 }
 
 /// Runs as the target of a test: two workers, until the input ends.
-pub fn be_target(worker: impl Fn() -> Worker) {
+pub fn run_target(worker: impl Fn() -> Worker) {
     let workers = [worker(), worker()];
     say(&format!("{} {}", workers[0].tid, workers[1].tid));
     wait_for_end_of_input();
     unsafe { libc::_exit(0) };
 }
 
-/// Starts a helper whose `helper_target` calls [`be_target`], and returns its output and its thread
+/// Starts a helper whose `helper_target` calls [`run_target`], and returns its output and its thread
 /// ids.
 pub fn target() -> (Helper, String, [u32; 2]) {
     let mut target = Helper::start("helper_target", &[], None);
-    let said = target.says();
+    let said = target.next_output();
     let (a, b) = said.split_once(' ').unwrap();
     let tids = [a.parse().unwrap(), b.parse().unwrap()];
     (target, said, tids)

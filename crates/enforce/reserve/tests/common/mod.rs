@@ -16,7 +16,7 @@ pub const MS: u64 = 1_000_000;
 pub const HOUR: u64 = 3600 * 1000 * MS;
 
 /// Lets one test run at a time, because the tests depend on when threads run.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn one_test_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -45,7 +45,6 @@ pub fn backends(test: &str) -> Vec<Choice> {
     found
 }
 
-/// A directory for one test, removed at the end.
 pub struct Dir(pub PathBuf, tempfile::TempDir);
 
 impl Dir {
@@ -69,7 +68,6 @@ pub fn options(backend: Choice, dir: &Dir) -> Options {
     options
 }
 
-/// The last CPU. The dispatcher has the first one.
 pub fn cpu() -> u16 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u16 - 1 }
 }
@@ -91,7 +89,6 @@ pub fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// Returns the CPU time of a thread, or `None` if it has ended.
 pub fn ran_ns(tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -99,7 +96,7 @@ pub fn ran_ns(tid: u32) -> Option<u64> {
 
 /// The state of a thread that must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Likeness {
+pub struct ThreadState {
     policy: i32,
     priority: i32,
     nice: i32,
@@ -108,7 +105,7 @@ pub struct Likeness {
     cgroups: String,
 }
 
-pub fn likeness(tid: u32) -> Likeness {
+pub fn thread_state(tid: u32) -> ThreadState {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
     unsafe {
@@ -124,7 +121,7 @@ pub fn likeness(tid: u32) -> Likeness {
             ),
             _ => String::new(),
         };
-        Likeness {
+        ThreadState {
             policy: libc::sched_getscheduler(tid as i32),
             priority: attr.sched_priority as i32,
             nice: attr.sched_nice,
@@ -135,7 +132,6 @@ pub fn likeness(tid: u32) -> Likeness {
     }
 }
 
-/// A thread of this process that does `work` until it is dropped.
 pub struct Worker {
     pub tid: u32,
     stop: Arc<AtomicBool>,
@@ -178,7 +174,6 @@ impl Drop for Worker {
     }
 }
 
-/// Fails after 60 s, so that no test hangs.
 pub fn wait_for(what: &str, mut came: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !came() {
@@ -190,7 +185,6 @@ pub fn wait_for(what: &str, mut came: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the thread stands still.
 pub fn assert_frozen(tid: u32) {
     // On a busy machine a thread may stand still for a while although its gate is open. This time
     // is long enough for it to run again sooner or later. A thread that was preempted when the gate

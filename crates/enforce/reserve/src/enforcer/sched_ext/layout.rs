@@ -12,7 +12,6 @@ pub(super) const MAX_CPUS: usize = 128;
 pub(super) const MAX_EVENTS: usize = 256;
 pub(super) const MAX_OF_CPU: usize = 32;
 const BUCKETS: usize = 320;
-/// Words of `struct histogram`.
 const HISTOGRAM: usize = BUCKETS + 2;
 
 /// The mapped `struct control`. Each change is one store.
@@ -46,13 +45,11 @@ impl Control {
         &self.words[4]
     }
 
-    /// Is not 0 once the kernel has ended the scheduler.
     pub(super) fn exit_kind(&self) -> &AtomicU64 {
         &self.words[5]
     }
 }
 
-/// Returns the start of the round that contains `now_ns`.
 pub(super) fn first_round(table: &Table, origin_ns: u64, now_ns: u64) -> u64 {
     let mut open = vec![false; table.servers()];
     let walk = Walk::new(table, origin_ns, now_ns, &mut open);
@@ -63,7 +60,6 @@ pub(super) fn first_round(table: &Table, origin_ns: u64, now_ns: u64) -> u64 {
     }
 }
 
-/// Encodes `struct table` with the events of one CPU.
 pub(super) fn table(table: &Table, on_cpu: impl Fn(usize) -> bool) -> Vec<u8> {
     let events: Vec<_> = table.events().iter().filter(|e| on_cpu(e.server)).collect();
     let mut bytes = Vec::new();
@@ -85,7 +81,6 @@ pub(super) fn table(table: &Table, on_cpu: impl Fn(usize) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// Encodes `struct server`.
 pub(super) fn server(cpu: u16, priority: u8, is_gated: bool) -> Vec<u8> {
     // The server is closed until the first timer opens it.
     let words = [cpu.into(), priority.into(), is_gated.into(), 0u32];
@@ -94,7 +89,6 @@ pub(super) fn server(cpu: u16, priority: u8, is_gated: bool) -> Vec<u8> {
     bytes
 }
 
-/// Encodes `struct order`.
 pub(super) fn order(servers: &[u32]) -> Vec<u8> {
     let count = [servers.len() as u32];
     let words = count.iter().chain(servers);
@@ -114,7 +108,6 @@ pub(super) fn begin(base_ns: u64) -> ([u8; 80], [u8; 56]) {
     (rounds, cpu)
 }
 
-/// Decodes the number of the table that a `struct cpu` uses.
 pub(super) fn table_of_cpu(cpu: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(cpu.get(32..36)?.try_into().ok()?))
 }
@@ -127,7 +120,6 @@ pub(super) struct Ends {
     pub(super) strays: u64,
 }
 
-/// The counters of the BPF programs.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) rounds: u64,

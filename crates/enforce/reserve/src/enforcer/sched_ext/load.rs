@@ -9,11 +9,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// Aligns bytes as ELF readers need it.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// The compiled programs.
 static PROGRAMS: &[u8] = {
     static OBJECT: &Aligned<[u8]> =
         &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/slots.bpf.o")));
@@ -164,7 +162,6 @@ impl Programs {
         }
     }
 
-    /// Removes the scheduler. Its threads become normal threads.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
@@ -173,7 +170,6 @@ impl Programs {
         self.link.is_some()
     }
 
-    /// Lists the table that each CPU uses.
     pub(super) fn tables(&self, cpus: &[u16]) -> Vec<u32> {
         let tables = cpus.iter().map(|&cpu| get(&self.cpus, cpu.into()));
         tables

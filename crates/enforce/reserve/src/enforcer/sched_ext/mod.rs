@@ -1,7 +1,7 @@
 //! The enforcer on sched_ext: BPF programs hold the table, and the kernel asks them which thread
 //! runs.
 //!
-//! There is no dispatcher. A timer on each CPU opens and closes slots. Threads are SCHED_EXT
+//! A timer on each CPU opens and closes slots, without a dispatcher. Threads are SCHED_EXT
 //! threads. The scheduler is a BPF link of this process. When the process ends for any reason, the
 //! kernel removes the scheduler at once, and its threads return to the fair class before anything
 //! else is put back.
@@ -40,7 +40,9 @@ pub enum SchedExtError {
     #[error("this kernel has no sched_ext (it needs Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT). Use cgroup freezers.")]
     None,
     /// Another scheduler is running, and the kernel allows only one.
-    #[error("the sched_ext scheduler {0:?} is running, and the kernel allows only one. End it first.")]
+    #[error(
+        "the sched_ext scheduler {0:?} is running, and the kernel allows only one. End it first."
+    )]
     Taken(String),
     /// A server has no slot for a long time.
     #[error("server {0:?} has no slot for more than 20 s, but the kernel ends a sched_ext scheduler that lets a thread wait for 30 s. Use cgroup freezers.")]
@@ -61,7 +63,6 @@ struct Given {
 }
 
 pub(crate) struct SchedExt {
-    /// `None` once the scheduler has ended.
     programs: Mutex<Option<Programs>>,
     control: Control,
     given: Mutex<Given>,
@@ -69,7 +70,6 @@ pub(crate) struct SchedExt {
     servers: Vec<(String, u16, bool)>,
     cycle_ns: u64,
     is_soft: bool,
-    /// The guard's process, a child of this one.
     guard: libc::pid_t,
     begin_ns: u64,
 }
@@ -121,7 +121,6 @@ impl SchedExt {
         programs.as_mut().map(act)
     }
 
-    /// Reads the counters of the programs, or zeros once the programs have ended.
     fn counted(&self) -> Counted {
         self.with(|programs| programs.counted(&self.cpus))
             .unwrap_or_default()

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Holds the next table, and the table that it replaced until the owner frees it.
 #[derive(Default)]
-pub(crate) struct Coming {
+pub(crate) struct NextTable {
     /// Can be read without the lock.
-    is_there: AtomicBool,
+    is_given: AtomicBool,
     tables: Mutex<Tables>,
     taken: AtomicU64,
 }
@@ -23,7 +23,7 @@ struct Tables {
     old: Option<Box<Table>>,
 }
 
-impl Coming {
+impl NextTable {
     /// Gives the dispatcher a table for its next round. A table given before and not yet taken is
     /// discarded.
     pub(crate) fn give(&self, table: Table) {
@@ -31,7 +31,7 @@ impl Coming {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.old = None;
         tables.next = Some(table);
-        self.is_there.store(true, Release);
+        self.is_given.store(true, Release);
     }
 
     /// Counts the tables that the dispatcher has taken.
@@ -40,8 +40,8 @@ impl Coming {
     }
 
     /// Real-time safe: one load.
-    pub(crate) fn is_there(&self) -> bool {
-        self.is_there.load(Acquire)
+    pub(crate) fn is_given(&self) -> bool {
+        self.is_given.load(Acquire)
     }
 
     /// Replaces the dispatcher's table by the one that was given, and returns whether it did. It
@@ -57,7 +57,7 @@ impl Coming {
             return false;
         };
         tables.old = Some(std::mem::replace(table, next));
-        self.is_there.store(false, Relaxed);
+        self.is_given.store(false, Relaxed);
         self.taken.fetch_add(1, Release);
         true
     }
@@ -73,21 +73,21 @@ mod tests {
 
     #[test]
     fn the_last_given_table_is_taken_once_without_waiting() {
-        let coming = Coming::default();
+        let next_table = NextTable::default();
         let mut current = Box::new(table(1000));
-        assert!(!coming.is_there() && !coming.take(&mut current));
-        coming.give(table(2000));
-        coming.give(table(3000));
-        assert!(coming.is_there());
-        let held = coming.tables.lock().unwrap();
-        assert!(!coming.take(&mut current), "it would wait");
+        assert!(!next_table.is_given() && !next_table.take(&mut current));
+        next_table.give(table(2000));
+        next_table.give(table(3000));
+        assert!(next_table.is_given());
+        let held = next_table.tables.lock().unwrap();
+        assert!(!next_table.take(&mut current), "it would wait");
         drop(held);
-        assert!(coming.take(&mut current) && !coming.is_there());
-        assert_eq!((current.cycle_ns(), coming.taken()), (3000, 1));
-        assert!(!coming.take(&mut current));
+        assert!(next_table.take(&mut current) && !next_table.is_given());
+        assert_eq!((current.cycle_ns(), next_table.taken()), (3000, 1));
+        assert!(!next_table.take(&mut current));
         // The owner frees the replaced table.
-        assert!(coming.tables.lock().unwrap().old.is_some());
-        coming.give(table(4000));
-        assert!(coming.tables.lock().unwrap().old.is_none());
+        assert!(next_table.tables.lock().unwrap().old.is_some());
+        next_table.give(table(4000));
+        assert!(next_table.tables.lock().unwrap().old.is_none());
     }
 }

@@ -65,9 +65,9 @@ impl MakeError {
 /// The user and group that new files are given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The user id.
+    /// The id of the user who gets new files.
     pub uid: u32,
-    /// The group id.
+    /// The id of the group that gets new files.
     pub gid: u32,
 }
 
@@ -120,7 +120,7 @@ impl Meta {
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// For messages only.
+    /// The path for messages only.
     path: PathBuf,
     owner: Option<Owner>,
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// The device and inode of a file, as stat(2) reports them. Uprobes identify files by it.
 pub type FileId = (u64, u64);
 
-/// Attempts to resolve a path while the directories above the file are being moved.
+/// The attempts to resolve a path while the directories above the file are being moved.
 const ATTEMPTS: usize = 4;
 
 /// The way to reach a file.
@@ -127,8 +127,8 @@ fn resolve_below(
     Err(rustix::io::Errno::AGAIN)
 }
 
-/// Largest part of a table of mounts that is read. It has room for more than the kernel's default
-/// limit of 100000 mounts.
+/// The largest part of a table of mounts that is read. It has room for more than the kernel's
+/// default limit of 100000 mounts.
 const MOUNTS_MAX: u64 = 4 << 20;
 
 /// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes it without
@@ -315,7 +315,7 @@ mod tests {
         assert!(mounts.check(Some(22)).is_ok());
         for (mount, reason) in [
             (Some(31), "FUSE"),
-            (Some(99), "not mounted"),
+            (Some(99), "no longer mounted"),
             (None, "FUSE"),
         ] {
             let error = mounts.check(mount).unwrap_err().to_string();

@@ -8,10 +8,10 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Largest part of a table of mappings that is read. It has room for the kernel's default limit of
-/// 65530 mappings, with paths of 250 characters.
+/// The largest part of a table of mappings that is read. It has room for the kernel's default limit
+/// of 65530 mappings, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
-/// Most files that are listed for one process. Large ROS 2 processes map some hundred.
+/// The most files that are listed for one process. Large ROS 2 processes map some hundred.
 const PATHS_MAX: usize = 8192;
 
 /// A file that a process has mapped, or that was found on disk, with its identity.

@@ -4,12 +4,12 @@ use crate::reader::{Reader, Silent, ANSWER_MAX};
 use std::io;
 use std::ops::Range;
 
-/// Sizes in bytes: of a page, and of the entry of `/proc/PID/pagemap` that describes it.
+/// The sizes in bytes: of a page, and of the entry of `/proc/PID/pagemap` that describes it.
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
-/// Bytes of entries that one read fetches.
+/// The bytes of entries that one read fetches.
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// Most address space that is inspected. Reserved address space may be far larger.
+/// The most address space that is inspected. Reserved address space may be far larger.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are

@@ -98,7 +98,7 @@ mod tests {
         assert!(Namespace::Pid.of(u32::MAX - 1).is_err());
         // SAFETY: `geteuid` cannot fail and takes no pointers.
         if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: not root: it cannot make namespaces");
+            println!("skipped: only root can make namespaces");
             return;
         }
         let mut command = Command::new("sleep");

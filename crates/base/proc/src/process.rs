@@ -73,10 +73,10 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Limit for a command line in bytes. A process may place it anywhere in its memory and make it
+/// The limit for a command line in bytes. A process may place it anywhere in its memory and make it
 /// that long.
 const COMMAND_MAX: usize = 64 << 10;
-/// Limit for an environment in bytes: more than the kernel accepts for a new program.
+/// The limit for an environment in bytes: more than the kernel accepts for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
@@ -120,9 +120,9 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
 /// The user and group of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user id.
+    /// The user id of the process.
     pub uid: u32,
-    /// The group id.
+    /// The group id of the process.
     pub gid: u32,
 }
 
@@ -198,7 +198,7 @@ mod tests {
     fn a_process_with_different_user_ids_has_no_user() {
         // SAFETY: `geteuid` cannot fail and takes no pointers.
         if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: not root: a process cannot be between two users");
+            println!("skipped: only root can make a process with different user ids");
             return;
         }
         const NOBODY: u32 = 65534;

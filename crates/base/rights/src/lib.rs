@@ -166,7 +166,7 @@ pub fn give_up_all_in_child() -> io::Result<()> {
         .map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
 }
 
-/// Variables that an elevated program still trusts. They only change how it prints.
+/// The variables that an elevated program still trusts. They only change how it prints.
 const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
 /// Removes the variables that the caller of an elevated program has put into its environment. Call

@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) changes: Changes,
     pub(crate) next_table: NextTable,
     pub(crate) moves: Moves,
-    /// The dispatcher ends when this is not 0.
+    /// The stop flag. The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// Stack that is touched before the first event. The dispatcher needs some hundred bytes.
+/// The stack that is touched before the first event. The dispatcher needs some hundred bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
@@ -172,9 +172,10 @@ struct Run<'a> {
     is_leased: bool,
     /// The guard was not silent at the last check.
     is_guard_heard: bool,
-    /// By server: the gate should be open.
+    /// Holds by server whether the gate should be open.
     wanted: Box<[bool]>,
-    /// By server: the gate is open. `None` if a move failed or the guard may have moved the gate.
+    /// Holds by server whether the gate is open. `None` if a move failed or the guard may have
+    /// moved the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,

@@ -104,7 +104,7 @@ pub enum AssignError {
     /// The thread was assigned or placed before.
     #[error("thread {tid} is already {place}. Release it first.")]
     Already {
-        /// The id of the thread.
+        /// The id of the thread that was already assigned or placed.
         tid: u32,
         /// The server of the thread, or the CPU that it was placed on.
         place: String,
@@ -112,7 +112,7 @@ pub enum AssignError {
     /// Another reservation has changed the thread.
     #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
     Taken {
-        /// The id of the thread.
+        /// The id of the thread that another reservation has changed.
         tid: u32,
         /// The name of the other reservation, with the id of its process.
         holder: String,
@@ -120,7 +120,7 @@ pub enum AssignError {
     /// The thread's scheduling or affinity cannot be read, so it could not be put back.
     #[error("the state of thread {tid} cannot be read: {source}")]
     Read {
-        /// The id of the thread.
+        /// The id of the thread whose state cannot be read.
         tid: u32,
         /// The operating system's error.
         source: io::Error,
@@ -128,7 +128,7 @@ pub enum AssignError {
     /// The thread may not have its policy or priority.
     #[error("thread {tid} cannot have real-time priority {priority}: {source}. Priorities are 0 to 99 and need root or CAP_SYS_NICE.")]
     Priority {
-        /// The id of the thread.
+        /// The id of the thread that may not have the priority.
         tid: u32,
         /// The refused priority.
         priority: u8,
@@ -138,7 +138,7 @@ pub enum AssignError {
     /// The thread may not run on its CPU.
     #[error("thread {tid} cannot run on CPU {cpu}: {source}. The CPU must be online and in the thread's cpuset.")]
     Cpu {
-        /// The id of the thread.
+        /// The id of the thread that may not run on the CPU.
         tid: u32,
         /// The refused CPU.
         cpu: u16,
@@ -148,7 +148,7 @@ pub enum AssignError {
     /// The dispatcher could not follow the thread.
     #[error("thread {tid} cannot be followed by its gate: {source}")]
     Member {
-        /// The id of the thread.
+        /// The id of the thread that the enforcer cannot follow.
         tid: u32,
         /// The operating system's error.
         source: io::Error,
@@ -156,7 +156,7 @@ pub enum AssignError {
     /// The thread could not be put behind the gate.
     #[error("thread {tid} cannot be put behind a gate: {source}")]
     Gate {
-        /// The id of the thread.
+        /// The id of the thread that cannot be put behind the gate.
         tid: u32,
         /// The gate's error.
         source: GateError,
@@ -164,7 +164,7 @@ pub enum AssignError {
     /// A gated thread started this thread, which cannot leave that thread's gate.
     #[error("thread {tid} cannot leave the gate of the thread that started it: {source}")]
     Free {
-        /// The id of the thread.
+        /// The id of the thread that cannot leave the gate.
         tid: u32,
         /// The operating system's error.
         source: io::Error,
@@ -172,7 +172,7 @@ pub enum AssignError {
     /// The change could not be recorded in the ledger. It was not made.
     #[error("the change of thread {tid} cannot be recorded in the ledger: {source}")]
     Note {
-        /// The id of the thread.
+        /// The id of the thread that was to be changed.
         tid: u32,
         /// The operating system's error.
         source: io::Error,
@@ -207,7 +207,7 @@ pub enum ReleaseError {
     /// The operating system refused. Stopping the reservation tries again.
     #[error("thread {tid} cannot be put back: {source}")]
     Restore {
-        /// The id of the thread.
+        /// The id of the thread that cannot be put back.
         tid: u32,
         /// The operating system's error.
         source: io::Error,

@@ -31,9 +31,9 @@ const DONE: &[u8] = b"d";
 /// follows.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
-/// Longest wait of the owner for an answer, in ms.
+/// The longest wait of the owner for an answer, in ms.
 const ANSWER_MS: i32 = 30_000;
-/// Time that the guard has to end after the message [`DONE`].
+/// The time that the guard has to end after the message [`DONE`].
 const END: Duration = Duration::from_secs(10);
 const LONGEST: usize = 32;
 

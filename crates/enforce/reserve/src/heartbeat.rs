@@ -49,7 +49,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lease {
     state: State,
-    /// CLOCK_MONOTONIC. The last two bits are 0.
+    /// The end of the lease, CLOCK_MONOTONIC. The last two bits are 0.
     end_ns: u64,
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 /// Holds the next table, and the table that it replaced until the owner frees it.
 #[derive(Default)]
 pub(crate) struct NextTable {
-    /// Can be read without the lock.
+    /// A flag that the dispatcher reads without the lock.
     is_given: AtomicBool,
     tables: Mutex<Tables>,
     taken: AtomicU64,
@@ -19,7 +19,7 @@ pub(crate) struct NextTable {
 #[derive(Default)]
 struct Tables {
     next: Option<Box<Table>>,
-    /// Only the owner frees it. It is empty while there is a next table.
+    /// The replaced table, which only the owner frees. It is empty while a next table waits.
     old: Option<Box<Table>>,
 }
 
@@ -39,7 +39,7 @@ impl NextTable {
         self.taken.load(Acquire)
     }
 
-    /// Real-time safe: one load.
+    /// Reports whether a table waits to be taken. Real-time safe: one load.
     pub(crate) fn is_given(&self) -> bool {
         self.is_given.load(Acquire)
     }

@@ -38,7 +38,7 @@ struct AssignedThread {
 #[derive(Default)]
 struct Assigned {
     threads: HashMap<u32, AssignedThread>,
-    /// Ended threads whose state other threads may have inherited.
+    /// The ended threads whose state other threads may have inherited.
     ended: Vec<Thread>,
     /// Counts the threads that have ended since the ledger was compacted.
     since_compacted: usize,
@@ -51,7 +51,7 @@ impl Assigned {
     }
 }
 
-/// The ledger is compacted after this many ended threads.
+/// The number of ended threads after which the ledger is compacted.
 const COMPACT_AFTER: usize = 128;
 
 /// A running set of reservation servers.

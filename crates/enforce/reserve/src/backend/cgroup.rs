@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// Most groups of one gate. Version 2 needs a group for each cgroup that the server's threads come
-/// from.
+/// The most groups of one gate. Version 2 needs a group for each cgroup that the server's threads
+/// come from.
 const GROUPS: usize = 16;
 const NONE: RawFd = -1;
 
@@ -22,7 +22,7 @@ const V2_OPEN: &[u8] = b"0";
 
 struct Gate {
     label: String,
-    /// Descriptors for the dispatcher, with [`NONE`] after the last.
+    /// The descriptors for the dispatcher, with [`NONE`] after the last.
     fds: [AtomicI32; GROUPS],
     closed: AtomicBool,
     /// The files that own the descriptors, each with the parent cgroup of its group.
@@ -168,7 +168,7 @@ impl Backend for V1 {
         gate.fds[0].store(file.as_raw_fd(), Ordering::SeqCst);
         gate.files
             .lock()
-            .expect("nobody panics with it")
+            .expect("no thread panics while it holds the lock")
             .push((outer, file));
         self.gates[server] = Some(gate);
         Ok(())
@@ -262,7 +262,10 @@ impl Backend for V2 {
 
     fn inside(&self) -> Vec<u32> {
         let members = |gate: &Gate| {
-            let files = gate.files.lock().expect("nobody panics with it");
+            let files = gate
+                .files
+                .lock()
+                .expect("no thread panics while it holds the lock");
             let group = |parent: &Path| parent.join(&self.name).join(&gate.label);
             let groups = files.iter().map(|(parent, _)| group(parent));
             let ids = groups.flat_map(|group| cgroup::ids(&group.join("cgroup.threads")));
@@ -284,7 +287,10 @@ impl Backend for V2 {
         };
         let parent = self.mount.of_thread(tid).map_err(GateError::Where)?;
         let inner = parent.join(&self.name).join(&gate.label);
-        let mut files = gate.files.lock().expect("nobody panics with it");
+        let mut files = gate
+            .files
+            .lock()
+            .expect("no thread panics while it holds the lock");
         let known = files.iter().position(|f| f.0 == parent);
         // A restarted container may have the same cgroup without our groups.
         if known.is_none() || !inner.exists() {

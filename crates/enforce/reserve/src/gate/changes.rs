@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Number of changes that are kept. New ones overwrite the oldest.
+/// The number of changes that are kept. New ones overwrite the oldest.
 const KEPT: usize = 4096;
 
 /// A change of the priority of a server's threads by its soft gate.
@@ -36,7 +36,7 @@ impl Changes {
         }
     }
 
-    /// Real-time safe. Only one thread may call it.
+    /// Logs a priority change. Real-time safe; only one thread may call it.
     pub(crate) fn note(&self, server: usize, at_ns: u64, is_raised: bool) {
         let count = self.count.load(Relaxed);
         let (at, what) = &self.entries[count as usize % KEPT];

@@ -9,19 +9,19 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// Most threads behind one gate.
+/// The most threads that one gate can have.
 pub(crate) const THREADS: usize = 256;
 
 pub(crate) struct Members {
     slots: Box<[Slot]>,
     used: AtomicUsize,
-    /// Is odd while the dispatcher goes through the slots.
+    /// A counter that is odd while the dispatcher goes through the slots.
     pass: AtomicU32,
     files: Mutex<Vec<Option<File>>>,
 }
 
 struct Slot {
-    /// 0 for an empty slot.
+    /// The thread id, or 0 for an empty slot.
     tid: AtomicU32,
     /// A descriptor of a file of the thread in `/proc`. Reading it fails once the thread has ended,
     /// even if another thread has the same id.
@@ -136,7 +136,7 @@ impl Slot {
         sys::can_read(self.alive.load(SeqCst))
     }
 
-    /// The owner closes the file later.
+    /// Removes a thread that has ended. The owner closes its file later.
     fn forget(&self, tid: u32) {
         let _ = self.tid.compare_exchange(tid, 0, SeqCst, SeqCst);
     }

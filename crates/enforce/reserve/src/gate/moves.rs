@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Number of moves that are kept. New ones overwrite the oldest.
+/// The number of moves that are kept. New ones overwrite the oldest.
 const KEPT: usize = 1024;
 
 /// An opening or closing of a gate.
@@ -34,7 +34,7 @@ impl Moves {
         }
     }
 
-    /// Real-time safe. Only one thread may call it.
+    /// Logs a move of a gate. Real-time safe; only one thread may call it.
     pub(crate) fn note(&self, one: Move) {
         let count = self.count.load(Relaxed);
         let [at, delay, what] = &self.entries[count as usize % KEPT];

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const SUFFIX: &str = ".json";
 
-/// Longest wait for the lock of the directory. It is longer than the time to put threads back,
+/// The longest wait for the lock of the directory. It is longer than the time to put threads back,
 /// during which other sessions wait.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);

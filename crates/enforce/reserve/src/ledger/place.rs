@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
-/// Names of the files that let the members of a cgroup run, and the text to write.
+/// The names of the files that let the members of a cgroup run, and the text to write.
 const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
 /// The prefix of the name of every cgroup that a reservation makes.
 const PREFIX: &str = "onbeat-";

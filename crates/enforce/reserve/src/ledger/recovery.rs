@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Time that a killed guard has to end.
+/// The time that a killed guard has to end.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// Time that a new reservation gives a guard whose owner has died.
+/// The time that a new reservation gives a guard whose owner has died.
 const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The mode of [`recover_in`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Only reports what exists, and changes nothing.
+    /// Reports what exists, and changes nothing.
     pub dry_run: bool,
     /// How long to wait for a guard whose owner has died, while the guard puts everything back. A
     /// stopped guard is continued. A guard that is still not done then is killed, and its work is

@@ -15,7 +15,7 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
-    /// Threads that were put back. Threads that they have started may not be.
+    /// The threads that were put back. Threads that they have started may not have been.
     pub(super) released: Vec<Thread>,
     pub(super) guard: Option<(u32, u64)>,
     pub(super) torn: usize,

@@ -15,7 +15,7 @@ pub(crate) struct Scheduling {
     pub(crate) priority: i32,
     /// The kernel keeps the nice value through all changes of the policy.
     pub(crate) nice: i32,
-    /// Flags, runtime, deadline and period of SCHED_DEADLINE.
+    /// The flags, runtime, deadline and period of SCHED_DEADLINE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<[u64; 4]>,
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Words in their own page, initially 0. Processes that are forked afterwards see them too.
+/// The words in their own page, initially 0. Processes that are forked afterwards see them too.
 pub(crate) struct SharedWords<const N: usize> {
     at: NonNull<[AtomicU64; N]>,
 }

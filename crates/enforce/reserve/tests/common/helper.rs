@@ -98,8 +98,8 @@ pub fn run_target(worker: impl Fn() -> Worker) {
     unsafe { libc::_exit(0) };
 }
 
-/// Starts a helper whose `helper_target` calls [`run_target`], and returns its output and its thread
-/// ids.
+/// Starts a helper whose `helper_target` calls [`run_target`], and returns its output and its
+/// thread ids.
 pub fn target() -> (Helper, String, [u32; 2]) {
     let mut target = Helper::start("helper_target", &[], None);
     let said = target.next_output();

@@ -126,7 +126,7 @@ pub(super) struct Counted {
     pub(super) swaps: u64,
     pub(super) behind_ns: i64,
     pub(super) servers: Vec<Ends>,
-    /// Lateness, opening and closing. Each has its sum, maximum and buckets.
+    /// The distributions of lateness, opening and closing. Each has its sum, maximum and buckets.
     pub(super) histograms: [Vec<u64>; 3],
 }
 

@@ -273,7 +273,7 @@ impl fmt::Display for Warning {
                 "a reservation that was killed had left {threads} threads and {groups} cgroups changed; they have been put back"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "a change of a reservation that was killed could not be undone: {what}")
+                write!(f, "recovery after a reservation that was killed: {what}")
             }
         }
     }

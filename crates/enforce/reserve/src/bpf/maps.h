@@ -44,7 +44,7 @@ struct table {
 	u32 count;
 	u32 unused;
 	struct event events[MAX_EVENTS];
-	// Set for each server whose slot is open when a round begins.
+	// By server: 1 if its slot is open when a round begins, otherwise 0.
 	u8 begins_open[MAX_SERVERS];
 };
 

@@ -43,7 +43,7 @@ pub struct Pulse {
     pub rounds: u64,
     /// Counts the tables that took effect after the first one.
     pub swaps: u64,
-    /// The times in which threads were not kept to their slots.
+    /// Counts how often threads were not kept to their slots, by reason.
     pub pauses: Pauses,
 }
 

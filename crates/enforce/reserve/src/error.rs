@@ -242,8 +242,7 @@ pub enum Warning {
         /// The number of cgroups that were removed.
         groups: usize,
     },
-    /// A reservation that was killed has left a change that cannot be undone. The text describes
-    /// it.
+    /// The recovery after a killed reservation is incomplete or needs a remark, which the text gives.
     NotRecovered(String),
 }
 

@@ -1,25 +1,27 @@
-//! Bands that follow the load (the thesis's future work, section 6.2): the edges of a plan's bands are
-//! placed again from the executions that run now. Values in, values out: no clock, no thread.
+//! Moves the bands of a plan while it is enforced, so that they follow the load (the thesis's
+//! future work, section 6.2).
 //!
-//! What comes in is when each execution's output was ready, counted from the start of its cycle. It
-//! is known although the output is held back: without the plan it would have left then.
+//! The input is the time at which the output of each execution was ready, counted from the start of
+//! its cycle. This time is known although the output is held back: without the plan the output
+//! would have left then.
 //!
-//! - **The last slot** begins behind the longest of the last executions and the plan's buffer, or at
-//!   their limit for the plan's miss rate. It is *raised at once* when an output is ready within half of
-//!   the buffer before it (a near miss). After a miss it is raised by the range of the last executions
-//!   too: a load that got longer by a step has its longest execution no further behind any other. It is
-//!   *lowered slowly*, by a quarter of the way each time the bands are placed, and not before 2000
-//!   executions (6400 for a miss rate) say so.
-//! - **The other edges** are placed again every [`EVERY`] executions, where the average is least for the
-//!   last [`RECENT`] ones ([`crate::bands`]). They stay unless that makes the average shorter by
-//!   [`LEAST_GAIN`], in each half of these executions with the edges of the other half: a load that
-//!   stays as it is moves nothing. If the last [`EVERY`] alone ask for it by [`CLEAR_GAIN`], those before
-//!   them were another load, and no longer count.
-//! - **Never beyond what the plan gives:** no slot begins after the end of the chain's slot or ends after
-//!   the deadline or the cycle, or closer to its neighbour than its length; and every change passes
-//!   [`crate::validate`].
+//! - **The last slot** begins one buffer after the longest of the last executions, or at their
+//!   limit for the plan's miss rate.
+//! - **Raising** happens at once, when an output is ready within half of the buffer before the last
+//!   slot (a near miss). After a miss, the range of the last executions is added: when the load
+//!   grew by a step, its longest execution is at most that much longer.
+//! - **Lowering** is slow. Each placement lowers the last slot by a quarter of the way, and only if
+//!   2000 executions (6400 for a miss rate) support it.
+//! - **The other edges** are placed again every [`EVERY`] executions, where the average of the last
+//!   [`RECENT`] ones is least ([`crate::bands`]). They move only if that makes the average shorter
+//!   by [`LEAST_GAIN`]. Each half of the executions must confirm this with the edges of the other
+//!   half, so a steady load moves nothing. If the last [`EVERY`] executions alone gain
+//!   [`CLEAR_GAIN`], the earlier ones belong to another load and no longer count.
+//! - **The plan's limits hold.** No slot begins after the end of the chain's slot, or ends after
+//!   the deadline or the cycle. No slot is closer to its neighbour than its length. Every change
+//!   passes [`crate::validate`].
 //!
-//! The memory is constant: the last executions in a ring.
+//! The memory is constant: a ring holds the last executions.
 
 mod change;
 mod room;
@@ -34,48 +36,45 @@ use crate::schema::{Band, Ms, Plan, Slot};
 use room::Room;
 use window::Window;
 
-/// The bands are placed again after so many executions.
+/// The number of executions after which the bands are placed again.
 pub const EVERY: usize = 200;
 
-/// From so many last executions.
+/// The number of last executions from which the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The longest counts of so many times [`EVERY`] executions.
+/// The longest execution is that of this many times [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// As many for a miss rate, which fewer do not carry.
+/// A miss rate needs more executions: this many times [`EVERY`].
 const MISS_BLOCKS: usize = 32;
 
-/// Edges move if the average gets shorter by this share.
+/// The least share by which the average must get shorter before edges move.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// By this share the last [`EVERY`] executions show another load.
+/// The share by which the average must get shorter for the last [`EVERY`] executions to count as
+/// another load.
 pub const CLEAR_GAIN: f64 = 0.1;
 
-/// The last slot is lowered by one in so many parts of the way at a time.
 const SLOWLY: u64 = 4;
 
-/// It is lowered if the way is this part of it at least.
+/// The last slot stays if it would be lowered by less than this part of its start.
 const LEAST_WAY: u64 = 50;
 
 /// A plan whose bands follow the load.
 #[derive(Debug, Clone)]
 pub struct Adapt {
-    /// With the slots of now.
     plan: Plan,
     room: Room,
     window: Window,
-    /// Executions until the bands are placed again.
     left: usize,
-    /// Whether it was told that there is no room above.
     is_full: bool,
 }
 
 impl Adapt {
-    /// Begins with the plan's slots. No slot ends after `deadline_ns` in its cycle.
+    /// Starts with the plan's slots. No slot will end after `deadline_ns` in its cycle.
     ///
     /// # Errors
-    /// If the plan has no bands that could move, or the deadline lies before its slots.
+    /// Fails if the plan has no bands that can move, or if the deadline lies before its slots.
     pub fn new(plan: &Plan, deadline_ns: Option<u64>) -> Result<Adapt, AdaptError> {
         let room = Room::of(plan, deadline_ns)?;
         let blocks = match room.miss {
@@ -91,23 +90,23 @@ impl Adapt {
         })
     }
 
-    /// The plan with the slots and bands of now.
+    /// Returns the plan with its current slots and bands.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The slots of the outputs now.
+    /// Returns the current slots of the outputs.
     pub fn slots(&self) -> &[Slot] {
         &self.plan.servers[self.room.server].slots_ms
     }
 
-    /// No slot ever ends later than this in its cycle, ns.
+    /// Returns the latest end that a slot can ever have in its cycle, in ns.
     pub fn latest_ns(&self) -> u64 {
         self.room.last_start_ns + self.room.slot_ns
     }
 
-    /// An execution's output was ready `ready_ns` after the start of its cycle. The change that
-    /// follows; the slots are the new ones then.
+    /// Counts an execution whose output was ready `ready_ns` after the start of its cycle. Returns
+    /// the change of the slots that follows, if any.
     pub fn completed(&mut self, ready_ns: u64) -> Option<Change> {
         let last = self.last();
         let change = match ready_ns {
@@ -131,13 +130,12 @@ impl Adapt {
         self.slots().last().copied().unwrap_or(Slot(Ms(0), Ms(0)))
     }
 
-    /// Half of the buffer before the last slot.
     fn guard_ns(&self) -> u64 {
         let start = self.last().0 .0;
         (buffered(start) - start) / 2
     }
 
-    /// The last slot moves behind an output that was ready too late, or nearly.
+    /// Moves the last slot behind an output that was ready too late, or nearly too late.
     fn raise(&mut self, ready_ns: u64, is_missed: bool) -> Option<Change> {
         let range = if is_missed { self.window.range() } else { 0 };
         let wanted = buffered(ready_ns.saturating_add(range));
@@ -149,19 +147,18 @@ impl Adapt {
         let mut ends = self.ends();
         *ends.last_mut()? = start + self.room.slot_ns;
         if self.room.slots(&ends).is_none() {
-            // Too far from its neighbour: all of them move.
+            // The last slot is too far from its neighbour, so all slots move.
             ends = self.optimum(&self.window.recent(), start)?;
         }
         let change = self.set(&ends, Reason::raised(ready_ns, is_missed))?;
         if is_missed {
-            // What ran before was another load.
+            // The earlier executions belong to another load.
             self.window.begin_anew();
             self.left = EVERY;
         }
         Some(change)
     }
 
-    /// Places the bands for the last executions.
     fn place(&mut self) -> Option<Change> {
         let now = self.last().0 .0;
         let wanted = self.wanted_ns();
@@ -192,7 +189,8 @@ impl Adapt {
         self.set(&ends, reason.unwrap_or(Reason::Average { gain }))
     }
 
-    /// Where the last slot should begin for the last executions. `None`: they are too few to say so.
+    /// Returns where the last slot should begin for the last executions, or `None` if they are too
+    /// few.
     fn wanted_ns(&self) -> Option<u64> {
         if !self.window.is_full() {
             return None;
@@ -207,8 +205,8 @@ impl Adapt {
         }
     }
 
-    /// The best ends for these executions, the last slot beginning at `start_ns`. `None`: they do not
-    /// fit.
+    /// Returns the best ends for these executions when the last slot begins at `start_ns`, or
+    /// `None` if they do not fit.
     fn optimum(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
         let samples = samples.floored(self.room.first_start_ns).capped(start_ns);
         let limits = Constraints {
@@ -219,9 +217,9 @@ impl Adapt {
         optimal(&samples, self.slots().len(), &limits).ok()
     }
 
-    /// By which share the best ends make the average shorter than these: of each half of executions,
-    /// with the ends that are best for the other half, the smaller one. Ends that are best for the
-    /// executions that they were placed for by chance alone gain nothing there.
+    /// Returns the share by which the best ends make the average shorter than `kept`. Each half is
+    /// measured with the ends that are best for the other half, and the smaller gain counts. This
+    /// excludes ends that are better by chance alone.
     fn gain_of(&self, halves: (Samples, Samples), kept: &[u64], start_ns: u64) -> f64 {
         let (first, second) = halves;
         let of = |placed: &Samples, of: &Samples| {
@@ -236,7 +234,7 @@ impl Adapt {
         self.slots().iter().map(|slot| slot.1 .0).collect()
     }
 
-    /// Moves the slots, if the plan's own checks let them.
+    /// Moves the slots, if the moved plan passes [`crate::validate`].
     fn set(&mut self, ends: &[u64], reason: Reason) -> Option<Change> {
         let slots = self.room.slots(ends)?;
         let before = self.slots().to_vec();
@@ -261,7 +259,6 @@ impl Adapt {
         })
     }
 
-    /// Nothing moves, and that is worth telling.
     fn stays(&self, reason: Reason) -> Change {
         Change {
             slots: self.slots().to_vec(),
@@ -271,7 +268,6 @@ impl Adapt {
     }
 }
 
-/// Where the last slot begins next on its way down.
 fn lowered(now: u64, wanted: u64) -> u64 {
     let way = now.saturating_sub(wanted);
     let least = (now / LEAST_WAY).max(buffered(wanted) - wanted);

@@ -1,4 +1,4 @@
-//! The assumptions of a plan, in whole sentences for its reader.
+//! Writes the assumptions of a plan as sentences for its reader.
 
 mod sharing;
 
@@ -11,21 +11,21 @@ use onbeat_document::schema::{Callback, Chain, JunctionKind};
 use onbeat_document::text::visible;
 use std::collections::BTreeSet;
 
-/// Times of a plan that its assumptions are about, ns.
+/// The times of a plan that its assumptions mention, in ns.
 pub(crate) struct Times {
-    /// Length of an output's slot; 0 where no output is held back.
+    /// The length of an output's slot, or 0 if no output is held back.
     pub(crate) output_ns: u64,
-    /// How long inputs are let in at the start of each cycle.
+    /// The time at the start of each cycle during which inputs are let in.
     pub(crate) let_in_ns: u64,
-    /// From an input's publication to the first callback's start.
+    /// The time from an input's publication to the first callback's start.
     pub(crate) input_delay_ns: u64,
-    /// By how much executions can be longer than measured, for what else their threads run.
+    /// The time by which executions can be longer than measured, because their threads run other
+    /// callbacks.
     pub(crate) added_ns: u64,
-    /// How late the first callback starts behind its release, where others run on its threads.
+    /// The delay of the first callback behind its release, if other callbacks run on its threads.
     pub(crate) late_ns: u64,
 }
 
-/// The sentences.
 pub(crate) fn sentences(
     scope: &Scope<'_>,
     request: &Request,
@@ -61,12 +61,11 @@ pub(crate) fn sentences(
     said
 }
 
-/// The thesis (end of chapter 4) discards the *execution* that overshoots, in an application that knows
-/// of its scheduler.
+/// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application
+/// cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end: a callback of \
     rclcpp, rclpy or another executor cannot be ended from outside, only by an application that knows of its scheduler.";
 
-/// Assumptions about the measured executions.
 fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     let executions = scope.latency.count();
     let modes: BTreeSet<String> = scope.model.runs.iter().map(|r| visible(&r.mode)).collect();
@@ -110,7 +109,6 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     said
 }
 
-/// Where a chain is cut, and what is beyond.
 fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
     let first = chain.callbacks.first().map_or("", String::as_str);
     let output = output(chain).unwrap_or_default();
@@ -129,7 +127,6 @@ fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
     said + "; what runs before and beyond is not part of the plan, and of its promises."
 }
 
-/// Assumptions about callbacks outside the chains that feed its synchronisers.
 fn joined(scope: &Scope<'_>) -> Vec<String> {
     let ours: BTreeSet<&str> = scope
         .chains
@@ -158,7 +155,7 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
     said
 }
 
-/// What a plan from a redacted model cannot know: its parts stand for callbacks whose times are not in it.
+/// Says that the parts of a redacted model stand for callbacks whose times are unknown.
 fn redacted(scope: &Scope<'_>) -> Option<String> {
     let ours: BTreeSet<&str> = scope
         .chains
@@ -183,7 +180,6 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
     })
 }
 
-/// Assumptions about outputs that are held back.
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
     let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
         (Some(_), _) => "as was asked for".to_string(),
@@ -211,7 +207,6 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
     [slot, mechanism.into()]
 }
 
-/// The first names of some.
 fn listed(ids: &[&str]) -> String {
     let shown: Vec<String> = ids.iter().take(5).map(|id| visible(id)).collect();
     match ids.len() - shown.len() {
@@ -220,7 +215,6 @@ fn listed(ids: &[&str]) -> String {
     }
 }
 
-/// A number with its word.
 fn count(n: usize, word: &str) -> String {
     format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,22 +1,26 @@
-//! The placement of the output server's slots (R_delta; thesis, section 4.4.1): the average latency
-//! of Equation 4.1, and the placement that minimises it.
+//! Places the output server's slots (R_delta; thesis, section 4.4.1) so that the average latency of
+//! Equation 4.1 is least.
 //!
 //! **Why the optimum is exact.** Times are whole nanoseconds. Take any best placement and move a
-//! slot's end to the left while the constraints allow it: as long as the end passes no measured
-//! sample, its own executions end earlier and nobody else's later, so the average does not grow. An
-//! end stops at a measured sample, at the earliest end that is allowed, at a neighbour at the least
-//! distance, or at a neighbour at the largest (liveliness). Slots that stop each other move
-//! together. So there is a best placement in which every group of slots that stand at the least or
-//! largest distance from each other holds one that ends at a sample, at the earliest end, or is the
-//! last slot (which ends as early as it may). The *candidates* are these places, and whatever lies
-//! up to k-1 least and largest distances from them; dynamic programming over them tries every
-//! placement. The cost of a band, (count up to its end - count up to the previous end) * end,
-//! satisfies the quadrangle inequality, also with the distances as constraints, so that the best
-//! previous slot moves to the right with the slot: O(k M log M) for M candidates.
+//! slot's end to the left while the constraints allow it. As long as the end passes no measured
+//! sample, its own executions end earlier and no others end later, so the average does not grow. An
+//! end stops in one of four places: at a measured sample, at the earliest end that is allowed, or
+//! at a neighbour at the least or the largest distance (liveliness). Slots that stop each other
+//! move together.
 //!
-//! Most of the time that is not even needed: without the distances the ends of a best placement are
-//! samples (or the earliest end). If that placement keeps the distances all the same, nothing that
-//! keeps them can be better.
+//! So a best placement exists in which every group of slots at the least or largest distance from
+//! each other holds an anchor. An anchor ends at a sample or at the earliest end, or it is the last
+//! slot, which ends as early as it may. The *candidates* are these places, and all places up to k-1
+//! least and largest distances from them. Dynamic programming over the candidates tries every
+//! placement.
+//!
+//! The cost of a band is (count up to its end - count up to the previous end) * end. It satisfies
+//! the quadrangle inequality, also with the distances as constraints. Therefore the best previous
+//! slot moves to the right with the slot, and M candidates take O(k M log M).
+//!
+//! Most of the time the candidates are not needed. Without the distances, the ends of a best
+//! placement are samples or the earliest end. If that placement keeps the distances, no other one
+//! that keeps them is better.
 
 mod place;
 
@@ -24,23 +28,22 @@ use crate::schema::MAX_SLOTS;
 use onbeat_document::Dist;
 use place::place;
 
-/// Most bands that are placed.
+/// The most bands that can be placed.
 pub const MAX_BANDS: usize = MAX_SLOTS;
 
-/// Most candidate places: bounds time and memory (reached only with liveliness and many bands).
+/// The most candidates, which bounds time and memory. Only liveliness with many bands reaches it.
 const MAX_CANDIDATES: usize = 4_000_000;
 
-/// Measured latencies of a chain, ascending, each with how often it was seen.
+/// The measured latencies of a chain in ascending order, each with its number of executions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
-    /// Ascending, without doubles.
     values: Vec<u64>,
-    /// Number of samples up to and with each value.
+    /// The number of samples up to each value, itself included.
     up_to: Vec<u64>,
 }
 
 impl Samples {
-    /// Of single latencies, ns.
+    /// Collects single latencies, in ns.
     pub fn new(latencies_ns: &[u64]) -> Self {
         let mut sorted = latencies_ns.to_vec();
         sorted.sort_unstable();
@@ -51,21 +54,22 @@ impl Samples {
         samples
     }
 
-    /// Of a measured distribution: see [`Samples::pairs`].
+    /// Collects the values of a measured distribution. A bucket counts as its highest value, at
+    /// most 0.006 % above the measured one.
     pub fn of(dist: &Dist) -> Self {
         Self::counted(Self::pairs(dist))
     }
 
-    /// The values of a measured distribution, ascending, each with how often it was seen. A bucket
-    /// stands for its highest value (at most 0.006 % above what was measured), so that no execution
-    /// counts for a slot that it missed.
+    /// Returns the values of a measured distribution in ascending order, each with its count. A
+    /// bucket counts as its highest value (at most 0.006 % above the measured one), so that no
+    /// execution counts for a slot that it missed.
     pub(crate) fn pairs(dist: &Dist) -> Vec<(u64, u64)> {
         let value = |low: u64, width| low.saturating_add(width - 1).clamp(dist.min(), dist.max());
         let pair = |(low, width, count)| (value(low, width), count);
         dist.buckets().map(pair).collect()
     }
 
-    /// Of ascending values, each with how often it was seen.
+    /// Collects ascending values, each with its count.
     pub(crate) fn counted(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut samples = Samples::default();
         for (value, count) in pairs {
@@ -74,7 +78,7 @@ impl Samples {
         samples
     }
 
-    /// The same with this as the largest value: larger ones become it.
+    /// Returns the samples with larger values replaced by `most_ns`.
     pub(crate) fn capped(&self, most_ns: u64) -> Self {
         let inside = self.values.partition_point(|&v| v <= most_ns);
         let mut capped = Samples {
@@ -85,7 +89,7 @@ impl Samples {
         capped
     }
 
-    /// The same with this as the smallest value: smaller ones become it.
+    /// Returns the samples with smaller values replaced by `least_ns`.
     pub(crate) fn floored(&self, least_ns: u64) -> Self {
         let mut before = 0;
         let pairs = self.values.iter().zip(&self.up_to).map(|(&value, &until)| {
@@ -95,7 +99,6 @@ impl Samples {
         Self::counted(pairs)
     }
 
-    /// Their mean, ns.
     pub(crate) fn mean_ns(&self) -> f64 {
         let (mut sum, mut before) = (0u128, 0);
         for (&value, &until) in self.values.iter().zip(&self.up_to) {
@@ -105,7 +108,7 @@ impl Samples {
         sum as f64 / self.count().max(1) as f64
     }
 
-    /// Adds values that are not below the last one.
+    /// Adds a value that is not below the last one.
     fn push(&mut self, value: u64, count: u64) {
         let total = self.count().saturating_add(count);
         if count == 0 {
@@ -121,22 +124,21 @@ impl Samples {
         }
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn count(&self) -> u64 {
         self.up_to.last().copied().unwrap_or(0)
     }
 
-    /// Smallest, ns; 0 when there is none.
+    /// Returns the smallest latency in ns, or 0 without samples.
     pub fn best_ns(&self) -> u64 {
         self.values.first().copied().unwrap_or(0)
     }
 
-    /// Largest, ns; 0 when there is none.
+    /// Returns the largest latency in ns, or 0 without samples.
     pub fn worst_ns(&self) -> u64 {
         self.values.last().copied().unwrap_or(0)
     }
 
-    /// How many are at most `x_ns`.
     fn until(&self, x_ns: u64) -> u64 {
         match self.values.partition_point(|&v| v <= x_ns) {
             0 => 0,
@@ -144,83 +146,83 @@ impl Samples {
         }
     }
 
-    /// phi(x): the share of executions that take at most `x_ns` (thesis, section 4.4.1).
+    /// Returns phi(x), the share of executions that take at most `x_ns` (thesis, section 4.4.1).
     pub fn phi(&self, x_ns: u64) -> f64 {
         self.until(x_ns) as f64 / self.count().max(1) as f64
     }
 }
 
-/// Constraints on the slots' ends x_1 < ... < x_k (thesis, sections 4.3.3 and 4.4.1).
+/// The constraints on the slots' ends x_1 < ... < x_k (thesis, sections 4.3.3 and 4.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constraints {
-    /// Length of a slot, ns.
+    /// The length of a slot, in ns.
     pub slot_ns: u64,
-    /// The last slot begins this long after the measured worst case, ns.
+    /// The time from the measured worst case to the start of the last slot, in ns.
     pub epsilon_ns: u64,
-    /// Largest distance of neighbours' ends, ns; none: any.
+    /// The largest distance between the ends of neighbouring slots, in ns. `None` allows any
+    /// distance.
     pub liveliness_ns: Option<u64>,
 }
 
-/// Why slots cannot be placed.
+/// The reason why slots cannot be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
-    /// Nothing was measured.
+    /// The samples are empty.
     #[error("no execution was measured: record the chain while it runs")]
     NoSamples,
-    /// Too few or too many bands.
+    /// The number of bands is 0 or above [`MAX_BANDS`].
     #[error("{asked} bands: ask for 1 to {MAX_BANDS}")]
     Count {
-        /// What was asked for.
+        /// The requested number of bands.
         asked: usize,
     },
-    /// The slots do not fit between best and worst case.
+    /// The slots do not fit between the best and the worst case.
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms): at most {most} do", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
-        /// What was asked for.
+        /// The requested number of slots.
         asked: usize,
-        /// Length of a slot.
+        /// The length of a slot, in ns.
         slot_ns: u64,
-        /// Measured best case.
+        /// The measured best case, in ns.
         best_ns: u64,
-        /// Start of the last slot.
+        /// The start of the last slot, in ns.
         last_ns: u64,
-        /// How many fit.
+        /// The number of slots that fit.
         most: u64,
     },
-    /// The largest distance is below the least.
+    /// The liveliness is not longer than a slot.
     #[error("a liveliness of {} ms is not longer than a slot ({} ms): neighbouring slots cannot be that close", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness {
-        /// Asked for.
+        /// The requested liveliness, in ns.
         liveliness_ns: u64,
-        /// Length of a slot.
+        /// The length of a slot, in ns.
         slot_ns: u64,
     },
-    /// More places would have to be tried than is sensible.
+    /// The placement would have to try more than 4 million candidates.
     #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try: ask for fewer bands")]
     TooMany {
-        /// Bands.
+        /// The requested number of bands.
         asked: usize,
-        /// Different latencies.
+        /// The number of different latencies.
         samples: usize,
     },
-    /// No random placement kept to the liveliness.
+    /// No random placement satisfied the liveliness.
     #[error("no random placement of {asked} slots keeps to the liveliness of {} ms: ask for more bands", ms(.liveliness_ns))]
     NotFound {
-        /// Bands.
+        /// The requested number of bands.
         asked: usize,
-        /// Asked for.
+        /// The requested liveliness, in ns.
         liveliness_ns: u64,
     },
 }
 
-/// A time for a message.
 fn ms(ns: &u64) -> f64 {
     *ns as f64 / 1e6
 }
 
-/// The average latency of Equation 4.1 for slots that end at `ends_ns` (ascending), ns: every
-/// execution counts as long as the end of the first slot that it reaches. Those that reach none
-/// count for the last.
+/// Returns the average latency of Equation 4.1 in ns, for slots that end at `ends_ns` (ascending).
+/// Every execution counts as long as the end of the first slot that it reaches. An execution that
+/// reaches none counts for the last slot.
 pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     let (mut sum, mut before) = (0u128, 0u64);
     for (i, &end) in ends_ns.iter().enumerate() {
@@ -235,7 +237,7 @@ pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     sum as f64 / samples.count().max(1) as f64
 }
 
-/// The share of executions in each band.
+/// Returns the share of executions in each band.
 pub fn shares(samples: &Samples, ends_ns: &[u64]) -> Vec<f64> {
     let mut before = 0.0;
     let last = ends_ns.len().saturating_sub(1);
@@ -248,16 +250,12 @@ pub fn shares(samples: &Samples, ends_ns: &[u64]) -> Vec<f64> {
     ends_ns.iter().enumerate().map(until).map(share).collect()
 }
 
-/// The frame in which ends lie.
+/// The limits within which ends lie, in ns.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
-    /// Earliest end of the first slot.
     first: u64,
-    /// End of the last slot.
     last: u64,
-    /// Least distance of neighbours.
     least: u64,
-    /// Largest.
     largest: u64,
 }
 
@@ -270,7 +268,7 @@ impl Frame {
             return Err(BandsError::Count { asked: count });
         }
         let begin = samples.worst_ns().saturating_add(limits.epsilon_ns);
-        // x - slot > best, x_(a-1) < x_a - slot: at least one nanosecond between.
+        // Both x - slot > best and x_(a-1) < x_a - slot need at least one nanosecond in between.
         let least = limits.slot_ns.saturating_add(1);
         let frame = Frame {
             first: samples.best_ns().saturating_add(least),
@@ -298,8 +296,8 @@ impl Frame {
     }
 }
 
-/// The ends of `count` slots with the least average by Equation 4.1, ns, ascending. Exact: see the
-/// module's head.
+/// Returns the ends of `count` slots with the least average by Equation 4.1, in ns, ascending. The
+/// result is exact: the module's documentation has the proof.
 pub fn optimal(
     samples: &Samples,
     count: usize,
@@ -320,14 +318,13 @@ pub fn optimal(
         Some(ends) if ends.windows(2).all(fits) => Ok(ends),
         _ => {
             let places = candidates(samples, count, limits, &frame)?;
-            // The frame has room, so that there is one.
+            // The frame has room, so a placement exists.
             place(samples, count, &frame, &places).ok_or(BandsError::Count { asked: count })
         }
     }
 }
 
-/// Where slots end when their distances do not matter: at samples, as early as may be, and the
-/// last.
+/// Returns the places where slots end if their distances do not matter.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
@@ -337,7 +334,8 @@ fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     places
 }
 
-/// The candidate places of the module's head, ascending; the last is the last slot's.
+/// Returns the candidates that the module's documentation describes, ascending. The last one
+/// belongs to the last slot.
 fn candidates(
     samples: &Samples,
     count: usize,
@@ -345,7 +343,7 @@ fn candidates(
     frame: &Frame,
 ) -> Result<Vec<u64>, BandsError> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
-    // Also samples outside: liveliness reaches in from them.
+    // Samples outside count too: liveliness reaches in from them.
     let anchors = || {
         let of_samples = samples.values.iter().copied();
         of_samples.chain([frame.first, frame.last])
@@ -392,8 +390,8 @@ fn candidates(
     Ok(places)
 }
 
-/// The ends of `count` slots at random, all placements that keep to the constraints being equally
-/// likely, ns, ascending.
+/// Returns the ends of `count` slots at random, in ns, ascending. All placements that satisfy the
+/// constraints are equally likely.
 pub fn random(
     samples: &Samples,
     count: usize,
@@ -407,7 +405,7 @@ pub fn random(
         .saturating_sub(frame.first)
         .saturating_sub(frame.least * more);
     let mut state = seed;
-    // Rarely more than a few are needed, unless liveliness leaves hardly any.
+    // A few attempts suffice, unless liveliness leaves hardly any placement.
     for _ in 0..100_000 {
         let mut offsets: Vec<u64> = (0..more).map(|_| below(&mut state, free + 1)).collect();
         offsets.sort_unstable();
@@ -427,7 +425,7 @@ pub fn random(
     })
 }
 
-/// SplitMix64: equal seeds give equal plans everywhere.
+/// Returns the next number of SplitMix64, below `n`. Equal seeds give equal plans on every machine.
 pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -437,11 +435,11 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
     ((u128::from(z) * u128::from(n)) >> 64) as u64
 }
 
-/// Most bands among which the knee is looked for.
+/// The most bands among which [`knee`] looks.
 pub const KNEE_UP_TO: usize = 8;
 
-/// The number of bands beyond which more bring little: where the average over 1 to [`KNEE_UP_TO`]
-/// bands lies farthest below the straight line between its ends.
+/// Returns the number of bands beyond which more bring little. There the average over 1 to
+/// [`KNEE_UP_TO`] bands lies farthest below the straight line between its ends.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {
@@ -455,7 +453,7 @@ pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError
     let slope = (last - first) / (averages.len().max(2) - 1) as f64;
     let below_line = |i: usize| first + slope * i as f64 - averages[i];
     let deepest = (0..averages.len()).max_by(|&a, &b| below_line(a).total_cmp(&below_line(b)));
-    // Where it is straight (or one point), the first of the equal ones is what the least costs.
+    // On a straight line all counts are equal, and the smallest costs least.
     let least =
         (0..averages.len()).find(|&i| deepest.is_some_and(|d| below_line(i) >= below_line(d)));
     Ok(least.unwrap_or(0) + 1)

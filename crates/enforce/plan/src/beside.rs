@@ -1,11 +1,13 @@
-//! Other plans that are enforced at the same time: chains with origins of their own, each with its own
-//! cycle.
+//! Plans a chain beside other plans that are enforced at the same time, each with its own origin
+//! and cycle.
 //!
-//! Where the cycles lie to one another is known only when they run, so nothing here depends on it. The
-//! new plan goes behind the others: on a CPU that they share its priority is lower, so that what they
-//! promise holds without a word of it, and what they take at most within any length of time is added
-//! to the new chain's worst case. Threads that both need belong to the servers of the first plan, which
-//! must be open at all times: the union of both plans' slots at any phase.
+//! The phase between the cycles is known only at run time, so nothing here depends on it. The new
+//! plan yields to the others. On a CPU that they share its priority is lower, so that the promises
+//! of the others hold unchanged. The most time that the others take within any interval is added to
+//! the new chain's worst case.
+//!
+//! Threads that both plans need belong to the servers of the first plan. These servers must be open
+//! at all times: the union of both plans' slots at any phase.
 
 use crate::error::PlanError;
 use crate::executors::{Executors, Group, Other};
@@ -15,25 +17,25 @@ use onbeat_document::schema::Callback;
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the other plans' servers run, and have.
+/// The callbacks, executors and CPU shares of the other plans.
 #[derive(Debug, Default)]
 pub(crate) struct Beside<'m> {
-    /// Their callbacks, each on its server's CPU.
+    /// The callbacks of the other plans, each on its server's CPU.
     pub(crate) others: Vec<Other<'m>>,
-    /// Executors of their servers, with the CPU of these.
+    /// The executors in the other plans' servers, with the CPUs of these servers.
     owned: BTreeMap<Group<'m>, u16>,
-    /// Share of each CPU that they use at the worst.
+    /// The share of each CPU that the other plans use in the worst case.
     pub(crate) shares: BTreeMap<u16, f64>,
 }
 
-/// Whether a server's threads may run at all times.
 fn is_open(server: &Server, plan: &Plan) -> bool {
     let whole = |s: &crate::schema::Slot| s.1 .0.saturating_sub(s.0 .0) >= plan.cycle_ms.0;
     server.slots_ms.is_empty() || server.slots_ms.iter().any(whole)
 }
 
 impl<'m> Beside<'m> {
-    /// What is asked for, of a model that has the callbacks of all plans. `ours` are the new plan's.
+    /// Collects the plans beside this one. The model must have the callbacks of all plans; `ours`
+    /// are those of the new plan.
     pub(crate) fn new(
         model: &'m Model,
         executors: &Executors<'m>,
@@ -85,25 +87,23 @@ impl<'m> Beside<'m> {
         Ok(beside)
     }
 
-    /// The CPU of the other plan's server that has a callback's threads.
     pub(crate) fn owner_cpu(&self, group: Group<'m>) -> Option<u16> {
         self.owned.get(&group).copied()
     }
 
-    /// Whether the threads of a callback belong to a server of another plan.
     pub(crate) fn owns(&self, group: Group<'m>) -> bool {
         self.owned.contains_key(&group)
     }
 
-    /// The most time that these take on some CPUs within so long a time, whenever that begins.
+    /// Returns the most time that the others take on these CPUs within any interval of this length.
     fn within_ns(&self, cpus: &BTreeSet<u16>, length_ns: u64) -> u64 {
         let here = self.others.iter().filter(|o| cpus.contains(&o.cpu));
         here.map(|o| o.within_ns(length_ns))
             .fold(0, u64::saturating_add)
     }
 
-    /// How much longer something that takes so long can take for these, ns. `None`: no bound below a
-    /// cycle.
+    /// Returns by how much work of `alone_ns` gets longer because of the others, in ns, or `None`
+    /// if no bound below a cycle exists.
     pub(crate) fn wait_ns(
         &self,
         cpus: &BTreeSet<u16>,
@@ -121,14 +121,15 @@ impl<'m> Beside<'m> {
     }
 }
 
-/// The lowest real-time priority of the servers of other plans on these CPUs.
+/// Returns the lowest real-time priority of the other plans' servers on these CPUs.
 pub(crate) fn lowest(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> Option<u8> {
     let servers = plans.iter().flat_map(|p| &p.servers);
     let here = servers.filter(|s| s.priority > 0 && is_ours(s.cpu));
     here.map(|s| s.priority).min()
 }
 
-/// The priority of a chain behind these plans: its outputs have one above it, what feeds it one below.
+/// Returns the highest priority at which a chain yields to these plans. Its outputs have one
+/// priority above it, its feeders one below.
 #[must_use]
 pub fn priority_beside(plans: &[Plan]) -> Option<u8> {
     lowest(plans, |_| true).map(|p| p.saturating_sub(2).max(1))

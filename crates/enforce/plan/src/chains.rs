@@ -1,18 +1,18 @@
-//! Chains of a model: which ones a request means, and the order of their callbacks.
+//! Selects the chains that a request names, and orders their callbacks.
 
 use crate::error::PlanError;
 use onbeat_document::cuts::{self, Ends, Way};
 use onbeat_document::schema::{Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The topic at a chain's end, if it publishes there.
+/// Returns the topic at a chain's end, or `None` if the chain does not publish there.
 pub(crate) fn output(chain: &Chain) -> Option<&str> {
     (chain.topics.len() == chain.callbacks.len())
         .then(|| chain.topics.last().map(String::as_str))
         .flatten()
 }
 
-/// The chains that these names refer to; the model's only chain without names.
+/// Returns the chains with these names. Without names, it returns the model's only chain.
 pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
     let known = || {
         model
@@ -65,7 +65,7 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-/// The one chain between two ends, whole or cut.
+/// Returns the one chain between two ends, whole or cut.
 pub(crate) fn between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, PlanError> {
     let ways = cuts::ways(model, ends)?;
     let way = match ways.as_slice() {
@@ -83,7 +83,6 @@ pub(crate) fn between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, Pl
     })
 }
 
-/// The options of the command that name these ends.
 fn options(ends: &Ends) -> Vec<(&'static str, String)> {
     let named = [("--from", &ends.from), ("--to", &ends.to)];
     let named = named.into_iter();
@@ -92,8 +91,8 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// For each of several ways something on it that is on no other; where there is no such thing, the
-/// callbacks of all of it.
+/// Returns for each way a callback or topic that is on no other way. If there is none, the result
+/// lists all callbacks of the way.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();
@@ -117,8 +116,8 @@ fn differences(ways: &[Way]) -> Vec<String> {
     ways.iter().enumerate().map(own).collect()
 }
 
-/// Whether `asked` has the form FROM..TO, where the ids of the chain's first and last callback
-/// contain FROM and TO.
+/// Reports whether `asked` has the form FROM..TO and matches the chain. The ids of its first and
+/// last callback must contain FROM and TO.
 fn is_between(chain: &Chain, asked: &str) -> bool {
     let ends = (chain.callbacks.first(), chain.callbacks.last());
     match (asked.split_once(".."), ends) {
@@ -127,7 +126,7 @@ fn is_between(chain: &Chain, asked: &str) -> bool {
     }
 }
 
-/// The chains' vertices, predecessors first, each with its direct predecessors.
+/// Returns the chains' vertices with predecessors first, each with its direct predecessors.
 pub(crate) fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanError> {
     let mut vertices: Vec<&str> = Vec::new();
     let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -4,13 +4,13 @@ use crate::fault::{PlanFault, MAX_CYCLE_NS, MAX_ENTRIES};
 use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_HELD, MAX_PRIORITY, MAX_SLOTS, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Highest priority of the middleware's threads: above are the dispatcher's and the kernel's.
+/// The dispatcher's and the kernel's threads need the priorities above.
 const MAX_MIDDLEWARE_PRIORITY: u8 = 97;
 
-/// Checks a plan.
+/// Checks that a plan can be enforced.
 ///
 /// # Errors
-/// The first fault that is found.
+/// Fails with the first fault that it finds.
 pub fn validate(plan: &Plan) -> Result<(), PlanFault> {
     if plan.schema != SCHEMA {
         return Err(PlanFault::Schema {
@@ -107,7 +107,8 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
     competing(plan)
 }
 
-/// Rules of callbacks: each is for one of a server, and one that need not appear is in no chain.
+/// Checks the rules of callbacks. The callback of each rule must be in a server, and an optional
+/// one must not be in a chain.
 fn rules(plan: &Plan) -> Result<(), PlanFault> {
     let mut ids = BTreeSet::new();
     for rule in &plan.callbacks {
@@ -163,7 +164,7 @@ fn competing(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// A server's slots within one cycle, those that wrap around in two.
+/// Returns a server's slots within one cycle. A slot that wraps around becomes two.
 fn spans_of(server: &Server, cycle: u64) -> Vec<(u64, u64, &str)> {
     let name = server.name.as_str();
     if server.slots_ms.is_empty() {
@@ -198,7 +199,7 @@ fn slots(server: &Server, cycle: Ms) -> Result<(), PlanFault> {
     if let Some(w) = server.slots_ms.windows(2).find(|w| w[1].0 < w[0].1) {
         return Err(order(w[0], w[1]));
     }
-    // The last one may wrap around, but not onto the first.
+    // The last slot may wrap around, but not onto the first.
     match (server.slots_ms.first(), server.slots_ms.last()) {
         (Some(&first), Some(&last))
             if last.1 .0 > cycle.0 + first.0 .0 && server.slots_ms.len() > 1 =>
@@ -259,7 +260,6 @@ fn inputs(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// The condition for a topic that replaces another.
 const OTHER_TOPIC: &str = "name another topic than its own";
 
 fn wrong_held_topic(topic: &str, hold: &'static str, must: &'static str) -> PlanFault {
@@ -277,7 +277,7 @@ fn twice(what: &'static str, twice: &str) -> PlanFault {
     }
 }
 
-/// Whether `topic` can leave in slots of this server.
+/// Checks that `topic` can leave in the slots of this server.
 fn has_slots(plan: &Plan, topic: &str, server: &str) -> Result<(), PlanFault> {
     let found = plan.servers.iter().find(|s| s.name == server);
     let (topic, server) = (topic.to_string(), server.to_string());
@@ -320,7 +320,7 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
         if share.is_nan() || share < 0.0 {
             return wrong(format!("CPU {cpu} used for {share}: it must be 0 or more"));
         }
-        // A rounding error is no overload.
+        // A rounding error does not count as overload.
         if share > 1.0 + 1e-9 {
             return Err(PlanFault::Utilisation { cpu, share });
         }

@@ -1,4 +1,4 @@
-//! Every strategy for one request.
+//! Plans one request with every strategy, to compare their promises.
 
 use crate::error::PlanError;
 use crate::make::plan;
@@ -9,8 +9,8 @@ use onbeat_document::Model;
 /// The largest number of bands in [`compare`].
 pub const COMPARE_UP_TO: usize = 8;
 
-/// The promises of every strategy for the same request, by name (Table 4.4, Table 4.5 and Figure
-/// 4.7 for any chain).
+/// Returns the promises of every strategy for the same request, by name (Table 4.4, Table 4.5 and
+/// Figure 4.7 for any chain).
 pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises, PlanError>)> {
     let one_band = Strategy::Bands(1);
     let random = Strategy::RandomBands { bands: 3, seed: 1 };
@@ -32,7 +32,7 @@ pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises
             ..request.clone()
         };
         if !strategy.has_bands() {
-            // Others have no last slot.
+            // The other strategies have no last slot.
             request.outputs.miss = None;
         }
         (name, plan(model, &request).map(|p| p.promises))

@@ -1,4 +1,4 @@
-//! Why no plan can be made: each error is one line with the numbers and the remedy.
+//! Defines the errors of planning. Each is one line with the numbers and the remedy.
 
 use crate::bands::BandsError;
 use crate::fault::{name, PlanFault};
@@ -6,132 +6,132 @@ use crate::profile::ProfileError;
 use crate::schema::Ms;
 use onbeat_document::cuts::CutError;
 
-/// Why no plan can be made.
+/// The reason why a plan cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// The model holds no chain.
     #[error("the model holds no chain: record until an output was published, or add what is missing with --link")]
     NoChain,
-    /// Several chains, and none was named.
+    /// The model holds several chains, and the request names none.
     #[error("the model holds {} chains: name one with --chain: {}", known.len(), names(known))]
     WhichChain {
-        /// Their ids.
+        /// The ids of the model's chains.
         known: Vec<String>,
     },
-    /// No chain of this id.
+    /// The model has no chain of this id.
     #[error("no chain '{}' in the model; it has: {}", name(asked), names(known))]
     UnknownChain {
         /// The name in the request.
         asked: String,
-        /// The ids there are.
+        /// The ids of the model's chains.
         known: Vec<String>,
     },
-    /// A prefix of several ids.
+    /// Several ids begin with the name in the request.
     #[error("'{}' is the beginning of {} chains' ids: {}", name(asked), fit.len(), names(fit))]
     AmbiguousChain {
         /// The name in the request.
         asked: String,
-        /// The ids that begin with it.
+        /// The ids that begin with `asked`.
         fit: Vec<String>,
     },
-    /// A name of an end that is none, or ends between which no chain leads.
+    /// The request names an end that does not exist, or no chain leads from one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// Several parts of chains between two ends.
+    /// Several parts of chains lead from one end to the other.
     #[error("{} chains lead from one end to the other: name one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
-        /// Of each something that is on no other.
+        /// A callback or topic of each part that is on no other part.
         differ: Vec<String>,
     },
-    /// A part of a chain whose own latency the model does not have.
+    /// The model does not have the latency of this part of a chain.
     #[error("these {callbacks} callbacks are a part of a chain, and the model has the latency of the whole alone: make it again from its traces with 'onbeat model TRACE{}'", quoted(options))]
     NotMeasured {
-        /// How many callbacks the part has.
+        /// The number of callbacks in the part.
         callbacks: usize,
-        /// The options with which it is measured.
+        /// The options of `onbeat model` that measure the part.
         options: Vec<(&'static str, String)>,
     },
-    /// Chains without a common start.
+    /// The chains start with different callbacks.
     #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}', and where their cycles lie to one another is known only when they run: plan each by itself, the second with '--beside' and the first one's plan, and shape both", name(a), name(b))]
     Origins {
-        /// One start.
+        /// The first callback of one chain.
         a: String,
-        /// Another.
+        /// The first callback of another chain.
         b: String,
     },
-    /// A callback of chains of two plans.
+    /// A callback belongs to chains of two plans.
     #[error("'{}' is a callback of this chain and of the other plan's too: how often the other chain waits for it depends on where their cycles lie to one another, and no plan counts that: plan one of them up to that callback or from behind it (--to, --from)", name(callback))]
     Common {
-        /// Which.
+        /// The id of the callback.
         callback: String,
     },
-    /// Threads that a plan beside shuts.
+    /// A plan beside this one closes the gate of threads that this chain needs.
     #[error("the threads of '{}' run callbacks of this chain too, and server '{}' of the other plan shuts them between its slots: give them executors of their own", name(callback), name(server))]
     Shut {
-        /// The other plan's callback.
+        /// The other plan's callback on these threads.
         callback: String,
-        /// Its server.
+        /// The other plan's server that has the threads.
         server: String,
     },
-    /// A priority that others' plans do not count.
+    /// The requested priority is too high beside another plan.
     #[error("--priority {asked}: a chain beside another plan goes behind it, at most at {most} here, since that plan does not count it")]
     Behind {
         /// The priority in the request.
         asked: u8,
-        /// The highest that leaves the other plan alone.
+        /// The highest priority that does not disturb the other plan.
         most: u8,
     },
-    /// Strategies whose slots are what is promised.
+    /// The promises of this strategy are its slots, which cannot hold beside another plan.
     #[error("--beside goes with strategies that hold outputs back, and with fifo: slots of {strategy} would meet those of the other plan at any phase")]
     BesideStrategy {
-        /// Which.
+        /// The name of the strategy.
         strategy: &'static str,
     },
-    /// Plans that have the same output or input.
+    /// Both plans hold back the same output or input.
     #[error(
         "'{}' is held back by both plans: no topic can leave in two cycles",
         name(topic)
     )]
     HeldTwice {
-        /// Which.
+        /// The topic of the output or input.
         topic: String,
     },
-    /// Chains that contradict each other in the order of callbacks.
+    /// The chains contradict each other in the order of callbacks.
     #[error(
         "the chains do not agree on which of their callbacks comes first: plan them one by one"
     )]
     NoOrder,
-    /// No execution of a chain was followed to its end.
+    /// The model has no execution of the chain from its start to its end.
     #[error(
         "no execution of chain '{}' was followed to its end: record longer",
         name(chain)
     )]
     NoExecutions {
-        /// Which.
+        /// The id of the chain.
         chain: String,
     },
-    /// A name of nothing that the plan covers.
+    /// The name matches nothing that the plan covers.
     #[error(
         "{option}: '{}' is neither a callback nor a node of {place}",
         name(asked)
     )]
     Unknown {
-        /// Option of the command.
+        /// The option of the command.
         option: &'static str,
         /// The name in the request.
         asked: String,
         /// The place that was searched.
         place: &'static str,
     },
-    /// A node that subscribes to a topic that it publishes.
+    /// A node subscribes to a topic that it publishes.
     #[error("node '{}' publishes '{}' and takes it too: held back, it would get its own messages alone; plan with --design async, or for a callback before it", name(node), name(topic))]
     HearsItself {
-        /// Node.
+        /// The name of the node.
         node: String,
-        /// Topic.
+        /// The topic that the node publishes and takes.
         topic: String,
     },
-    /// A background callback that is part of the chain.
+    /// A background callback shares threads with the chain.
     #[error(
         "--background: '{}' belongs to a planned chain's node or executor, whose threads run in its servers",
         name(asked)
@@ -140,163 +140,163 @@ pub enum PlanError {
         /// The name in the request.
         asked: String,
     },
-    /// The callbacks of one node on several CPUs.
+    /// The request binds the callbacks of one node to several CPUs.
     #[error("node '{}' is bound to CPU {a} and to CPU {b}: its callbacks share threads, so bind the node to one", name(node))]
     SplitNode {
-        /// Node.
+        /// The name of the node.
         node: String,
-        /// One CPU.
+        /// One of the CPUs.
         a: u16,
-        /// The other.
+        /// Another of the CPUs.
         b: u16,
     },
-    /// The callbacks of one executor on several CPUs.
+    /// The request binds the callbacks of one executor to several CPUs.
     #[error("'{}' is bound to CPU {a}, and '{}', which runs on the threads of the same executor, to CPU {b}: bind both to one, or give one an executor of its own", name(first), name(second))]
     SplitExecutor {
-        /// A callback.
+        /// A callback of the executor.
         first: String,
-        /// Its CPU.
+        /// The CPU of `first`.
         a: u16,
-        /// Another of the executor.
+        /// Another callback of the executor.
         second: String,
-        /// Its CPU.
+        /// The CPU of `second`.
         b: u16,
     },
-    /// The callbacks of one executor in several servers.
+    /// The callbacks of one executor would be in several servers.
     #[error("'{}' belongs to server '{}', and '{}', which runs on the threads of the same executor, to server '{}': threads are in one server, so give one of them an executor of its own", name(first), name(&servers[0]), name(second), name(&servers[1]))]
     SharedExecutor {
-        /// A callback.
+        /// A callback of the executor.
         first: String,
-        /// Another of the executor.
+        /// Another callback of the executor.
         second: String,
-        /// Their servers.
+        /// The servers of `first` and `second`.
         servers: Box<[String; 2]>,
     },
-    /// There is no time for what else runs on the chain's executors.
+    /// The cycle has no time for the other callbacks on the chain's executors.
     #[error("{what} need {need}, and the cycle leaves {have}; {added} of it is for what else runs on the threads of the chain's executors ({}): give the chain's callbacks executors of their own, or measure again under --strategy fifo", names(others))]
     SharedTooLong {
-        /// What.
+        /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
         /// The time that it needs.
         need: Ms,
-        /// The time that is left.
+        /// The time that the cycle leaves.
         have: Ms,
-        /// For others.
+        /// The time within `need` that other callbacks take.
         added: Ms,
-        /// Which, the largest first.
+        /// The ids of the other callbacks, the largest load first.
         others: Vec<String>,
     },
     /// The first callback has no period.
     #[error("'{}' starts the chain and has no period: let its input through once per cycle with --throttle TOPIC --cycle MS", name(origin))]
     NoPeriod {
-        /// First callback.
+        /// The id of the first callback.
         origin: String,
     },
     /// The first callback starts irregularly.
     #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile), and {period} is expected: let its input through once per cycle with --throttle TOPIC, or mend the overload", name(origin))]
     NotSteady {
-        /// First callback.
+        /// The id of the first callback.
         origin: String,
-        /// Its period.
+        /// The period of the first callback.
         period: Ms,
-        /// 1st percentile of the distance between starts.
+        /// The 1st percentile of the time between its starts.
         low: Ms,
-        /// 99th percentile.
+        /// The 99th percentile of the time between its starts.
         high: Ms,
     },
-    /// A cycle that is not the period.
+    /// The requested cycle differs from the period.
     #[error("a cycle of {cycle} cannot follow '{}', which comes every {period}: leave --cycle out, or throttle its input", name(origin))]
     Cycle {
-        /// Asked for.
+        /// The requested cycle.
         cycle: Ms,
-        /// First callback.
+        /// The id of the first callback.
         origin: String,
-        /// Its period.
+        /// The period of the first callback.
         period: Ms,
     },
-    /// More time is needed than the cycle has.
+    /// The chain needs more time than the cycle has.
     #[error("{what} need {need}, and the cycle leaves {have}: the chain is longer than its period allows")]
     TooLong {
-        /// What.
+        /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
         /// The time that it needs.
         need: Ms,
-        /// The time that is left.
+        /// The time that the cycle leaves.
         have: Ms,
     },
-    /// A CPU would be used for more than all of its time.
+    /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be used for {:.1} % at the worst ({parts}): bind some of it to another CPU with --cpu", share * 100.0)]
     Utilisation {
-        /// CPU.
+        /// The number of the CPU.
         cpu: u16,
-        /// Share, 1 is all.
+        /// The share of the CPU that the plan would use; 1 is all.
         share: f64,
-        /// The largest uses.
+        /// The largest uses, as text.
         parts: String,
     },
-    /// A chain without an output cannot be shaped.
+    /// The chain has no output that can be held back.
     #[error("chain '{}' publishes nothing at its end: there is no output to hold back (use fifo, server-per-callback or server-per-chain)", name(chain))]
     NoOutput {
-        /// Which.
+        /// The id of the chain.
         chain: String,
     },
-    /// A request or response cannot be held back.
+    /// The output is a request or response, which cannot be held back.
     #[error(
         "'{}' publishes '{}', which belongs to a service: only topics can be held back",
         name(callback),
         name(topic)
     )]
     Service {
-        /// The callback.
+        /// The callback that sends it.
         callback: String,
-        /// What.
+        /// The topic of the service.
         topic: String,
     },
-    /// A priority out of range.
+    /// The requested priority is out of range.
     #[error("priority {asked} is out of range: 1 to {max}")]
     Priority {
-        /// Asked for.
+        /// The requested priority.
         asked: u8,
-        /// Highest.
+        /// The highest priority.
         max: u8,
     },
-    /// A slot that is empty or longer than the cycle.
+    /// The slot is empty or longer than the cycle.
     #[error("a slot of {slot} cannot be: longer than 0, and shorter than the cycle of {cycle}")]
     Slot {
-        /// Asked for.
+        /// The requested slot.
         slot: Ms,
-        /// Cycle.
+        /// The length of the cycle.
         cycle: Ms,
     },
-    /// Nobody publishes a topic.
+    /// No callback of the model publishes the topic.
     #[error("--throttle: no callback of the model publishes '{}': name the node that does, as --throttle TOPIC@NODE", name(topic))]
     ThrottleUnknown {
-        /// Topic.
+        /// The topic to throttle.
         topic: String,
     },
-    /// Several nodes publish a topic.
+    /// Several nodes publish the topic.
     #[error("--throttle: {} nodes publish '{}': name one, as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral {
-        /// Topic.
+        /// The topic to throttle.
         topic: String,
-        /// Its publishers.
+        /// The nodes that publish it.
         nodes: Vec<String>,
     },
-    /// A chain passes a thread of the application's own.
+    /// The chain passes a thread of the application's own.
     #[error("the chain passes '{}', a thread of the application's own, which no plan can hold: let the chain begin behind it, in a model made with 'onbeat model --input {}'", name(callback), name(topic))]
     OwnThread {
-        /// The callback.
+        /// The callback that stands for the thread.
         callback: String,
-        /// What it publishes.
+        /// The topic that the thread publishes.
         topic: String,
     },
-    /// A miss rate for a strategy without bands.
+    /// The request has a miss rate, but a strategy without bands.
     #[error("--miss places the last slot of an output: it goes with --strategy bands")]
     MissStrategy,
-    /// The measured executions carry no such promise.
+    /// The measured executions do not support the promise.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// Slots of outputs cannot be placed.
+    /// The slots of the outputs cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The resulting plan contradicts itself.
@@ -304,13 +304,12 @@ pub enum PlanError {
     Fault(#[from] PlanFault),
 }
 
-/// Options of a command line.
 fn quoted(options: &[(&'static str, String)]) -> String {
     let option = |(option, value): &(&str, String)| format!(" {option} {}", name(value));
     options.iter().map(option).collect()
 }
 
-/// Some names for a message.
+/// Lists up to five names for a message.
 fn names(names: &[String]) -> String {
     let mut text = names
         .iter()

@@ -1,50 +1,49 @@
-//! Executors: which callbacks share threads, so that no plan can tear them apart, and what else runs on
-//! the threads of a plan's callbacks.
+//! Finds which callbacks share threads, and what else runs on the threads of a plan's callbacks.
+//!
+//! No plan can separate callbacks that share threads.
 
 use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Callbacks that share threads.
+/// A set of callbacks that share threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'m> {
-    /// Those of an executor, by its place in the model.
+    /// The callbacks of an executor, by its index in the model.
     Executor(usize),
-    /// Those of a node, where the model does not say which executor runs them.
+    /// The callbacks of a node, used if the model does not say which executor runs them.
     Node(&'m str),
 }
 
 /// A callback of the chains, and its CPU.
 pub(crate) type Placed<'m> = (&'m Callback, u16);
 
-/// The executors of a model.
 #[derive(Debug)]
 pub(crate) struct Executors<'m> {
     model: &'m Model,
     of: BTreeMap<&'m str, usize>,
 }
 
-/// A callback of no planned chain on the threads of one that is.
+/// A callback outside the planned chains that runs on the threads of their executors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Other<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) group: Group<'m>,
-    /// CPU of that executor's callbacks.
+    /// The CPU of that executor's callbacks.
     pub(crate) cpu: u16,
 }
 
 impl Other<'_> {
-    /// The time in which 99 of 100 of its executions ended, ns.
+    /// Returns the 99th percentile of its execution time, in ns.
     fn usual_ns(&self) -> u64 {
         self.callback.figures.exec_ns.quantile(0.99)
     }
 
-    /// The longest time that it ran for on a CPU, ns.
     fn worst_ns(&self) -> u64 {
         self.callback.figures.exec_ns.max()
     }
 
-    /// Typical time between two of its starts, ns. `None` if it ran once.
+    /// Returns the typical time between two starts in ns, or `None` if it ran once.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));
@@ -52,27 +51,26 @@ impl Other<'_> {
         gap.filter(|&gap| gap > 0)
     }
 
-    /// The most time that it takes of a slot that opens once in a cycle: all that came since its
-    /// last end, and one that was left over then.
+    /// Returns the most time that it takes of a slot that opens once in a cycle. That is all that
+    /// came since the slot's last end, and one execution left over from before.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
     }
 
-    /// The most time that it takes within so long a time, whenever that begins (the request bound
-    /// of periodic work).
+    /// Returns the most time that it takes within any interval of this length (the request bound of
+    /// periodic work).
     pub(crate) fn within_ns(&self, length_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| length_ns / gap + 1);
         self.worst_ns().saturating_mul(times)
     }
 
-    /// Whether all its threads were measured at a real-time priority on this CPU alone.
+    /// Reports whether all its threads were measured at a real-time priority on this CPU alone.
     fn was_alone_on(&self, cpu: u16) -> bool {
         is_alone_on(self.callback, cpu)
     }
 }
 
-/// Whether all threads of a callback were measured at a real-time priority on one CPU alone.
 fn is_alone_on(callback: &Callback, cpu: u16) -> bool {
     let threads = &callback.threads;
     let alone = |t: &onbeat_document::schema::ThreadUse| {
@@ -82,7 +80,6 @@ fn is_alone_on(callback: &Callback, cpu: u16) -> bool {
 }
 
 impl<'m> Executors<'m> {
-    /// Those of a model.
     pub(crate) fn new(model: &'m Model) -> Self {
         let all = model.executors.iter().enumerate();
         let of = all.flat_map(|(i, e)| e.callbacks.iter().map(move |id| (id.as_str(), i)));
@@ -92,7 +89,7 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// The callbacks that a callback shares its threads with.
+    /// Returns the callbacks that share their threads with `callback`.
     pub(crate) fn of(&self, callback: &'m Callback) -> Group<'m> {
         match self.of.get(callback.id.as_str()) {
             Some(&executor) => Group::Executor(executor),
@@ -100,7 +97,6 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// How many threads run the callbacks of a group.
     pub(crate) fn threads(&self, group: Group<'m>) -> usize {
         match group {
             Group::Executor(i) => self.model.executors[i].threads,
@@ -108,13 +104,13 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// Whether the model says which callbacks share threads.
+    /// Reports whether the model says which callbacks share threads.
     pub(crate) fn are_known(&self) -> bool {
         !self.of.is_empty() || self.model.callbacks.is_empty()
     }
 
-    /// The callbacks of executors that the model knows, without those that run within others and
-    /// those on threads of the application's own.
+    /// Returns the callbacks of a known executor. It leaves out synchronisers, which run within
+    /// other callbacks, and threads of the application's own.
     pub(crate) fn members(&self, group: Group<'m>) -> Vec<&'m Callback> {
         let is_member = |c: &&Callback| {
             !matches!(c.kind, CallbackType::Sync | CallbackType::Thread) && self.of(c) == group
@@ -128,7 +124,7 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// What else runs on the threads of these callbacks of chains.
+    /// Returns the callbacks outside the chains that run on the threads of these callbacks.
     pub(crate) fn others(&self, placed: &[Placed<'m>]) -> Vec<Other<'m>> {
         let ours: BTreeSet<&str> = placed.iter().map(|p| p.0.id.as_str()).collect();
         let groups: BTreeMap<Group<'m>, u16> = placed.iter().map(|p| (self.of(p.0), p.1)).collect();
@@ -145,12 +141,13 @@ impl<'m> Executors<'m> {
             .collect()
     }
 
-    /// How much longer the chains wait for others than when they were measured, ns: under the plan all
-    /// of a CPU's threads have one CPU and one priority, so that what ran beside the chain then runs
-    /// before it now. `None` if there is no bound below a cycle.
+    /// Returns how much longer the chains wait for others than when they were measured, in ns, or
+    /// `None` if no bound below a cycle exists.
     ///
-    /// On the threads of a single-threaded executor that is alone on its CPU the chain waited for
-    /// them then as well; so did it if all was measured at a real-time priority on this CPU.
+    /// Under the plan all threads of a CPU have one priority, so callbacks that ran beside the
+    /// chain may now run before it. The measured latencies already contain the wait in two cases: a
+    /// single-threaded executor is alone on its CPU, or all threads were measured at a real-time
+    /// priority on this CPU.
     pub(crate) fn wait_ns(
         &self,
         placed: &[Placed<'m>],
@@ -174,14 +171,14 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// How late the chains' first callback starts behind its release at the worst, ns, if others run on its
-    /// threads, or at its priority on its CPU: executions count from its start, the cycle from its release.
-    /// `None`: there are no others.
+    /// Returns the longest delay of the chains' first callback behind its release, in ns, or `None`
+    /// if no others run before it. Executions count from its start, but the cycle counts from its
+    /// release.
     ///
-    /// It is what was measured, and the longest of the others once more (as long as 99 of 100 of its
-    /// executions): between timers the phase is another one in each start of the application, and a
-    /// callback of these that was just behind the release may then be just before it. Delays of a cycle are releases that were left out, as at the
-    /// program's start.
+    /// The delay is the measured one plus the longest 99th percentile of the others. Timers start
+    /// with another phase in each start of the application, so a callback that ran just behind the
+    /// release may run just before it. Delays of a cycle or more do not count: there, releases were
+    /// left out, as at the program's start.
     pub(crate) fn start_delay_ns(
         &self,
         (origin, cpu): Placed<'m>,
@@ -192,8 +189,8 @@ impl<'m> Executors<'m> {
         let before = others.iter().filter(|o| o.group == group || o.cpu == cpu);
         let longest = before.map(Other::usual_ns).max()?;
         let figures = &origin.figures;
-        // Late attach does not see releases: a start by so much later than a period after the one before
-        // is at least as late.
+        // After a late attach, releases are unknown. A start that comes later than a period after
+        // the one before is late by at least the difference.
         let (late, from) = match figures.release_jitter_ns.count() {
             0 => (&figures.interarrival_ns, cycle_ns),
             _ => (&figures.release_jitter_ns, 0),
@@ -207,7 +204,8 @@ impl<'m> Executors<'m> {
         Some(measured.saturating_add(longest))
     }
 
-    /// Whether the measured latencies hold what a CPU's threads make one another wait.
+    /// Reports whether the measured latencies contain the time that the threads of this CPU wait
+    /// for one another.
     fn was_measured(&self, placed: &[Placed<'m>], others: &[Other<'m>], cpu: u16) -> bool {
         let here = || placed.iter().filter(|p| p.1 == cpu);
         let groups: BTreeSet<Group<'m>> = here().map(|p| self.of(p.0)).collect();
@@ -220,7 +218,7 @@ impl<'m> Executors<'m> {
     }
 }
 
-/// The time that others take of each cycle in slots that they share with a chain, ns.
+/// Returns the time that others take of each cycle in slots that they share with a chain, in ns.
 pub(crate) fn room_ns<'o, 'm: 'o>(
     others: impl Iterator<Item = &'o Other<'m>>,
     cycle_ns: u64,

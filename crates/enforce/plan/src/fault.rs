@@ -1,18 +1,19 @@
-//! The faults that a plan can have, each in one line.
+//! Defines the faults that a plan can have. Each is one line.
 
 use crate::schema::{Ms, Slot, MAX_HELD, MAX_SLOTS, SCHEMA};
 use onbeat_document::text::{shorten, visible};
 
-/// Longest cycle: an hour.
+/// The longest cycle: an hour.
 pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
 
-/// Most entries in any list of a plan: far more than any system needs, and quickly checked.
+/// The most entries in any list of a plan. It is far more than any system needs, and keeps the
+/// check fast.
 pub const MAX_ENTRIES: usize = 1000;
 
-/// A fault of a plan. Names in the texts have no control characters.
+/// A fault of a plan. Names in its text contain no control characters.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFault {
-    /// Another format.
+    /// The plan has another schema.
     #[error("a plan of schema '{}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat plan`", name(found))]
     Schema {
         /// The value in the file.
@@ -21,15 +22,15 @@ pub enum PlanFault {
     /// A list that needs an entry has none.
     #[error("{what} is empty")]
     Empty {
-        /// Which.
+        /// The name of the list.
         what: &'static str,
     },
-    /// Too many entries.
+    /// A list has more than [`MAX_ENTRIES`] entries.
     #[error("{count} entries in {what}: at most {MAX_ENTRIES} are read")]
     TooMany {
-        /// Of what.
+        /// The name of the list.
         what: &'static str,
-        /// How many.
+        /// The number of entries.
         count: usize,
     },
     /// The cycle is not between 0 and an hour.
@@ -45,93 +46,93 @@ pub enum PlanFault {
         name(origin)
     )]
     Origin {
-        /// Chain.
+        /// The id of the chain.
         chain: String,
         /// The plan's origin.
         origin: String,
     },
-    /// A name is used twice.
+    /// A name occurs twice.
     #[error("{what} '{}' stands in it twice", name(twice))]
     Twice {
-        /// Kind of thing: server, output, input.
+        /// The kind of thing that has the name: server, output, input or callback.
         what: &'static str,
-        /// The name, as the plan has it.
+        /// The name in the plan.
         twice: String,
     },
-    /// A priority out of range.
+    /// A priority is out of range.
     #[error("priority {priority} of {} is out of range: {low} to {high}", name(of))]
     Priority {
-        /// The server, or what else has the value.
+        /// The server, or the middleware.
         of: String,
         /// The value in the file.
         priority: u8,
-        /// Least.
+        /// The lowest valid priority.
         low: u8,
-        /// Highest.
+        /// The highest valid priority.
         high: u8,
     },
-    /// A slot that ends before it starts, or lies outside the cycle.
+    /// A slot ends before it starts, or lies outside the cycle.
     #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end after that, at most a cycle later", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
     Slot {
-        /// The server, or what else has the value.
+        /// The name of the slot's server.
         server: String,
-        /// The slot.
+        /// The slot in the file.
         slot: Slot,
-        /// Cycle.
+        /// The length of the cycle.
         cycle: Ms,
     },
     /// Slots of one server overlap or are out of order.
     #[error("slots [{}, {}] and [{}, {}] of server '{}' overlap or are out of order", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
     Order {
-        /// The server, or what else has the value.
+        /// The name of the slots' server.
         server: String,
-        /// One.
+        /// The earlier slot in the file.
         a: Slot,
-        /// The next.
+        /// The slot that follows it.
         b: Slot,
     },
-    /// Two servers would compete.
+    /// Two servers would compete for a CPU.
     #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}: give them different priorities, or move a slot", name(a), name(b))]
     Overlap {
-        /// One.
+        /// The name of one server.
         a: String,
-        /// The other.
+        /// The name of the other server.
         b: String,
-        /// Priority of both.
+        /// The priority of both servers.
         priority: u8,
-        /// CPU of both.
+        /// The CPU of both servers.
         cpu: u16,
-        /// Start of the overlap in the cycle.
+        /// The start of the overlap in the cycle.
         at: Ms,
     },
-    /// No server has this name.
+    /// A topic names a server that does not exist.
     #[error(
         "'{}' leaves in slots of server '{}', and there is none of that name",
         name(topic),
         name(server)
     )]
     NoServer {
-        /// Topic.
+        /// The topic that is held back.
         topic: String,
-        /// Server.
+        /// The missing server.
         server: String,
     },
-    /// No server has this callback.
+    /// A rule names a callback that is in no server.
     #[error("callbacks: '{}' is in no server", name(callback))]
     NoCallback {
-        /// The callback.
+        /// The id of the callback.
         callback: String,
     },
-    /// A callback need not appear, but a chain goes through it.
+    /// A rule makes a callback optional, but a chain goes through it.
     #[error(
         "callbacks: '{}' is not required, but chain '{}' goes through it",
         name(callback),
         name(chain)
     )]
     Required {
-        /// The callback.
+        /// The id of the callback.
         callback: String,
-        /// The chain.
+        /// The id of the chain.
         chain: String,
     },
     /// The server of an output has no slots.
@@ -141,64 +142,64 @@ pub enum PlanFault {
         name(server)
     )]
     NoSlots {
-        /// Topic.
+        /// The topic that is held back.
         topic: String,
-        /// Server.
+        /// The name of the server.
         server: String,
     },
-    /// More slots than a shaper's table has room for.
+    /// The server of an output has more slots than a shaper's table can hold.
     #[error(
         "'{}' leaves in slots of server '{}', which has {count}: at most {MAX_SLOTS} can be kept",
         name(topic),
         name(server)
     )]
     ManySlots {
-        /// Topic.
+        /// The topic that is held back.
         topic: String,
-        /// Server.
+        /// The name of the server.
         server: String,
-        /// How many.
+        /// The number of slots.
         count: usize,
     },
-    /// More topics than a shaper serves.
+    /// The plan holds back more topics than a shaper can serve.
     #[error("{count} topics are held back or throttled: at most {MAX_HELD} can be")]
     ManyHeld {
-        /// How many.
+        /// The number of topics.
         count: usize,
     },
     /// The held topic does not fit the mechanism that holds it back.
     #[error("'{}' is held by {hold}: held_topic must {must}", name(topic))]
     Held {
-        /// Topic.
+        /// The topic that is held back.
         topic: String,
-        /// `republish` or `publisher_thread`.
+        /// The mechanism: `republish`, `publisher_thread` or the throttler.
         hold: &'static str,
-        /// The condition for a valid one.
+        /// The condition that the held topic must meet.
         must: &'static str,
     },
-    /// Promised shares or times that contradict themselves.
+    /// The promised shares or times contradict themselves.
     #[error("promises: {what}")]
     Promise {
-        /// What.
+        /// The contradiction, as text.
         what: String,
     },
-    /// A CPU would be used for more than all of its time.
+    /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be used for {:.1} % at the worst: at most 100 % can hold", share * 100.0)]
     Utilisation {
-        /// CPU.
+        /// The number of the CPU.
         cpu: u16,
-        /// Share, 1 is all.
+        /// The share of the CPU that the plan would use; 1 is all.
         share: f64,
     },
 }
 
-/// A name as messages show it: shortened, without control characters.
+/// Returns a name for messages, shortened and without control characters.
 pub(crate) fn name(text: &str) -> String {
     shorten(&visible(text), 80)
 }
 
 impl PlanFault {
-    /// A word of the file that stands near the fault.
+    /// Returns a word of the file from which the line of the fault can be found.
     pub(crate) fn near(&self) -> Option<&str> {
         match self {
             PlanFault::Schema { .. } => Some("schema"),

@@ -1,4 +1,4 @@
-//! Reads and writes `plan.yaml`; faults of a file are reported in one line.
+//! Reads and writes `plan.yaml`.
 
 use crate::check::validate;
 use crate::fault::{name, PlanFault};
@@ -8,28 +8,28 @@ use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;
 
-/// Why a text is not a usable plan.
+/// The reason why a text is not a usable plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
-    /// Nothing but blanks and comments.
+    /// The file holds only blanks and comments.
     #[error("the plan file is empty: make one with `onbeat plan MODEL`")]
     Empty,
-    /// Longer than any plan.
+    /// The file is longer than [`MAX_BYTES`].
     #[error("{bytes} bytes are no plan file: at most {MAX_BYTES} are read")]
     TooLong {
-        /// Size.
+        /// The size of the file.
         bytes: usize,
     },
-    /// Not UTF-8.
+    /// The file is not UTF-8.
     #[error("not a plan file: byte {at} is no UTF-8; plans are made with `onbeat plan MODEL`")]
     NotText {
-        /// Where.
+        /// The position of the first wrong byte.
         at: usize,
     },
-    /// Not YAML, or a wrong key or value.
+    /// The file is not YAML, or it has a wrong key or value.
     #[error("{}{what}", line(*.at))]
     Yaml {
-        /// Line.
+        /// The line of the mistake, if known.
         at: Option<u64>,
         /// The YAML reader's message.
         what: String,
@@ -43,14 +43,13 @@ pub enum PlanFileError {
     /// The plan has a fault.
     #[error("{}{fault}", line(*.at))]
     Fault {
-        /// Line, if it could be found.
+        /// The line of the fault, if known.
         at: Option<u64>,
-        /// The fault.
+        /// The fault that the check found.
         fault: PlanFault,
     },
 }
 
-/// The line number at the beginning of a message.
 fn line(at: Option<u64>) -> String {
     at.map_or(String::new(), |at| format!("line {at}: "))
 }
@@ -78,7 +77,7 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     Ok(plan)
 }
 
-/// The line of a name: where a server of that name begins, or where the name first occurs.
+/// Finds the line where a server of this name begins, or else where the name first occurs.
 fn find(text: &str, word: &str) -> Option<u64> {
     let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();
     let begins = |l: &str| {
@@ -94,14 +93,13 @@ fn find(text: &str, word: &str) -> Option<u64> {
         .map(|(_, n)| n)
 }
 
-/// The plan as text: comments that explain it, then the plan.
+/// Returns the plan as text: comments that explain it, then the plan.
 pub fn write(plan: &Plan) -> Result<String, PlanFileError> {
     let yaml =
         onbeat_yaml::write(plan).map_err(|what| PlanFileError::Write { what: name(&what) })?;
     Ok(head(plan) + &yaml)
 }
 
-/// The comments that a reader needs before changing something.
 fn head(plan: &Plan) -> String {
     let Ms(cycle) = plan.cycle_ms;
     format!(

@@ -1,5 +1,6 @@
-//! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no
-//! clock, no thread, no environment.
+//! Turns a timing model into a plan: reservation servers and latency bands for a chain.
+//!
+//! The crate is pure: it reads no clock, starts no thread and looks at no environment.
 pub mod adapt;
 mod assume;
 pub mod bands;

@@ -1,6 +1,7 @@
-//! A chain's latencies by start of the application: what they can promise of later ones. Executions
-//! of one start are not independent of one another, so whole starts are drawn anew (a bootstrap by
-//! clusters).
+//! Finds out what the latencies of measured starts promise of later executions.
+//!
+//! Executions of one start are not independent of one another, so whole starts are drawn anew (a
+//! bootstrap by clusters).
 
 mod average;
 mod pareto;
@@ -15,85 +16,85 @@ use onbeat_document::schema::{Chain, Run};
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// The share of profiles of which a bound holds.
+/// The confidence of all bounds: the share of profiles for which a bound holds.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// How often starts are drawn anew.
+/// The number of times that starts are drawn anew.
 const DRAWS: usize = if cfg!(test) { 60 } else { 200 };
 
-/// Fewest starts that are drawn from: of fewer, too few different draws can be made.
+/// The fewest starts from which onbeat draws. Fewer starts allow too few different draws.
 pub const LEAST_STARTS: usize = 5;
 
-/// Why a profile carries no bound.
+/// The reason why a profile does not support a bound.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// A rate that is none.
+    /// The miss rate is not above 0 and up to 0.5.
     #[error("a miss rate of {rate}: it lies above 0 and up to 0.5")]
     Rate {
-        /// What was asked for.
+        /// The requested miss rate.
         rate: f64,
     },
-    /// It is not known which start each execution belongs to.
+    /// The model does not say which start each execution belongs to.
     #[error(
         "the model does not say of which start each execution was: make it again from its traces"
     )]
     NoStarts,
-    /// Too few starts or executions.
+    /// The profile has too few starts or executions for the miss rate.
     #[error("{executions} executions of {starts} starts, which count as {independent} that do not depend on one another, cannot show a miss rate of {rate}: record {need_starts} starts with {need_executions} executions in all")]
     Few {
-        /// The asked rate.
+        /// The requested miss rate.
         rate: f64,
-        /// Measured starts.
+        /// The number of measured starts.
         starts: usize,
-        /// Measured executions.
+        /// The number of measured executions.
         executions: u64,
-        /// As many independent ones.
+        /// The number of independent executions that the measured ones count as.
         independent: u64,
-        /// Starts that would do, were they as those.
+        /// The number of starts that would suffice if they were like the measured ones.
         need_starts: u64,
-        /// Executions in all of these.
+        /// The number of executions in all of these starts.
         need_executions: u64,
     },
-    /// Too few starts for a bound of the average.
+    /// The profile has too few starts for a bound of the average.
     #[error("a bound of the average needs {LEAST_STARTS} starts of the application at least, and the model has {starts}: record more")]
     FewStarts {
-        /// Measured starts.
+        /// The number of measured starts.
         starts: usize,
     },
-    /// No number of bands keeps to the average.
+    /// No number of bands keeps the average within the request.
     #[error("no number of bands keeps the average within {:.1} % of the unshaped one: the best are {bands} bands, with {:.1} % (upper bound of {:.0} %)", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
-        /// Asked for, as a share.
+        /// The requested limit, as a share over the unshaped average.
         asked: f64,
-        /// The least bound.
+        /// The least upper bound that any number of bands reaches, as a share.
         best: f64,
-        /// Its number of bands.
+        /// The number of bands that reaches it.
         bands: usize,
     },
-    /// Slots cannot be placed.
+    /// The slots cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The limit lies beyond any cycle.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: its limit would be {limit}")]
     Heavy {
-        /// The asked rate.
+        /// The requested miss rate.
         rate: f64,
-        /// The limit.
+        /// The limit for this miss rate.
         limit: Ms,
     },
 }
 
-/// Latencies by start.
+/// The latencies of a chain, by start of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// All different values, ascending, ns.
+    /// All different values in ns, ascending.
     values: Vec<u64>,
-    /// Of each start: index into the values, and how often it was seen; ascending.
+    /// The index and count of each value of a start, ascending.
     starts: Vec<Vec<(usize, u64)>>,
 }
 
 impl Profile {
-    /// Of distributions, one for each start; those without values do not count.
+    /// Makes a profile of one distribution for each start. Empty distributions do not count.
     pub fn of<'d>(starts: impl IntoIterator<Item = &'d Dist>) -> Self {
         let lists: Vec<Vec<(u64, u64)>> = starts
             .into_iter()
@@ -111,10 +112,10 @@ impl Profile {
         Profile { values, starts }
     }
 
-    /// Of chains that are planned together.
+    /// Makes a profile of chains that are planned together.
     ///
     /// # Errors
-    /// If the model does not say of which start each execution was.
+    /// Fails if the model does not say which start each execution belongs to.
     pub(crate) fn of_chains(chains: &[&Chain], runs: &[Run]) -> Result<Self, ProfileError> {
         let mut starts: BTreeMap<&str, Dist> = BTreeMap::new();
         for chain in chains {
@@ -126,17 +127,17 @@ impl Profile {
         Ok(Self::of(starts.values()))
     }
 
-    /// Number of starts.
+    /// Returns the number of starts.
     pub fn starts(&self) -> usize {
         self.starts.len()
     }
 
-    /// Number of executions.
+    /// Returns the number of executions.
     pub fn executions(&self) -> u64 {
         self.starts.iter().flatten().map(|p| p.1).sum()
     }
 
-    /// How often each value was seen, where each start counts as often as drawn.
+    /// Returns the count of each value if every start counts `drawn` times.
     fn drawn(&self, drawn: &[u64]) -> Vec<u64> {
         let mut counts = vec![0; self.values.len()];
         for (start, &times) in self.starts.iter().zip(drawn).filter(|d| *d.1 > 0) {
@@ -147,7 +148,7 @@ impl Profile {
         counts
     }
 
-    /// How often each start is drawn, if as many are drawn as there are.
+    /// Draws as many starts as there are, with replacement. Returns how often each was drawn.
     fn draw(&self, random: &mut Random) -> Vec<u64> {
         let mut drawn = vec![0; self.starts()];
         for _ in 0..self.starts() {
@@ -156,14 +157,14 @@ impl Profile {
         drawn
     }
 
-    /// The latencies where each start counts as often as drawn.
+    /// Returns the latencies if every start counts `drawn` times.
     fn samples(&self, drawn: &[u64]) -> Samples {
         let counts = self.drawn(drawn);
         Samples::counted(self.values.iter().copied().zip(counts))
     }
 }
 
-/// SplitMix64: equal profiles give equal plans everywhere.
+/// A SplitMix64 generator with a fixed seed: equal profiles give equal plans on every machine.
 struct Random(u64);
 
 impl Random {
@@ -176,7 +177,7 @@ impl Random {
     }
 }
 
-/// The value below which most of these lie: [`CONFIDENCE`] of them.
+/// Returns the upper limit of these values at [`CONFIDENCE`].
 fn upper(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * CONFIDENCE).ceil() as usize;

@@ -1,47 +1,46 @@
-//! Whether one plan can take another's place while it runs: only slots, and what follows from them,
-//! may differ.
+//! Decides whether one plan can replace another while it runs. Only the slots may differ, and
+//! values that follow from them.
 
 use crate::schema::{Ms, Output, Plan, Server};
 use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
-/// What a running plan cannot take over from another: it was fixed when threads were assigned and
-/// topics remapped.
+/// A difference that keeps a plan from replacing a running one. These values are fixed when threads
+/// are assigned and topics remapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// Length of the cycle.
+    /// The length of the cycle differs.
     Cycle {
-        /// The running plan's.
+        /// The cycle of the running plan.
         running: Ms,
-        /// The other's.
+        /// The cycle of the new plan.
         new: Ms,
     },
-    /// The callback whose release begins a cycle.
+    /// The callback whose release begins a cycle differs. The field names the new one.
     Origin(String),
-    /// Chains, or their callbacks or outputs.
+    /// The chains, their callbacks or their outputs differ.
     Chains,
-    /// A server that only one of them has, or that stands elsewhere in the list.
+    /// Only one of the plans has this server, or its place in the list differs.
     Server(String),
-    /// CPU, priority or callbacks of a server, or whether it has slots at all.
+    /// The CPU, priority or callbacks of a server differ, or only one plan gives it slots.
     OfServer {
-        /// The server.
+        /// The name of the server.
         name: String,
-        /// What differs.
+        /// The property that differs, as the new plan has it.
         what: &'static str,
     },
-    /// Topics that are held back, by whom, or in which server's slots they leave.
+    /// The held outputs differ: their topics, publishers or servers.
     Outputs,
-    /// Topics that are throttled.
+    /// The throttled topics differ.
     Inputs,
-    /// Which callbacks are waited for.
+    /// The callbacks that shaping waits for differ.
     Callbacks,
-    /// CPU or priority of the middleware's threads.
+    /// The CPU or priority of the middleware's threads differs.
     Middleware,
-    /// What happens to late outputs.
+    /// The policy for late outputs differs.
     Overshoot,
 }
 
-/// A name of a plan in a sentence.
 fn name(name: &str) -> String {
     shorten(&visible(name), 80)
 }
@@ -67,8 +66,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What keeps `new` from taking the place of `running`, the most general first. Empty: slots, best
-/// cases, promises and words differ at most.
+/// Returns the differences that keep `new` from replacing `running`, the most general first. If the
+/// list is empty, the plans differ at most in slots, best cases, promises and texts.
 pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     let mut found = Vec::new();
     if running.cycle_ms != new.cycle_ms {
@@ -99,7 +98,7 @@ pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     found
 }
 
-/// The same but for the chain's best case, which moves with each measurement.
+/// Compares two outputs without the chain's best case, which changes with each measurement.
 fn is_same_output(running: &Output, new: &Output) -> bool {
     let with = |output: &Output| Output {
         earliest_ms: Ms(0),

@@ -1,4 +1,4 @@
-//! The request for a plan: chains, strategy, CPUs and times.
+//! Defines the request for a plan: chains, strategy, CPUs and times.
 
 use crate::schema::{Hold, Overshoot, Plan};
 pub use onbeat_document::cuts::Ends;
@@ -6,49 +6,50 @@ pub use onbeat_document::cuts::Ends;
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Strategy {
-    /// High SCHED_FIFO priority and no slots: the baseline.
+    /// A high SCHED_FIFO priority without slots: the baseline.
     Fifo,
-    /// A server per callback, slots back to back by measured worst cases (Table 4.3, row 1).
+    /// One server per callback, with slots back to back by measured worst cases (Table 4.3, row 1).
     ServerPerCallback,
     /// One server for the whole chain (Definition 4.3.1).
     ServerPerChain,
-    /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1); one
+    /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
     /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(
-        /// Number of bands.
+        /// The number of bands.
         usize,
     ),
-    /// As many bands as lower the average noticeably.
+    /// As many bands as lower the average noticeably: see [`knee`](crate::bands::knee).
     AutoBands,
-    /// As few bands as keep the average latency within this share over the unshaped one, with
+    /// The fewest bands that keep the average latency within this share over the unshaped one, with
     /// confidence: see [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
-    /// Slots for the output at random places, the last but as in [`Strategy::Bands`].
+    /// Slots for the output at random places. Only the last slot is placed as in
+    /// [`Strategy::Bands`].
     RandomBands {
-        /// Number of bands.
+        /// The number of bands.
         bands: usize,
-        /// Equal seeds give equal plans.
+        /// The seed of the random places. Equal seeds give equal plans.
         seed: u64,
     },
     /// Logical execution time of every callback: its output leaves when the next cycle begins.
     LetPerCallback,
-    /// Logical execution time of the chain as a whole.
+    /// Logical execution time of the chain as a whole: its output leaves when the next cycle
+    /// begins.
     LetPerChain,
 }
 
 impl Strategy {
-    /// Whether outputs leave in bands.
     pub(crate) fn has_bands(self) -> bool {
         matches!(self.name(), "bands" | "random-bands")
     }
 
-    /// Whether the slots of the chain's threads are what it promises. Others hold outputs back, or
-    /// promise nothing: their latency servers need no end.
+    /// Reports whether the strategy promises the slots of the chain's threads. The other strategies
+    /// hold outputs back or promise nothing, so their latency servers need no end.
     pub(crate) fn is_about_slots(self) -> bool {
         matches!(self, Strategy::ServerPerCallback | Strategy::ServerPerChain)
     }
 
-    /// The strategy's name on the command line and in the plan.
+    /// Returns the strategy's name on the command line and in the plan.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Fifo => "fifo",
@@ -62,42 +63,45 @@ impl Strategy {
     }
 }
 
-/// An input to be let through once per cycle.
+/// A request to let an input through once per cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThrottleRequest {
-    /// The topic.
+    /// The topic of the input.
     pub topic: String,
-    /// Node that publishes it. `None`: the one that does so in the model.
+    /// The node that publishes the topic. `None` stands for its only publisher in the model.
     pub node: Option<String>,
 }
 
-/// CPUs of the chain's threads, and of the middleware.
+/// The requested CPUs of the chain's threads and of the middleware.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuRequest {
-    /// CPU of everything without a CPU of its own. `None`: the highest that the model saw.
+    /// The CPU of all callbacks without an entry in `of`. `None` stands for the highest CPU that
+    /// the model saw.
     pub default: Option<u16>,
-    /// CPUs of callbacks, or of nodes.
+    /// The CPUs of single callbacks or nodes, by id or name.
     pub of: Vec<(String, u16)>,
-    /// CPU of the middleware's threads. `None`: one without servers, if the model saw one.
+    /// The CPU of the middleware's threads. `None` stands for a CPU without servers, if the model
+    /// saw one.
     pub middleware: Option<u16>,
 }
 
-/// When outputs leave, and what becomes of late ones.
+/// The request for outputs: when they leave, and what happens to late ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputRequest {
     /// The mechanism that holds outputs back.
     pub hold: Hold,
-    /// The last slot begins where at most this share of later executions is not done, with
-    /// confidence. `None`: a buffer behind the measured worst case.
+    /// The share of later executions that may miss the last slot, with confidence. `None` places
+    /// the last slot a buffer behind the measured worst case.
     pub miss: Option<f64>,
-    /// Buffer beyond the measured worst case, without `miss`. `None`: 1 % of it, at least 0.5 ms.
+    /// The buffer behind the measured worst case, without `miss`. `None` stands for 1 % of the
+    /// worst case, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
-    /// Length of an output's slot. `None`: from the measured transport.
+    /// The length of an output's slot. `None` derives it from the measured transport.
     pub slot_ns: Option<u64>,
-    /// Largest distance of neighbouring bands.
+    /// The largest distance between neighbouring bands. `None` allows any distance.
     pub liveliness_ns: Option<u64>,
-    /// How much longer the chain's slot is than its outputs need: as far bands that follow the load
-    /// may raise the last slot.
+    /// The time by which the chain's slot is longer than its outputs need. Bands that follow the
+    /// load may raise the last slot by this much.
     pub room_ns: u64,
     /// The policy for late outputs.
     pub overshoot: Overshoot,
@@ -117,13 +121,13 @@ impl Default for OutputRequest {
     }
 }
 
-/// How inputs come.
+/// The request for inputs: which are throttled, and to which cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InputRequest {
-    /// Inputs that are let through once per cycle.
+    /// The inputs that are let through once per cycle.
     pub throttles: Vec<ThrottleRequest>,
-    /// Cycle where inputs are throttled. `None`: the typical time between the first callback's
-    /// starts.
+    /// The cycle for throttled inputs. `None` stands for the typical time between the first
+    /// callback's starts.
     pub cycle_ns: Option<u64>,
 }
 
@@ -131,28 +135,29 @@ pub struct InputRequest {
 /// the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
-    /// last callback); each must match one chain only. Empty: the model's only chain.
+    /// The chains to plan: by id, by a prefix of the id, or as FROM..TO (parts of the ids of the
+    /// first and the last callback). Each entry must match one chain only. An empty list stands for
+    /// the model's only chain.
     pub chains: Vec<String>,
-    /// A part of a chain instead, by its ends.
+    /// The ends of a part of a chain, used instead of `chains`.
     pub ends: Ends,
-    /// The strategy for all of them.
+    /// The strategy for all chains.
     pub strategy: Strategy,
-    /// Where threads run.
+    /// The CPUs of the threads.
     pub cpus: CpuRequest,
-    /// When outputs leave.
+    /// The request for outputs.
     pub outputs: OutputRequest,
-    /// How inputs come.
+    /// The request for inputs.
     pub inputs: InputRequest,
-    /// Callbacks or nodes that get the time that is left.
+    /// The callbacks or nodes that get the remaining time.
     pub background: Vec<String>,
-    /// Real-time priority of the chain.
+    /// The real-time priority of the chain.
     pub priority: u8,
-    /// Plans of chains with other origins that are enforced at the same time.
+    /// The plans of chains with other origins that are enforced at the same time.
     pub beside: Vec<Plan>,
 }
 
-/// Priority of the chain if the request does not change it.
+/// The default priority of the chain.
 pub const DEFAULT_PRIORITY: u8 = 80;
 
 impl Default for Request {
@@ -172,7 +177,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The CPU that was asked for a callback, or else for its node.
+    /// Returns the CPU requested for a callback, or else for its node.
     pub(crate) fn cpu_for(&self, callback: &onbeat_document::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
             let mut latest = self.cpus.of.iter().rev();

@@ -1,28 +1,27 @@
-//! The plan as a value: the content of `plan.yaml`.
+//! Defines the plan as a value: the content of `plan.yaml`.
 //!
 //! A plan lists the reservation servers (thesis, Definition 4.1.1) with the callbacks whose threads
-//! they run, the outputs that are held back until their slots, and the result in promises. Times
-//! are whole nanoseconds here and milliseconds in the file.
+//! they run. It also lists the outputs that are held back until their slots, and the promises that
+//! result. Times are whole nanoseconds in memory and milliseconds in the file.
 
 pub use onbeat_time::{Overshoot, MAX_SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Value of [`Plan::schema`].
+/// The value of [`Plan::schema`].
 pub const SCHEMA: &str = "onbeat-plan/1";
 
-/// Highest priority of a server: above are the middleware's threads, and above these the
-/// dispatcher.
+/// The highest priority of a server. The middleware's threads and the dispatcher run above it.
 pub const MAX_PRIORITY: u8 = 90;
 
-/// Most topics that are held back or throttled: as many as a shaper serves.
+/// The most topics that can be held back or throttled. It is the number that a shaper serves.
 pub const MAX_HELD: usize = 16;
 
-/// Suffix of the topic on which an output is held back until its slot.
+/// The suffix of the topic on which an output is held back until its slot.
 pub const HELD_SUFFIX: &str = "/onbeat_held";
 
-/// A time or a length of time: nanoseconds in memory, milliseconds (with up to six decimals) in the
-/// file.
+/// A point in time or a duration: nanoseconds in memory, milliseconds (with up to six decimals) in
+/// the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ms(pub u64);
 
@@ -30,37 +29,38 @@ pub struct Ms(pub u64);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Always [`SCHEMA`].
+    /// The schema of the file, always [`SCHEMA`].
     pub schema: String,
-    /// The strategy that made it: `fifo`, `server-per-callback`, `server-per-chain`, `bands`,
-    /// `random-bands`, `let-per-callback`, `let-per-chain`. For readers only: the servers decide.
+    /// The strategy that made the plan: `fifo`, `server-per-callback`, `server-per-chain`, `bands`,
+    /// `random-bands`, `let-per-callback` or `let-per-chain`. It is for readers only: the servers
+    /// decide.
     pub strategy: String,
     /// The shaped chains. All start with the same callback.
     pub chains: Vec<ChainRef>,
-    /// Cycle of all servers: the period of the chains' first callback.
+    /// The cycle of all servers: the period of the chains' first callback.
     pub cycle_ms: Ms,
-    /// Callback whose release is the instant 0 of a cycle.
+    /// The callback whose release is the instant 0 of a cycle.
     pub origin: String,
     /// The servers. Where slots on one CPU overlap, the higher priority runs.
     pub servers: Vec<Server>,
-    /// Outputs that are held back until a slot of a server opens.
+    /// The outputs that are held back until a slot of a server opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
-    /// Inputs that are let through once per cycle, for chains that start with an event.
+    /// The inputs that are let through once per cycle, for chains that start with an event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Throttle>,
-    /// What holds for single callbacks. Empty in older files.
+    /// The rules for single callbacks. Older files have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackRule>,
-    /// CPU and priority of the middleware's own threads in the chains' processes (thesis, section
-    /// 4.3.1).
+    /// The CPU and priority of the middleware's own threads in the chains' processes (thesis,
+    /// section 4.3.1).
     pub middleware: Middleware,
     /// The policy for an output that misses its last slot.
     #[serde(default)]
     pub overshoot: Overshoot,
-    /// Latency, jitter and utilisation that result if the assumptions are met.
+    /// The latency, jitter and utilisation that result if the assumptions are met.
     pub promises: Promises,
-    /// The assumptions, in whole sentences.
+    /// The assumptions, in full sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assumes: Vec<String>,
 }
@@ -69,34 +69,35 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainRef {
-    /// Id in the model.
+    /// The id of the chain in the model.
     pub id: String,
-    /// Readable name in the model: *FrontLidarDriver -> BehaviorPlanner via ParkingPlanner*. For readers only;
-    /// empty in older files.
+    /// The readable name in the model: *FrontLidarDriver -> BehaviorPlanner via ParkingPlanner*. It
+    /// is for readers only, and empty in older files.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Callbacks from source to sink, as the model names them.
+    /// The ids of the callbacks from source to sink, as in the model.
     pub callbacks: Vec<String>,
-    /// Topic whose publication by the last callback ends an execution; none where the sink
-    /// publishes nothing, and the end of the last callback counts.
+    /// The topic whose publication by the last callback ends an execution. It is `None` if the sink
+    /// publishes nothing; then the execution ends with the last callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
 impl ChainRef {
-    /// Whether another plan's chain is the same; what it is called does not matter.
+    /// Reports whether two plans mean the same chain. The titles may differ.
     pub fn is_same(&self, other: &ChainRef) -> bool {
         (&self.id, &self.callbacks, &self.output) == (&other.id, &other.callbacks, &other.output)
     }
 }
 
-/// What holds for one callback of a server.
+/// A rule for one callback of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallbackRule {
-    /// The callback, as its server names it.
+    /// The id of the callback, as in its server.
     pub id: String,
-    /// Whether shaping waits until it has run. It is shaped as any other once it runs.
+    /// Makes shaping wait until the callback has run. An optional callback is shaped too once it
+    /// runs.
     #[serde(default = "yes")]
     pub required: bool,
 }
@@ -106,7 +107,7 @@ fn yes() -> bool {
 }
 
 impl Plan {
-    /// Whether shaping waits until this callback has run.
+    /// Reports whether shaping waits until this callback has run.
     pub fn requires(&self, callback: &str) -> bool {
         let rule = self.callbacks.iter().find(|rule| rule.id == callback);
         rule.is_none_or(|rule| rule.required)
@@ -117,28 +118,29 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
+    /// The name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
     pub name: String,
-    /// The one CPU that its threads run on.
+    /// The one CPU on which the server's threads run.
     pub cpu: u16,
-    /// Real-time priority of its threads, 1 to [`MAX_PRIORITY`]; 0: a normal thread (SCHED_OTHER),
-    /// which runs when no other server's threads do.
+    /// The real-time priority of its threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal threads
+    /// (SCHED_OTHER), which run when no other server's threads do.
     pub priority: u8,
-    /// Slots within the cycle, ascending, not overlapping; an end may lie beyond the cycle and then
-    /// wraps around. Without slots its threads may run at any time (as under plain SCHED_FIFO).
+    /// The slots within the cycle, ascending, without overlap. An end may lie beyond the cycle and
+    /// then wraps around. Without slots the threads may run at any time (as under plain
+    /// SCHED_FIFO).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots_ms: Vec<Slot>,
-    /// Callbacks whose threads belong to it.
+    /// The callbacks whose threads belong to the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<String>,
 }
 
-/// A slot [start, end) within a cycle; written `[start, end]`.
+/// A slot [start, end) within a cycle, written `[start, end]` in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Slot(pub Ms, pub Ms);
 
 impl Slot {
-    /// Whether a time from the start of the cycle lies in it.
+    /// Reports whether a time from the start of the cycle lies in the slot.
     pub fn contains(&self, at_ns: u64) -> bool {
         (self.0 .0..self.1 .0).contains(&at_ns)
     }
@@ -151,7 +153,7 @@ pub enum Hold {
     /// The callback publishes on another topic, from which a shaper publishes in the slot (Design
     /// 2).
     Republish,
-    /// The middleware's publisher thread runs in the slot (Design 1).
+    /// The middleware's publisher thread runs only in the slot (Design 1).
     PublisherThread,
 }
 
@@ -159,22 +161,22 @@ pub enum Hold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic, under its own name.
+    /// The topic under its own name.
     pub topic: String,
-    /// Callback that publishes it.
+    /// The callback that publishes the topic.
     pub callback: String,
-    /// Its node's full name, for which the topic is remapped.
+    /// The full name of the callback's node. The topic is remapped for this node.
     pub node: String,
-    /// The mechanism that holds it back.
+    /// The mechanism that holds the output back.
     pub hold: Hold,
-    /// Topic that the callback publishes on instead (with [`Hold::Republish`]).
+    /// The topic on which the callback publishes instead (with [`Hold::Republish`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_topic: Option<String>,
-    /// Server in whose slots it leaves.
+    /// The server in whose slots the output leaves.
     pub server: String,
-    /// No execution publishes it earlier than this after its cycle's start: an earlier item is a
-    /// late output of the cycle before. Slots that begin earlier in the cycle belong to the next
-    /// cycle (logical execution time).
+    /// The time after a cycle's start before which no execution publishes the output. An earlier
+    /// item is a late output of the cycle before. Slots that begin earlier belong to the next cycle
+    /// (logical execution time).
     #[serde(default)]
     pub earliest_ms: Ms,
 }
@@ -183,23 +185,23 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// The topic, under its own name.
+    /// The topic under its own name.
     pub topic: String,
-    /// Node that publishes it, for which it is remapped.
+    /// The node that publishes the topic. The topic is remapped for this node.
     pub node: String,
-    /// Topic that it publishes on instead.
+    /// The topic on which the node publishes instead.
     pub held_topic: String,
-    /// Server in whose slots it is let through.
+    /// The server in whose slots the input is let through.
     pub server: String,
 }
 
-/// CPU and priority of the middleware's own threads.
+/// The CPU and priority of the middleware's own threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Middleware {
-    /// CPU: not one of the servers', where there is another.
+    /// The CPU, if possible not one of the servers'.
     pub cpu: u16,
-    /// Real-time priority (SCHED_FIFO).
+    /// The real-time priority (SCHED_FIFO).
     pub priority: u8,
 }
 
@@ -207,59 +209,59 @@ pub struct Middleware {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promises {
-    /// Mean end-to-end latency.
+    /// The mean end-to-end latency.
     pub average_ms: Ms,
-    /// Longest end-to-end latency.
+    /// The longest end-to-end latency.
     pub worst_ms: Ms,
-    /// (longest - shortest) / 2; with bands: within each.
+    /// The jitter, (longest - shortest) / 2. With bands it is that within each band.
     pub jitter_ms: Ms,
-    /// Latency bands with the share of executions expected in each (0 to 1), in time order.
+    /// The latency bands in time order, each with the share of executions expected in it (0 to 1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
-    /// Largest distance of neighbouring bands, where one was asked for.
+    /// The largest distance between neighbouring bands, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveliness_ms: Option<Ms>,
-    /// How many executions may miss the last slot, where that was asked for.
+    /// The miss rate of the last slot, if the request has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
-    /// What the bands cost in average latency, where that was asked for.
+    /// The cost of the bands in average latency, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Share of each CPU (by its number) that the servers' threads use in the worst case.
+    /// The share of each CPU (by its number) that the servers' threads use in the worst case.
     pub utilisation: BTreeMap<u16, f64>,
 }
 
-/// A promised miss rate, and the profile that carries it.
+/// A promised miss rate, and the profile that supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
-    /// At most this share of later executions takes longer than the limit, 0 to 1.
+    /// The largest share of later executions that takes longer than the limit, 0 to 1.
     pub rate: f64,
-    /// The share of profiles of which that holds, 0 to 1.
+    /// The share of profiles for which the promise holds, 0 to 1.
     pub confidence: f64,
     /// The limit, at which the last slot begins.
     pub limit_ms: Ms,
-    /// Starts of the application in the profile.
+    /// The number of starts of the application in the profile.
     pub starts: u64,
-    /// Executions in the profile.
+    /// The number of executions in the profile.
     pub executions: u64,
-    /// As many independent ones.
+    /// The number of independent executions that the measured ones count as.
     pub independent: u64,
-    /// Shape of the generalised Pareto tail: below 0 it is bounded, above it is heavy. None where
-    /// the order statistic alone gave the limit.
+    /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
+    /// if the order statistic alone gave the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<f64>,
 }
 
-/// How much longer the average latency is than the unshaped one.
+/// The growth of the average latency over the unshaped one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// At most this was asked for, as a share of the unshaped average.
+    /// The requested limit, as a share of the unshaped average.
     pub asked: f64,
-    /// Over all measured executions.
+    /// The share over all measured executions.
     pub measured: f64,
-    /// Upper limit for later starts of the application.
+    /// The upper confidence limit for later starts of the application.
     pub bound: f64,
 }
 
@@ -267,9 +269,9 @@ pub struct Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Band {
-    /// Latencies of the band: from the slot's start to its end.
+    /// The latencies of the band, from the slot's start to its end.
     pub latency_ms: Slot,
-    /// Share of the executions that are expected in it, 0 to 1.
+    /// The share of executions expected in the band, 0 to 1.
     pub share: f64,
 }
 
@@ -287,7 +289,7 @@ impl Serialize for Ms {
 
 impl Serialize for Slot {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // On one line in YAML; other formats do not notice.
+        // A slot stands on one line in YAML. Other formats ignore this.
         onbeat_yaml::FlowSeq((self.0, self.1)).serialize(serializer)
     }
 }
@@ -295,7 +297,8 @@ impl Serialize for Slot {
 impl<'de> Deserialize<'de> for Ms {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let ms = f64::deserialize(deserializer)?;
-        // Up to ten days: longer times lie in no cycle, and a double loses their nanoseconds.
+        // The limit is ten days. No cycle is longer, and a double cannot hold the nanoseconds of
+        // longer times.
         if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
                 "{ms} is no time in milliseconds"

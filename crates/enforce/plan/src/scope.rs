@@ -1,4 +1,5 @@
-//! The part of a model that a plan covers: chains, their callbacks in order, CPUs, the cycle.
+//! Collects the part of a model that a plan covers: chains, their callbacks in order, CPUs, the
+//! cycle.
 
 use crate::beside::Beside;
 use crate::chains;
@@ -11,8 +12,7 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far the distance between starts may be from the period, as a share of it, for a chain's
-/// start to count as steady.
+/// The share of the period by which starts may deviate for a chain's start to count as steady.
 const STEADY: f64 = 0.25;
 
 /// A callback of the chains.
@@ -20,22 +20,24 @@ const STEADY: f64 = 0.25;
 pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
-    /// Indices of the parts whose outputs it waits for.
+    /// The indices of the parts whose outputs it waits for.
     pub(crate) before: Vec<usize>,
-    /// From its input's publication to its start, and from its end to the synchroniser that it
-    /// feeds: the executor's work and the wait for other inputs. Longest and mean, ns.
+    /// The longest time from its input's publication to its start, plus that from its end to the
+    /// synchroniser that it feeds. This is the executor's work and the wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
-    /// The time that its chains' worst cases leave for it if all others take their best case.
-    /// Longer executions were not part of these chains' executions.
+    /// The time that the worst cases of its chains leave for it if all others take their best case.
+    /// Longer executions did not belong to these chains' executions.
     most_ns: u64,
 }
 
 impl Part<'_> {
-    /// Longest time from its start to its end when nothing of lower priority disturbs it, ns.
+    /// Returns the longest time from its start to its end if nothing of lower priority disturbs it,
+    /// in ns.
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
-        // A part of a redacted model: its executions are not known, but what its chains leave it is.
+        // This is a part of a redacted model. Its executions are unknown, but the time that its
+        // chains leave for it is known.
         if f.exec_ns.count() == 0 && f.load > 0.0 {
             return self.most_ns;
         }
@@ -43,19 +45,17 @@ impl Part<'_> {
         worst.min(self.most_ns)
     }
 
-    /// The typical time, ns.
     pub(crate) fn mean_ns(&self) -> f64 {
         let f = &self.callback.figures;
         f.exec_ns.mean() + f.blocked_ns.mean()
     }
 
-    /// The shortest time, ns.
     pub(crate) fn best_ns(&self) -> u64 {
         self.callback.figures.exec_ns.min()
     }
 
-    /// The time that its server must give it in a cycle: its longest time, and its executor's work
-    /// before.
+    /// Returns the time that its server must give it in a cycle: its longest time, and its
+    /// executor's work before it.
     pub(crate) fn demand_ns(&self) -> u64 {
         let demand = self.worst_ns().saturating_add(self.around_worst_ns);
         demand.min(self.most_ns)
@@ -75,24 +75,23 @@ pub(crate) struct Publication<'m> {
 pub(crate) struct Scope<'m> {
     pub(crate) model: &'m Model,
     pub(crate) chains: Vec<&'m Chain>,
-    /// Callbacks with threads of their own (no synchronisers), predecessors first.
+    /// The callbacks with threads, predecessors first. Synchronisers have none.
     pub(crate) parts: Vec<Part<'m>>,
-    /// Latencies of all chains together.
+    /// The latencies of all chains together.
     pub(crate) latency: Dist,
     pub(crate) origin: &'m Callback,
     pub(crate) cycle_ns: u64,
-    /// What other plans run at the same time.
     pub(crate) beside: Beside<'m>,
-    /// Callbacks that get the time that is left, each with its CPU.
+    /// The callbacks that get the remaining time, each with its CPU.
     pub(crate) background: Vec<(&'m Callback, u16)>,
-    /// Inputs that are let in once per cycle.
     pub(crate) inputs: Vec<Throttle>,
     pub(crate) executors: Executors<'m>,
-    /// What else runs on the threads of the parts.
+    /// The other callbacks on the threads of the parts.
     pub(crate) others: Vec<Other<'m>>,
 }
 
-/// Longest and mean time on the edges around a callback that belong to its thread's server.
+/// Returns the longest and the mean time on the edges around a callback that belong to its thread's
+/// server.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -112,7 +111,7 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
     (before.0 + behind.0, before.1 + behind.1)
 }
 
-/// The longest time that a callback and the edges around it can have taken in any measured
+/// Returns the longest time that a callback and the edges around it can have taken in any measured
 /// execution of its chains.
 fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
@@ -125,7 +124,6 @@ fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u
     chains.iter().filter(of).map(left).max().unwrap_or(u64::MAX)
 }
 
-/// Latencies of all chains together.
 fn latency(chains: &[&Chain]) -> Result<Dist, PlanError> {
     let mut latency = Dist::new();
     for chain in chains {
@@ -147,7 +145,7 @@ impl<'m> Scope<'m> {
         };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
-        // `onbeat_document::file` makes sure of it; a model made otherwise may differ.
+        // `onbeat_document::file` checks this, but a model from elsewhere may differ.
         let known = |id: &str| {
             callbacks
                 .get(id)
@@ -177,7 +175,7 @@ impl<'m> Scope<'m> {
             before.sort_unstable();
             before.dedup();
             if callback.kind == CallbackType::Sync {
-                // Runs within the callbacks that feed it.
+                // A synchroniser runs within the callbacks that feed it.
                 index.insert(id, before);
                 continue;
             }
@@ -193,7 +191,7 @@ impl<'m> Scope<'m> {
                 callback,
                 cpu: cpus.of(callback),
                 before,
-                // A longer time than the chain's was not part of it.
+                // A time longer than the chain's was not part of it.
                 around_worst_ns: around_worst_ns.min(latency.max()),
                 around_mean_ns: around_mean_ns.min(latency.mean()),
                 most_ns: most(&chains, &callbacks, id),
@@ -207,7 +205,7 @@ impl<'m> Scope<'m> {
             part.cpu = owner.unwrap_or(part.cpu);
         }
         let mut others = executors.others(&placed(&parts));
-        // These count whatever the phase.
+        // Those of the plans beside count at any phase already.
         others.retain(|o| beside.others.iter().all(|b| b.callback.id != o.callback.id));
         let mut scope = Scope {
             model,
@@ -227,7 +225,7 @@ impl<'m> Scope<'m> {
         Ok(scope)
     }
 
-    /// Background callbacks, which share no thread with the chains.
+    /// Returns the background callbacks. It refuses those that share threads with the chains.
     fn find_background(
         &self,
         request: &Request,
@@ -260,7 +258,8 @@ impl<'m> Scope<'m> {
         Ok(found.into_values().collect())
     }
 
-    /// Every binding names a callback or node of the plan, and no executor is split between CPUs.
+    /// Checks that every binding names a callback or node of the plan, and that no executor is
+    /// split between CPUs.
     fn check_cpus(&self, request: &Request) -> Result<(), PlanError> {
         let planned = || {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
@@ -288,14 +287,14 @@ impl<'m> Scope<'m> {
         Ok(())
     }
 
-    /// How much longer the chains wait for others than when they were measured: see
+    /// Returns how much longer the chains wait for others than when they were measured, as in
     /// [`Executors::wait_ns`].
     pub(crate) fn wait_ns(&self) -> Option<u64> {
         let (placed, cpus) = (placed(&self.parts), self.cpus());
         let mut beside = 0u64;
         loop {
-            // While the chain waits for other plans, more of its own threads' others come, and the
-            // other way round.
+            // While the chain waits for other plans, more callbacks come on its own threads, and
+            // vice versa.
             let times = (self.latency.max().saturating_add(beside), self.cycle_ns);
             let waits = self.executors.wait_ns(&placed, &self.others, times)?;
             let alone_ns = self.latency.max().saturating_add(waits);
@@ -306,21 +305,20 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// CPUs of the chains' callbacks.
     pub(crate) fn cpus(&self) -> BTreeSet<u16> {
         self.parts.iter().map(|p| p.cpu).collect()
     }
 
-    /// Whether a callback's threads belong to a server of another plan.
     pub(crate) fn is_beside(&self, callback: &'m Callback) -> bool {
         self.beside.owns(self.executors.of(callback))
     }
 
-    /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and
-    /// those of the nodes that publish throttled inputs. Each once.
+    /// Returns the callbacks outside the chains that the chains need in time, each once. These are
+    /// the ones that synchronisers wait for, and all of the nodes that publish throttled inputs.
     pub(crate) fn feeders(&self) -> Vec<&'m Callback> {
         let mut found = sources::feeders(self.model, &self.chains);
-        // A model of a throttled application has the throttler's thread, which is none of its own.
+        // The model of a throttled application contains the throttler's thread, which does not
+        // belong to it.
         found.retain(|c| {
             let lets_in = |i: &Throttle| c.node != i.node && c.outputs.contains(&i.topic);
             !self.inputs.iter().any(lets_in)
@@ -333,7 +331,6 @@ impl<'m> Scope<'m> {
         found
     }
 
-    /// The chains for the plan.
     pub(crate) fn chain_refs(&self) -> Vec<ChainRef> {
         let titles = onbeat_document::titles::titles(self.model);
         let title = |id: &String| self.model.chains.iter().position(|c| c.id == *id);
@@ -346,12 +343,11 @@ impl<'m> Scope<'m> {
         self.chains.iter().map(of).collect()
     }
 
-    /// The callback of an id.
     fn callback(&self, id: &str) -> Option<&'m Callback> {
         self.model.callbacks.iter().find(|c| c.id == id)
     }
 
-    /// The output at a chain's end.
+    /// Returns the output at a chain's end.
     pub(crate) fn last_publication(&self, chain: &'m Chain) -> Result<Publication<'m>, PlanError> {
         let last = chain.callbacks.last().and_then(|id| self.callback(id));
         let (Some(topic), Some(c)) = (chains::output(chain), last) else {
@@ -372,7 +368,7 @@ impl<'m> Scope<'m> {
         })
     }
 
-    /// All publications along a chain, its end included.
+    /// Returns all publications along a chain, including the one at its end.
     pub(crate) fn publications(&self, chain: &'m Chain) -> Result<Vec<Publication<'m>>, PlanError> {
         let mut found = Vec::new();
         for (pair, topic) in chain.callbacks.windows(2).zip(&chain.topics) {
@@ -380,7 +376,7 @@ impl<'m> Scope<'m> {
                 continue;
             };
             match to.kind {
-                // Handed over within the node.
+                // The message stays within the node.
                 CallbackType::Sync | CallbackType::Thread => continue,
                 CallbackType::Service | CallbackType::Client => {
                     return Err(PlanError::Service {
@@ -400,21 +396,21 @@ impl<'m> Scope<'m> {
         Ok(found)
     }
 
-    /// Time from a message's publication until its subscriber's executor has it (99th percentile of
-    /// the slowest edge), ns. `None` if it was not measured.
+    /// Returns the time from a message's publication until its subscriber's executor has it, in ns.
+    /// It is the 99th percentile of the slowest edge, or `None` if it was not measured.
     pub(crate) fn transport_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.transport_ns.quantile(0.99));
         figures.max()
     }
 
-    /// Typical time from a message's publication to its callback's start (median of the slowest
-    /// edge), ns. `None` if it was not measured.
+    /// Returns the typical time from a message's publication to its callback's start, in ns. It is
+    /// the median of the slowest edge, or `None` if it was not measured.
     pub(crate) fn handover_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.latency_ns.quantile(0.5));
         figures.max()
     }
 
-    /// Figures of the chains' edges that carry messages.
+    /// Returns the figures of the chains' edges that carry messages.
     fn messages(&self) -> impl Iterator<Item = &'m EdgeFigures> {
         let pairs: BTreeSet<(&str, &str)> = self
             .chains
@@ -433,12 +429,11 @@ impl<'m> Scope<'m> {
     }
 }
 
-/// The parts' callbacks with their CPUs.
 fn placed<'m>(parts: &[Part<'m>]) -> Vec<Placed<'m>> {
     parts.iter().map(|p| (p.callback, p.cpu)).collect()
 }
 
-/// The error for two callbacks that share threads and are bound to two CPUs.
+/// Returns the error for two callbacks that share threads and are bound to two CPUs.
 fn split((first, a): (&Callback, u16), (second, b): (&Callback, u16)) -> PlanError {
     if first.node == second.node {
         let node = first.node.clone();
@@ -453,12 +448,10 @@ fn split((first, a): (&Callback, u16), (second, b): (&Callback, u16)) -> PlanErr
     }
 }
 
-/// Whether a name refers to a callback: by its id, or by its node.
 fn is(callback: &Callback, name: &str) -> bool {
     callback.id == name || callback.node == name
 }
 
-/// The CPUs that callbacks are bound to.
 struct Cpus<'r> {
     default: u16,
     request: &'r Request,
@@ -474,20 +467,19 @@ impl<'r> Cpus<'r> {
         }
     }
 
-    /// The CPU requested for the callback, else for its node, else for all.
+    /// Returns the CPU requested for the callback, or else for its node, or else for all.
     fn of(&self, callback: &Callback) -> u16 {
         self.request.cpu_for(callback).unwrap_or(self.default)
     }
 }
 
-/// CPUs on which the model saw threads.
 pub(crate) fn seen(model: &Model) -> BTreeSet<u16> {
     let threads = model.callbacks.iter().flat_map(|c| &c.threads);
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// The cycle: the first callback's period, or with a throttler the time between inputs that it lets
-/// in.
+/// Returns the cycle: the first callback's period, or with a throttler the time between inputs that
+/// it lets in.
 fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     let no_period = || PlanError::NoPeriod {
         origin: origin.id.clone(),
@@ -515,12 +507,12 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
         between.quantile(0.99),
     );
     let steady = if origin.kind == CallbackType::Timer {
-        // The kernel keeps a timer's period; only its starts move when the CPU is busy.
+        // The kernel keeps a timer's period. Only its starts move when the CPU is busy.
         between.count() == 0 || near(middle)
     } else {
         near(low) && near(high)
     };
-    // Percentiles are no more exact than their buckets.
+    // Percentiles are only as exact as their buckets.
     let rounded = |ns: u64| Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
     if !steady {
         return Err(PlanError::NotSteady {

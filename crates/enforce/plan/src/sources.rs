@@ -1,4 +1,4 @@
-//! Where a chain's data comes from: the callbacks that feed it from elsewhere, and throttled
+//! Finds where a chain's data comes from: the callbacks that feed it from elsewhere, and throttled
 //! inputs.
 
 use crate::error::PlanError;
@@ -8,12 +8,12 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, JunctionKind};
 use onbeat_document::Model;
 use std::collections::BTreeSet;
 
-/// Name of the server in which throttled inputs are let in.
+/// The server in which throttled inputs are let in.
 pub(crate) const INPUTS: &str = "throttle";
 
-/// Callbacks outside the chains whose outputs a synchroniser of a chain waits for, and all their
-/// predecessors, in the model's order; without synchronisers. The chain waits for them, so they
-/// must not wait for others.
+/// Returns the callbacks outside the chains whose outputs a synchroniser of a chain waits for, and
+/// all their predecessors. They are in the model's order, without synchronisers. The chain waits
+/// for them, so they must not wait for others.
 pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callback> {
     let ours: BTreeSet<&str> = chains
         .iter()
@@ -39,7 +39,7 @@ pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callba
     model.callbacks.iter().filter(is_one).collect()
 }
 
-/// The inputs that the request throttles, each with the node that publishes it.
+/// Returns the inputs that the request throttles, each with the node that publishes it.
 pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle>, PlanError> {
     let input = |asked: &crate::request::ThrottleRequest| {
         Ok(Throttle {
@@ -55,15 +55,15 @@ pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle
     request.inputs.throttles.iter().map(input).collect()
 }
 
-/// Callbacks of the nodes that publish throttled inputs, in the model's order; without
-/// synchronisers, and threads of the application's own, which run at any time.
+/// Returns the callbacks of the nodes that publish throttled inputs, in the model's order. It
+/// leaves out synchronisers, and threads of the application's own, which run at any time.
 pub(crate) fn publishers<'m>(model: &'m Model, inputs: &[Throttle]) -> Vec<&'m Callback> {
     let held = |c: &Callback| !matches!(c.kind, CallbackType::Sync | CallbackType::Thread);
     let publishes = |c: &&Callback| inputs.iter().any(|i| i.node == c.node) && held(c);
     model.callbacks.iter().filter(publishes).collect()
 }
 
-/// The one node that publishes a topic.
+/// Returns the one node that publishes a topic.
 fn publisher(model: &Model, topic: &str) -> Result<String, PlanError> {
     let publishes = model
         .callbacks

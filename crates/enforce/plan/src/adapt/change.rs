@@ -1,54 +1,55 @@
-//! A change of the slots, and why.
+//! Describes a change of the slots and its reason, for reports and files.
 
 use crate::schema::{Ms, Slot};
 use std::fmt;
 
-/// Slots that follow others.
+/// A change of the slots, or the attempt at one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// The slots from now on.
     pub slots: Vec<Slot>,
-    /// Those before; the same where nothing could move.
+    /// The slots before. They equal `slots` if nothing could move.
     pub before: Vec<Slot>,
-    /// Why.
+    /// The reason for the change.
     pub reason: Reason,
 }
 
 impl Change {
-    /// Whether any slot has moved.
+    /// Reports whether any slot has moved.
     pub fn is_move(&self) -> bool {
         self.slots != self.before
     }
 }
 
-/// Why slots have moved, or could not.
+/// The reason why slots have moved, or could not move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
     /// An output was ready after the last slot.
     Missed {
-        /// When, from the start of its cycle, ns.
+        /// The time at which the output was ready, in ns from the start of its cycle.
         ready_ns: u64,
     },
-    /// An output was ready within half of the buffer before the last slot, or in it.
+    /// An output was ready in the last slot, or less than half of the buffer before it.
     NearMiss {
-        /// When, from the start of its cycle, ns.
+        /// The time at which the output was ready, in ns from the start of its cycle.
         ready_ns: u64,
     },
-    /// The longest of the last executions is another.
+    /// The longest of the last executions has changed.
     Longest {
-        /// Where the last slot should begin, ns.
+        /// The time at which the last slot should begin, in ns.
         wanted_ns: u64,
-        /// Whether that is a limit for the plan's miss rate.
+        /// The time follows from the plan's miss rate, not from the longest execution.
         by_miss_rate: bool,
     },
-    /// The average of the last executions gets shorter by this share.
+    /// Moving the other edges makes the average of the last executions shorter.
     Average {
-        /// The share, 0 to 1.
+        /// The share by which the average gets shorter, 0 to 1.
         gain: f64,
     },
-    /// An output was ready too late, or nearly, and the plan has no room to raise the last slot.
+    /// An output was ready too late, or nearly too late, and the plan has no room to raise the last
+    /// slot.
     Full {
-        /// When it was ready, from the start of its cycle, ns.
+        /// The time at which the output was ready, in ns from the start of its cycle.
         ready_ns: u64,
     },
 }
@@ -61,7 +62,7 @@ impl Reason {
         }
     }
 
-    /// One word for files.
+    /// Returns the reason as one word for files.
     pub fn word(&self) -> &'static str {
         match self {
             Reason::Missed { .. } => "missed",
@@ -73,7 +74,6 @@ impl Reason {
     }
 }
 
-/// A time in a sentence.
 fn ms(ns: u64) -> String {
     format!("{:.1} ms", ns as f64 / 1e6)
 }

@@ -1,51 +1,45 @@
-//! What a plan leaves to its bands: how far they may move.
+//! Finds how far a plan lets its bands move.
 
 use crate::schema::{Hold, Ms, Plan, Server, Slot};
 
-/// Why the bands of a plan cannot follow the load.
+/// The reason why the bands of a plan cannot follow the load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
-    /// It has no bands.
+    /// The plan has no bands.
     #[error(
         "the plan has no latency bands that could follow the load: plan with --strategy bands"
     )]
     NoBands,
-    /// The middleware holds the outputs back.
+    /// The middleware holds an output back. The field names its topic.
     #[error("the middleware holds {0} back, so that nobody knows when it was ready: plan with --design sync")]
     PublisherThread(String),
-    /// Outputs leave in slots of several servers.
+    /// Outputs leave in the slots of several servers. The fields name two of them.
     #[error("outputs leave in slots of the servers {0} and {1}: bands follow the load where all leave in one server's")]
     Servers(String, String),
-    /// What is before the end of a chain is held back too.
+    /// A topic is held back before the end of its chain. The field names it.
     #[error("{0} is held back before the end of its chain, so that nobody knows when the chain would have been done")]
     Before(String),
-    /// The slots are not bands that could move.
+    /// The slots of a server are not bands that can move. The field names the server.
     #[error("the slots of server {0} are no bands of one length within the chain's slot: make the plan again")]
     Slots(String),
-    /// The deadline lies before the slots.
+    /// The deadline lies before the end of the last slot.
     #[error("the last slot ends at {last}, after the deadline of {deadline}: plan with fewer bands, or give a later one")]
     Deadline {
-        /// End of the last slot.
+        /// The end of the last slot.
         last: Ms,
-        /// What was asked for.
+        /// The requested deadline.
         deadline: Ms,
     },
 }
 
-/// How far the slots of a plan's outputs may move.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    /// Index of the outputs' server.
     pub(super) server: usize,
-    /// Length of a slot.
     pub(super) slot_ns: u64,
-    /// The first slot begins no earlier: an earlier output would be taken for the cycle before's.
+    /// An output of an earlier slot would be taken for one of the cycle before.
     pub(super) first_start_ns: u64,
-    /// The last slot begins no later.
     pub(super) last_start_ns: u64,
-    /// Largest distance of neighbours' ends.
     pub(super) liveliness_ns: Option<u64>,
-    /// The promised miss rate.
     pub(super) miss: Option<f64>,
 }
 
@@ -73,7 +67,8 @@ impl Room {
                     last: last.1,
                     deadline: Ms(deadline),
                 })?
-                // What runs on behind its slot runs late.
+                // The slots must not begin after the end of the chain's slot: what still runs then
+                // is late.
                 .min(chain_end(plan).max(last.0 .0)),
             liveliness_ns: plan.promises.liveliness_ms.map(|ms| ms.0),
             miss: plan.promises.miss.map(|miss| miss.rate),
@@ -85,7 +80,7 @@ impl Room {
         }
     }
 
-    /// Slots with these ends. `None` if they are not allowed.
+    /// Returns slots with these ends, or `None` if the room does not allow them.
     pub(super) fn slots(&self, ends: &[u64]) -> Option<Vec<Slot>> {
         let start = |end: &u64| end.checked_sub(self.slot_ns);
         let starts: Vec<u64> = ends.iter().map(start).collect::<Option<_>>()?;
@@ -101,7 +96,7 @@ impl Room {
     }
 }
 
-/// The server in whose slots all outputs leave.
+/// Returns the index of the server in whose slots all outputs leave.
 fn outputs(plan: &Plan) -> Result<usize, AdaptError> {
     let Some(first) = plan
         .outputs
@@ -127,7 +122,8 @@ fn outputs(plan: &Plan) -> Result<usize, AdaptError> {
     server.ok_or(AdaptError::NoBands)
 }
 
-/// Where the slots of the chains' callbacks end in the cycle: the first of them, where they differ.
+/// Returns where the slots of the chains' callbacks end in the cycle. If the ends differ, the
+/// earliest counts.
 fn chain_end(plan: &Plan) -> u64 {
     let of_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
     let runs = |server: &&Server| server.callbacks.iter().any(of_chain);

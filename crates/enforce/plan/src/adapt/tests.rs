@@ -1,4 +1,5 @@
-//! Loads that stay, step, drift and jump, and any numbers at all: what holds of the slots.
+//! Checks where the slots move under loads that stay, step, drift and jump, and under random
+//! numbers.
 use super::*;
 use crate::bands::below;
 use proptest::prelude::*;
@@ -6,7 +7,6 @@ use proptest::test_runner::RngSeed;
 
 const MS: u64 = 1_000_000;
 
-/// A plan with so many bands, the last slot at `last_ms` and the chain's slot until `chain_ms`.
 fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
     let text = include_bytes!("../../tests/golden/plan.yaml");
     let mut plan = crate::file::read(text).expect("a plan");
@@ -33,15 +33,13 @@ fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
     plan
 }
 
-/// Latencies of 20 to 50 ms and `more`, by several laws.
+/// The distribution of latencies of 20 to 50 ms.
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Uniform,
-    /// The mean of four: most lie in the middle.
+    /// Averages four numbers, so most lie in the middle.
     Middle,
-    /// Two modes.
     Modes,
-    /// Most are short, few are long.
     Short,
 }
 
@@ -77,7 +75,6 @@ impl Load {
     }
 }
 
-/// Runs executions; the changes, each with its number, and how many were late for their slots.
 fn run(adapt: &mut Adapt, ready: impl Iterator<Item = u64>) -> (Vec<(usize, Change)>, Vec<usize>) {
     let (mut changes, mut late) = (Vec::new(), Vec::new());
     for (n, ready_ns) in ready.enumerate() {
@@ -89,7 +86,6 @@ fn run(adapt: &mut Adapt, ready: impl Iterator<Item = u64>) -> (Vec<(usize, Chan
     (changes, late)
 }
 
-/// What holds of all slots, whatever ran.
 fn holds(plan: &Plan, adapt: &Adapt, chain_ms: u64, deadline_ms: u64) -> Result<(), TestCaseError> {
     let now = adapt.plan();
     prop_assert!(crate::validate(now).is_ok());
@@ -109,7 +105,7 @@ fn holds(plan: &Plan, adapt: &Adapt, chain_ms: u64, deadline_ms: u64) -> Result<
     for pair in slots.windows(2) {
         prop_assert!(pair[0].1 < pair[1].0 && pair[1].1 .0 - pair[0].1 .0 <= most);
     }
-    // Nothing but the slots and the bands has changed.
+    // Only the slots and the bands may change.
     let mut other = now.clone();
     other.promises.bands.clone_from(&plan.promises.bands);
     for (server, was) in other.servers.iter_mut().zip(&plan.servers) {
@@ -121,7 +117,7 @@ fn holds(plan: &Plan, adapt: &Adapt, chain_ms: u64, deadline_ms: u64) -> Result<
     Ok(())
 }
 
-/// Loads are drawn, so that rare ones break any limit: the same ones each time.
+/// The seed is fixed, because a rare load breaks any limit.
 fn drawn() -> ProptestConfig {
     ProptestConfig {
         cases: 10,
@@ -134,27 +130,27 @@ fn drawn() -> ProptestConfig {
 proptest! {
     #![proptest_config(drawn())]
 
-    /// A load that stays as it is: the edges settle, and stay.
     #[test]
     fn edges_settle_and_stay(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 70, 80);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
         let (_, late) = run(&mut adapt, (0..8_000).map(|_| load.next()));
-        // Of a law with a tail the longest of 2000 is exceeded in 8000.
+        // In 8000 executions of a law with a tail, some exceed the longest of 2000.
         prop_assert!(late.len() <= 6, "late while the last slot is lowered: {:?}", late);
         let settled = adapt.slots().to_vec();
         let (changes, late) = run(&mut adapt, (0..8_000).map(|_| load.next()));
         prop_assert!(late.len() <= 6, "late: {:?}", late);
-        // In 40 placements. The last slot follows the longest of 2000, of a law with a tail.
+        // The run has 40 placements. With a tail, the last slot follows the longest of 2000
+        // executions.
         prop_assert!(changes.len() <= 10, "{} changes: {:?}", changes.len(), changes);
         let moved = changes.iter().filter(|c| matches!(c.1.reason, Reason::Average { .. })).count();
         prop_assert!(moved <= 1, "{moved} times the edges in between: {:?}", changes);
         let way = adapt.last().1 .0.abs_diff(settled[settled.len() - 1].1 .0);
         prop_assert!(way <= 3 * MS, "the last slot moved by {way} ns");
-        // It is where the longest and its buffer ask for, as far as lowering goes.
+        // Lowering stops near the longest execution and its buffer.
         prop_assert!(adapt.last().0 .0 <= buffered(50 * MS) + 2 * MS);
-        // And the average is near what the best placement would give.
+        // The average is near that of the best placement.
         let samples = adapt.window.recent();
         let best = adapt.optimum(&samples, adapt.last().0 .0).unwrap();
         let (now, best) = (average_ns(&samples, &adapt.ends()), average_ns(&samples, &best));
@@ -162,7 +158,6 @@ proptest! {
         holds(&plan, &adapt, 80, 100)?;
     }
 
-    /// A step up: what completes after the first miss is known is in time.
     #[test]
     fn a_step_up_raises_the_last_slot_at_once(
         seed: u64, law in law(), bands in 1u64..5, step_ms in 1u64..25, known_after in 0usize..12,
@@ -172,7 +167,7 @@ proptest! {
         let mut load = Load::new(seed, law);
         run(&mut adapt, (0..1000).map(|_| load.next()));
         let ready: Vec<u64> = (0..1000).map(|_| load.next() + step_ms * MS).collect();
-        // An execution is known some executions after it ran.
+        // An execution becomes known some executions after it ran.
         let mut late = Vec::new();
         let mut first_known = None;
         for (n, ready_ns) in ready.iter().enumerate() {
@@ -185,14 +180,13 @@ proptest! {
             }
         }
         let first_known = first_known.unwrap_or(0);
-        // The range of the last 800 executions misses what is longer than in one of 800.
+        // One in 800 executions may be longer than the range of the last 800.
         let after = late.iter().filter(|n| **n > first_known).count();
         prop_assert!(after <= 1 + known_after, "late: {:?}, known after {}", late, known_after);
         prop_assert!(adapt.last().0 .0 <= 99 * MS);
         holds(&plan, &adapt, 99, 100)?;
     }
 
-    /// A step down: the last slot comes down slowly, and comes to the new load in the end.
     #[test]
     fn a_step_down_lowers_it_slowly(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 85, 90);
@@ -202,8 +196,8 @@ proptest! {
         let high = adapt.last().0 .0;
         let (changes, late) = run(&mut adapt, (0..1500).map(|_| load.next()));
         prop_assert!(late.is_empty());
-        // For as long as the window knows the old load, it comes no lower than that load needs; the
-        // others follow at once.
+        // While the window still holds the old load, the last slot stays above what that load
+        // needs. The other slots follow at once.
         prop_assert!(adapt.last().0 .0 > 70 * MS && adapt.last().0 .0 <= high);
         prop_assert!(bands == 1 || !changes.is_empty());
         let mut last = high;
@@ -224,7 +218,6 @@ proptest! {
         holds(&plan, &adapt, 90, 100)?;
     }
 
-    /// A load that grows or shrinks slowly: at most one in 1200 is late, as of any load with a tail.
     #[test]
     fn a_drift_is_followed(seed: u64, law in law(), bands in 1u64..5, up: bool) {
         let plan = plan(bands, 80, 99);
@@ -236,7 +229,6 @@ proptest! {
         holds(&plan, &adapt, 99, 100)?;
     }
 
-    /// Outliers raise the last slot as far as the plan lets them; it comes down again.
     #[test]
     fn outliers_do_not_stay(seed: u64, law in law(), bands in 1u64..5, outliers in 1u64..4) {
         let plan = plan(bands, 55, 95);
@@ -259,7 +251,6 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever numbers come: the plan's constraints hold after each.
     #[test]
     fn no_constraint_is_ever_violated(
         bands in 1u64..6, chain_ms in 60u64..=99, liveliness in prop::option::of(3u64..40),

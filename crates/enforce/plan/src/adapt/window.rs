@@ -1,24 +1,24 @@
-//! The last executions, in a ring.
+//! Keeps the last executions in a ring.
 
 use crate::bands::Samples;
 use crate::profile::Profile;
 use onbeat_document::Dist;
 use std::collections::VecDeque;
 
-/// When the outputs of the last executions were ready, ns from the start of their cycles.
+/// The times at which the outputs of the last executions were ready, in ns from the start of their
+/// cycles.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     most: usize,
     values: VecDeque<u64>,
-    /// How many of the last ones are recent: no more than asked, and of one load.
+    /// The last executions of one load, at most `recent_capacity`.
     recent: usize,
     most_recent: usize,
-    /// [`Window::range`] of the load before.
+    /// The range of the load before.
     range_before: u64,
 }
 
 impl Window {
-    /// Keeps `most`; `most_recent` of them are recent.
     pub(super) fn new(most: usize, most_recent: usize) -> Window {
         Window {
             most,
@@ -37,7 +37,6 @@ impl Window {
         self.recent = (self.recent + 1).min(self.most_recent);
     }
 
-    /// What came until now was another load.
     pub(super) fn begin_anew(&mut self) {
         self.range_before = self.range();
         self.recent = 0;
@@ -55,12 +54,11 @@ impl Window {
             .collect()
     }
 
-    /// The recent ones.
     pub(super) fn recent(&self) -> Samples {
         Samples::new(&self.last(0, self.recent))
     }
 
-    /// The earlier and the later half of the last so many of the recent ones.
+    /// Returns the earlier and the later half of the last `count` recent executions.
     pub(super) fn halves_of(&self, count: usize) -> (Samples, Samples) {
         let begin = self.recent.saturating_sub(count);
         let half = (begin + self.recent) / 2;
@@ -68,18 +66,16 @@ impl Window {
         (part(begin, half), part(half, self.recent))
     }
 
-    /// Only the last so many are recent.
     pub(super) fn keep_recent(&mut self, count: usize) {
         self.recent = self.recent.min(count);
     }
 
-    /// The longest of all.
     pub(super) fn longest(&self) -> u64 {
         self.values.iter().copied().max().unwrap_or(0)
     }
 
-    /// From the shortest to the longest of the recent ones; while these are few, at least as much as of
-    /// the load before.
+    /// Returns the difference between the longest and the shortest recent execution. While there
+    /// are few, it is at least that of the load before.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
@@ -89,7 +85,8 @@ impl Window {
         }
     }
 
-    /// All, each so many in a row as one cluster: neighbours depend on one another.
+    /// Returns the profile of all executions. Each `each` in a row are one cluster, because
+    /// neighbours depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();
         let dists: Vec<Dist> = values

@@ -1,4 +1,4 @@
-//! Sentences about executors that run more than the plan's callbacks, and on more than one thread.
+//! Writes the assumptions about executors that run other callbacks too, or use several threads.
 
 use super::{count, listed, Times};
 use crate::executors::{room_ns, Group};
@@ -8,7 +8,7 @@ use crate::scope::Scope;
 use onbeat_document::schema::Callback;
 use std::collections::BTreeSet;
 
-/// What else the threads of each server run, and how long the chain waits for it.
+/// Lists what else the threads of each server run, and how long the chain waits for it.
 pub(super) fn sentences(
     scope: &Scope<'_>,
     request: &Request,
@@ -41,7 +41,7 @@ pub(super) fn sentences(
     said
 }
 
-/// What other plans take, and where threads of both run.
+/// Says what the plans beside this one run on its CPUs, and which threads both use.
 fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     if request.beside.is_empty() {
         return Vec::new();
@@ -67,7 +67,6 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     said
 }
 
-/// How much longer the chain waits for others than when it was measured.
 fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     match request.strategy {
         Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
@@ -90,7 +89,7 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     }
 }
 
-/// The callbacks of no planned chain that came into a server with its threads.
+/// Says which callbacks of no planned chain came into a server with its threads.
 fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server) -> Option<String> {
     let is_adopted = |id: &str| plan.callbacks.iter().any(|r| r.id == id && !r.required);
     let found = callbacks(scope, server).filter(|c| is_adopted(&c.id));
@@ -132,7 +131,6 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
     Some(which + &how)
 }
 
-/// Executors of several threads, which all belong to the server.
 fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
     let groups: BTreeSet<Group<'_>> = callbacks(scope, server)
         .map(|c| scope.executors.of(c))

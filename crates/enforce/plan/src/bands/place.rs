@@ -1,18 +1,18 @@
-//! The dynamic programme: the best placement of slots on given places.
+//! Finds the best placement of slots on given places by dynamic programming.
 //!
-//! The parent module's head proves that it is exact.
+//! The documentation of the parent module proves that the result is exact.
 
 use super::{Frame, Samples};
 
-/// The best placement on these places, the last of which is the last slot's; none where there is
-/// none.
+/// Returns the best placement on these places, or `None` if there is none. The last place is that
+/// of the last slot.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
     frame: &Frame,
     places: &[u64],
 ) -> Option<Vec<u64>> {
-    // Sums of whole numbers: as narrow as they fit.
+    // Narrow integers are faster, so they are used wherever the sums fit.
     let most = u128::from(samples.count()) * u128::from(frame.last);
     if most < u128::from(u64::NONE) {
         place_by::<u64>(samples, count, frame, places)
@@ -21,11 +21,10 @@ pub(super) fn place(
     }
 }
 
-/// A sum of latencies, ns.
 trait Cost: Copy + Ord {
-    /// More than any sum, and can be added to any without overflowing.
+    /// More than any sum. Adding it to any sum does not overflow.
     const NONE: Self;
-    /// `n` executions of `x` ns each.
+    /// Returns the cost of `n` executions of `x` ns each.
     fn of(n: u64, x: u64) -> Self;
     fn plus(self, other: Self) -> Self;
 }
@@ -57,7 +56,7 @@ fn place_by<C: Cost>(
     places: &[u64],
 ) -> Option<Vec<u64>> {
     let until: Vec<u64> = places.iter().map(|&x| samples.until(x)).collect();
-    // Cost of the best placement of the slots so far whose last ends at each place.
+    // The cost of the best placement whose last slot so far ends at each place.
     let first = |(&x, &n): (&u64, &u64)| if x < frame.last { C::of(n, x) } else { C::NONE };
     let mut costs: Vec<C> = places.iter().zip(&until).map(first).collect();
     let mut choices: Vec<Vec<u32>> = Vec::with_capacity(count - 1);
@@ -80,12 +79,12 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// One step of the dynamic programme: from the costs with a slots to those with a + 1.
+/// The step of the dynamic programme from the costs with a slots to those with a + 1.
 struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// Places that can be reached, with the range of places that the slot before may have.
+    /// The reachable places, each with the range of places for the slot before it.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,
@@ -93,7 +92,7 @@ struct Layer<'a, C> {
 
 impl<'a, C: Cost> Layer<'a, C> {
     fn new(places: &'a [u64], until: &'a [u64], before: &'a [C], frame: &Frame) -> Self {
-        // How many places up to each can be reached.
+        // The number of reachable places before each one.
         let mut reached = Vec::with_capacity(places.len() + 1);
         reached.push(0u32);
         let mut sum = 0;
@@ -129,7 +128,7 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Rows `from..to`, whose best slot before lies in `low..high`.
+    /// Solves the rows `from..to`, whose best slot before lies in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;
@@ -138,7 +137,7 @@ impl<'a, C: Cost> Layer<'a, C> {
         let (i, row_low, row_high) = self.rows[middle];
         let (i, row_low, row_high) = (i as usize, row_low as usize, row_high as usize);
         let (x, n) = (self.places[i], self.until[i]);
-        // A reachable row has its best slot between those of its neighbours.
+        // The best slot before a row lies between those of its neighbours.
         let (mut least, mut at) = (C::NONE, low);
         let range = row_low.max(low)..row_high.min(high);
         let start = range.start;

@@ -1,4 +1,4 @@
-//! Equation 4.1 by hand, the optimum against brute force, what is refused.
+//! Checks Equation 4.1 by hand, the optimum against brute force, and refusals.
 use super::*;
 use proptest::prelude::*;
 
@@ -10,7 +10,8 @@ fn limits(slot_ns: u64, epsilon_ns: u64, liveliness_ns: Option<u64>) -> Constrai
     }
 }
 
-/// Every placement on whole numbers that the thesis's constraints allow.
+/// Returns the least average of all placements on whole numbers that the thesis's constraints
+/// allow.
 fn brute(samples: &Samples, count: usize, limits: &Constraints) -> Option<f64> {
     fn go(
         samples: &Samples,
@@ -53,7 +54,7 @@ fn brute(samples: &Samples, count: usize, limits: &Constraints) -> Option<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Over all whole numbers, not only the candidates: proves the candidates too.
+    // Brute force tries all whole numbers, so this proves the choice of candidates too.
     #[test]
     fn the_optimum_is_that_of_brute_force(
         latencies in proptest::collection::vec(0u64..26, 1..9),
@@ -109,7 +110,7 @@ fn equation_4_1_by_hand() {
     assert_eq!(average_ns(&samples, &[19, 41]), (19.0 + 41.0 * 3.0) / 4.0);
     assert_eq!(shares(&samples, &[20, 41]), [0.75, 0.25]);
     assert_eq!(optimal(&samples, 2, &limits(1, 0, None)), Ok(vec![20, 41]));
-    // The first may not end before best + slot.
+    // The first slot may not end before best + slot.
     assert_eq!(optimal(&samples, 2, &limits(15, 0, None)), Ok(vec![26, 55]));
 }
 
@@ -161,7 +162,7 @@ fn what_cannot_be_is_refused_with_the_numbers() {
 
 #[test]
 fn the_knee_is_where_more_brings_little() {
-    // Three tight groups: three bands take nearly all.
+    // The values lie in three tight groups, so three bands gain nearly all.
     let values: Vec<u64> = (0..300u64)
         .map(|i| [30, 50, 80][(i % 3) as usize] * 1_000_000 + i * 1000)
         .collect();

@@ -1,4 +1,5 @@
-//! Strategies that hold outputs back until latency bands (Definitions 4.3.2 to 4.3.4).
+//! Lays out the strategies that hold outputs back until a latency band (Definitions 4.3.2 to
+//! 4.3.4).
 
 use super::{millionths, round_up, slot, Layout, Maker};
 use crate::bands::{self, Constraints, Samples};
@@ -8,7 +9,7 @@ use crate::request::Strategy;
 use crate::schema::{Band, Cost, Miss, Ms, Promises, Slot};
 
 impl<'m> Maker<'_, 'm> {
-    /// The chain's slot, and behind it or within it the slots in which outputs leave.
+    /// Lays out the chain's slot, and the slots behind or within it in which outputs leave.
     pub(super) fn bands(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;
@@ -19,7 +20,7 @@ impl<'m> Maker<'_, 'm> {
             end,
             self.scope.cycle_ns,
         )?;
-        // Those that take longer than the limit count as missing the last slot by nothing.
+        // Executions longer than the limit count as if they just reached the last slot.
         let samples = Samples::of(&self.scope.latency).capped(last);
         let limits = Constraints {
             slot_ns: length,
@@ -65,13 +66,14 @@ impl<'m> Maker<'_, 'm> {
             cost,
             ..Promises::default()
         };
-        // What takes longer than the last slot still gets its time, if it was measured.
+        // An execution that takes longer than the last slot still gets its time, if it was
+        // measured.
         let longest = last
             .max(self.last_end_ns())
             .saturating_add(self.start_ns)
             .saturating_add(self.request.outputs.room_ns);
         let mut servers = match self.runs_others() {
-            // These wait for no slot, and what is held back is none the later for it.
+            // The other callbacks may not wait for a slot. The outputs are held back all the same.
             true => self.latency_servers(vec![slot(0, self.scope.cycle_ns)]),
             false => self.latency_servers_within(slot(0, longest.min(self.scope.cycle_ns))),
         };
@@ -84,8 +86,8 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// When the last slot begins, after the first callback's start: behind the measured worst case
-    /// and a buffer, or at the limit for a miss rate.
+    /// Returns when the last slot begins after the first callback's start. It begins one buffer
+    /// after the measured worst case, or at the limit for a miss rate.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.outputs.miss else {
             return Ok((self.with_epsilon(self.last_end_ns()), None));
@@ -104,7 +106,6 @@ impl<'m> Maker<'_, 'm> {
         Ok((last, Some(miss)))
     }
 
-    /// The chains' latencies by start.
     fn profile(&self) -> Result<Profile, PlanError> {
         Ok(Profile::of_chains(
             &self.scope.chains,

@@ -1,5 +1,5 @@
-//! What all plans have, whatever the strategy: throttler, background, feeders, utilisation,
-//! assumptions.
+//! Adds to a plan all parts that do not depend on the strategy: throttler, background, feeders,
+//! utilisation and assumptions.
 
 use super::{millionths, slot, Layout, Maker, OUTPUTS};
 use crate::assume;
@@ -14,11 +14,9 @@ use crate::sources::INPUTS;
 use onbeat_document::schema::{Callback, CallbackType, Chain};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Name of the server of the callbacks that join the chain from elsewhere.
 const FEEDERS: &str = "feeders";
 
 impl<'m> Maker<'_, 'm> {
-    /// Adds everything that does not depend on the strategy.
     pub(super) fn finish(&self, layout: Layout<'m>) -> Result<Plan, PlanError> {
         let mut servers = layout.servers;
         if let Some(throttler) = self.throttler() {
@@ -59,7 +57,7 @@ impl<'m> Maker<'_, 'm> {
         Ok(plan)
     }
 
-    /// The server in which inputs are let in, if there are any.
+    /// Returns the server in which inputs are let in, if there are inputs.
     fn throttler(&self) -> Option<Server> {
         (!self.scope.inputs.is_empty()).then(|| Server {
             name: INPUTS.into(),
@@ -70,7 +68,8 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// CPU and priority of the middleware's threads: a CPU without servers, if the model saw one.
+    /// Chooses CPU and priority of the middleware's threads. It prefers a CPU without servers, if
+    /// the model saw one.
     fn middleware(&self, servers: &[Server]) -> Middleware {
         let taken: BTreeSet<u16> = servers.iter().map(|s| s.cpu).collect();
         let cpu = self.request.cpus.middleware.or_else(|| {
@@ -83,7 +82,6 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// An output that is held back.
     fn output(&self, publication: &Publication<'_>) -> Output {
         let topic = publication.topic;
         Output {
@@ -100,8 +98,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Before this time in a cycle no execution publishes this output: half of the best case of
-    /// what leads to it within one cycle, which is a good margin.
+    /// Returns the time in a cycle before which no execution publishes this output. It is half of
+    /// the best case from the cycle's start, which leaves a good margin.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -122,12 +120,12 @@ impl<'m> Maker<'_, 'm> {
                 (self.input_delay_ns, part.map_or(0, Part::best_ns))
             }
         };
-        // Never at the very start, where the slots of the next cycle are.
+        // The very start of a cycle belongs to the slots of the next cycle.
         from + (best / 2).max(1)
     }
 
-    /// Refuses nodes that subscribe to a topic of theirs that is remapped: the remapping applies to
-    /// all of a node, so that it would hear itself before the slot.
+    /// Refuses nodes that subscribe to one of their own topics that is remapped. The remapping
+    /// applies to the whole node, so it would receive its own message before the slot.
     fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
@@ -145,7 +143,6 @@ impl<'m> Maker<'_, 'm> {
         Ok(())
     }
 
-    /// Refuses topics that a plan beside holds back too.
     fn held_once(&self, plan: &Plan) -> Result<(), PlanError> {
         let held = |plan: &Plan| -> Vec<(String, String)> {
             let outputs = plan
@@ -165,10 +162,10 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time,
-    /// at a priority below the chain's, and on the middleware's CPU unless the request names
-    /// another (thesis, section 4.5.1: the other lidar's filter). Feeders in executors of the chain
-    /// join these executors' servers, since they run on the same threads.
+    /// Returns the servers of the callbacks that feed the chain from elsewhere (thesis, section
+    /// 4.5.1: the other lidar's filter). They may run at any time, at a priority below the chain's,
+    /// and on the middleware's CPU unless the request names another. Feeders that run on the
+    /// chain's executors join the servers of these executors.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
@@ -196,7 +193,7 @@ impl<'m> Maker<'_, 'm> {
                 FEEDERS.into()
             },
             cpu,
-            // Where the chain has slots on the same CPU, it goes first.
+            // The chain goes first where it has slots on the same CPU.
             priority: self.request.priority - 1,
             slots_ms: vec![],
             callbacks,
@@ -204,7 +201,7 @@ impl<'m> Maker<'_, 'm> {
         of_cpu.into_iter().map(server).collect()
     }
 
-    /// Whether a server has callbacks of the chain in this callback's executor.
+    /// Reports whether a server has callbacks of the chain in this callback's executor.
     fn runs_executor_of(&self, server: &Server, callback: &'m Callback) -> bool {
         let group = |c: &'m Callback| self.scope.executors.of(c);
         let mut parts = self.scope.parts.iter();
@@ -213,9 +210,9 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// The share of each CPU that is used in the worst case: every callback's measured worst case
-    /// once per cycle, the slots of throttler and outputs, and everything else that has a server as
-    /// it was measured.
+    /// Returns the share of each CPU that is used in the worst case. Callbacks of the chain count
+    /// with their measured worst case once per cycle, throttler and outputs with their slots. All
+    /// others count with their measured load.
     fn utilisation(
         &self,
         servers: &[Server],
@@ -235,7 +232,7 @@ impl<'m> Maker<'_, 'm> {
         Ok(shares)
     }
 
-    /// For each CPU the shares of it that are used, and by what.
+    /// Lists for each CPU the shares that are used, and by which callback or server.
     fn uses<'s>(
         &'s self,
         servers: &'s [Server],
@@ -268,7 +265,7 @@ impl<'m> Maker<'_, 'm> {
         uses
     }
 
-    /// The servers of the background: normal threads, one server per CPU.
+    /// Returns the servers of the background: normal threads, one server per CPU.
     fn background(&self) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for (callback, cpu) in &self.scope.background {
@@ -290,8 +287,7 @@ impl<'m> Maker<'_, 'm> {
     }
 }
 
-/// The error for a CPU that would be used for more than all of its time; names the three largest
-/// uses.
+/// Returns the error for an overloaded CPU, with its three largest uses.
 fn overload(cpu: u16, share: f64, mut uses: Vec<(f64, &str)>) -> PlanError {
     uses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let part = |(share, id): &(f64, &str)| format!("{:.1} % {}", share * 100.0, name(id));

@@ -1,4 +1,5 @@
-//! Logical execution time (thesis, section 4.5.3): outputs leave when a later cycle begins.
+//! Lays out logical execution time (thesis, section 4.5.3): outputs leave when a later cycle
+//! begins.
 
 use super::{millionths, slot, Layout, Maker};
 use crate::error::PlanError;
@@ -7,7 +8,7 @@ use crate::scope::Publication;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'m> Maker<'_, 'm> {
-    /// Every callback's output leaves one cycle after its input.
+    /// Lays out a plan in which every callback's output leaves one cycle after its input.
     pub(super) fn let_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (mut held, mut cycles) = (BTreeSet::new(), Vec::new());
         for chain in &self.scope.chains {
@@ -20,7 +21,7 @@ impl<'m> Maker<'_, 'm> {
             .scope
             .cycle_ns
             .saturating_sub(self.input_delay_ns + length);
-        // In every cycle every callback runs once, on the input that came at the cycle's start.
+        // In every cycle each callback runs once, on the input of the cycle's start.
         let mut need: BTreeMap<u16, u64> = BTreeMap::new();
         for part in &self.scope.parts {
             let sum = need.entry(part.cpu).or_default();
@@ -40,7 +41,7 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held.into_iter().collect(), length, &cycles))
     }
 
-    /// Every chain's output leaves one cycle after its input.
+    /// Lays out a plan in which every chain's output leaves one cycle after its input.
     pub(super) fn let_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;
@@ -54,13 +55,12 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held, length, &vec![1; self.scope.chains.len()]))
     }
 
-    /// One output slot at the start of the cycle. The output of each chain leaves in it as many
-    /// cycles after its input as `cycles` has for that chain. The chains may run in the whole
-    /// cycle.
+    /// Lays out one output slot at the start of the cycle. The output of each chain leaves in it
+    /// `cycles` cycles after its input. The chains may run in the whole cycle.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: &[u64]) -> Layout<'m> {
         let (start, end) = (self.input_delay_ns, self.input_delay_ns + length);
-        // The chain has the whole cycle, so that its first callback starts when it is released; the
-        // outputs go before it in their slot.
+        // The chain has the whole cycle, so its first callback starts at its release. The outputs
+        // precede it in their slot.
         let mut servers = self.latency_servers(vec![slot(0, self.scope.cycle_ns)]);
         servers.push(self.output_server(vec![slot(start, end)]));
         let mut of: BTreeMap<u64, usize> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! A model and a request become a plan.
+//! Makes a plan from a model and a request.
 //!
-//! Each strategy lays out servers and promises (`servers`, `bands`, `logical`); `finish` adds what
-//! all plans have.
+//! Each strategy lays out servers and promises (`servers`, `bands`, `logical`). `finish` adds the
+//! parts that all plans have.
 
 mod bands;
 mod finish;
@@ -19,40 +19,42 @@ use crate::scope::{Publication, Scope};
 use onbeat_document::Model;
 use std::collections::BTreeSet;
 
-/// Slots and their bounds are whole tenths of a millisecond where we choose them.
+/// The step of slots that onbeat chooses: a tenth of a millisecond.
 const STEP_NS: u64 = 100_000;
 
-/// Shortest and longest slot that is derived from the measured transport.
+/// The shortest and the longest slot that onbeat derives from the measured transport.
 const SLOT_NS: (u64, u64) = (500_000, 2_000_000);
 
-/// Slot where no transport was measured: the thesis's.
+/// The thesis's slot, used if no transport was measured.
 const DEFAULT_SLOT_NS: u64 = 1_000_000;
 
-/// Slot of the throttler at the start of the cycle where no transport was measured: the thesis's
-/// (Table 4.3).
+/// The thesis's slot of the throttler (Table 4.3), used if no transport was measured.
 const THROTTLE_NS: u64 = 2_000_000;
 
-/// Shortest buffer behind a measured worst case.
 const LEAST_EPSILON_NS: u64 = 500_000;
 
-/// Longest latency that is accepted: ten days, more than any cycle.
+/// The longest accepted latency: ten days, more than any cycle.
 const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
-/// Name of the server in which outputs leave (R_delta of the thesis).
+/// The server in which outputs leave (R_delta of the thesis).
 const OUTPUTS: &str = "delta";
 
-/// Makes the plan that is asked for.
+/// Makes the plan that `request` describes.
+///
+/// The strategies are those of the thesis: Definitions 4.1.1 and 4.3.1 to 4.3.4, section 4.4.1,
+/// sections 4.5.3 (LET) and 4.5.4 (several sinks and CPUs). The plan differs from the thesis in two
+/// points:
+///
+/// - The output server (R_delta) has a priority one above the latency server's (R_gamma). Their
+///   slots may overlap, and equal priorities would leave the order open.
+/// - Several sinks share one output server, whose slots are placed for all their executions
+///   together.
 ///
 /// # Errors
-/// If the model has no such chain, or the chain fits no plan of this strategy: see [`PlanError`].
-///
-/// Thesis: Definitions 4.1.1 and 4.3.1 to 4.3.4, section 4.4.1; sections 4.5.3 (LET) and 4.5.4
-/// (several sinks and CPUs). Two things differ from it. The output server (R_delta) has a priority
-/// one above the latency server's (R_gamma): their slots may overlap, and equal priorities would
-/// leave the order open. And several sinks share one output server, whose slots are placed for all
-/// their executions together.
+/// Fails if the model has no such chain, or if the chain does not fit into a plan of this strategy:
+/// see [`PlanError`].
 pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
-    // The output server has one above it.
+    // The output server has the priority above.
     let max = MAX_PRIORITY - 1;
     if !(1..=max).contains(&request.priority) {
         return Err(PlanError::Priority {
@@ -93,7 +95,7 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     Ok(plan)
 }
 
-/// Refuses what would break the promises of plans beside.
+/// Refuses requests that would break the promises of the plans beside.
 fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
     if request.beside.is_empty() {
         return Ok(());
@@ -103,7 +105,7 @@ fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
             strategy: request.strategy.name(),
         });
     }
-    // The outputs have one above the chain's.
+    // The outputs have one priority above the chain's.
     let cpus = scope.cpus();
     let most = lowest(&request.beside, |cpu| cpus.contains(&cpu)).map(|p| p.saturating_sub(2));
     match most.filter(|&most| request.priority > most) {
@@ -115,13 +117,13 @@ fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
     }
 }
 
-/// The decisions of a strategy.
+/// The servers and promises that a strategy decides.
 struct Layout<'m> {
     servers: Vec<Server>,
-    /// Publications that are held back until the slots of the output server.
+    /// The publications that are held back until the slots of the output server.
     held: Vec<Publication<'m>>,
     promises: Promises,
-    /// How long a slot of the outputs is, and so how much of each cycle they take.
+    /// The length of the outputs' slot, which they take from each cycle.
     output_ns: u64,
 }
 
@@ -129,36 +131,35 @@ struct Layout<'m> {
 struct Maker<'a, 'm> {
     scope: &'a Scope<'m>,
     request: &'a Request,
-    /// When the chain's first callback starts, counted from its cycle's start. 0, or with throttled
-    /// inputs: from an input's publication to the first callback's start.
+    /// The time from the cycle's start to the chain's first callback. It is 0 unless inputs are
+    /// throttled; then it is the time from an input's publication to that start.
     input_delay_ns: u64,
-    /// What is added to the chain's measured latencies: that delay, unless they contain it.
+    /// The part of `input_delay_ns` that the measured latencies do not contain.
     start_ns: u64,
-    /// Slot of the throttler at the start of the cycle.
+    /// The length of the throttler's slot at the start of the cycle.
     let_in_ns: u64,
-    /// The time by which executions can be longer than measured, for what else runs on the threads
-    /// of the chain's executors.
+    /// The time by which executions can be longer than measured, because their threads run other
+    /// callbacks.
     added_ns: u64,
-    /// How late the first callback starts behind its release, where others run on its threads.
+    /// The delay of the first callback behind its release, if others run on its threads.
     late_ns: u64,
 }
 
-/// The next multiple of [`STEP_NS`], or the number itself.
+/// Rounds up to a multiple of [`STEP_NS`].
 fn round_up(ns: u64) -> u64 {
     ns.saturating_add(STEP_NS - 1) / STEP_NS * STEP_NS
 }
 
-/// A measured worst case with its buffer.
+/// Returns a measured worst case with its buffer.
 pub(crate) fn buffered(worst_ns: u64) -> u64 {
     round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS)))
 }
 
-/// The last multiple of [`STEP_NS`], or the number itself.
 fn round_down(ns: u64) -> u64 {
     ns / STEP_NS * STEP_NS
 }
 
-/// A share, rounded to six digits: more would be noise.
+/// Rounds a share to six digits: more would be noise.
 pub(crate) fn millionths(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
@@ -185,18 +186,19 @@ impl<'a, 'm> Maker<'a, 'm> {
         })
     }
 
-    /// The longest that an execution can take: as measured, and what else its threads run.
+    /// Returns the longest time of an execution: as measured, with the other callbacks on its
+    /// threads.
     fn worst_ns(&self) -> u64 {
         self.scope.latency.max().saturating_add(self.added_ns)
     }
 
-    /// When the longest execution ends, counted from the first callback's release.
+    /// Returns when the longest execution ends, counted from the first callback's release.
     fn last_end_ns(&self) -> u64 {
         self.worst_ns().saturating_add(self.late_ns)
     }
 
-    /// How long it takes to let `inputs` inputs in: each as long as most of the chain's messages
-    /// took to reach their executor.
+    /// Returns the time to let `inputs` inputs in. Each needs as long as most of the chain's
+    /// messages took to reach their executor.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,
@@ -209,7 +211,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         all.min(scope.cycle_ns)
     }
 
-    /// Length of the slot for a measured worst case: with the buffer epsilon.
+    /// Returns the length of the slot for a measured worst case, with the buffer epsilon.
     fn with_epsilon(&self, worst_ns: u64) -> u64 {
         match self.request.outputs.epsilon_ns {
             Some(epsilon) => worst_ns.saturating_add(epsilon),
@@ -217,7 +219,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         }
     }
 
-    /// Length of a slot in which `outputs` outputs leave.
+    /// Returns the length of a slot in which `outputs` outputs leave.
     fn slot_ns(&self, outputs: usize) -> Result<u64, PlanError> {
         let cycle = self.scope.cycle_ns;
         let slot = match self.request.outputs.slot_ns {
@@ -239,12 +241,12 @@ impl<'a, 'm> Maker<'a, 'm> {
         Ok(slot)
     }
 
-    /// Refuses what takes longer than there is time.
+    /// Refuses a layout that needs more time than there is.
     fn fits(&self, what: &str, need_ns: u64, have_ns: u64) -> Result<(), PlanError> {
         if need_ns <= have_ns {
             return Ok(());
         }
-        // The others are to blame where there is time enough without theirs.
+        // The others are the cause if the chain alone would fit.
         if need_ns.saturating_sub(self.added_ns) <= have_ns {
             return Err(others::too_long(
                 self.scope,
@@ -260,14 +262,15 @@ impl<'a, 'm> Maker<'a, 'm> {
         })
     }
 
-    /// Slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). What the first
-    /// callback's executor does with a throttled input before the callback starts belongs to it.
+    /// Returns the slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). It
+    /// includes the work of the first callback's executor on a throttled input before the callback
+    /// starts.
     fn chain_slot(&self) -> Slot {
         let end = self.with_epsilon(self.last_end_ns());
         slot(0, self.start_ns.saturating_add(end))
     }
 
-    /// The outputs at the chains' ends, each once.
+    /// Returns the outputs at the chains' ends, each once.
     fn last_publications(&self) -> Result<Vec<Publication<'m>>, PlanError> {
         let all: Result<BTreeSet<_>, _> = self
             .scope

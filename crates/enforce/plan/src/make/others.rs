@@ -1,5 +1,5 @@
-//! What else runs on the threads of the chain's executors: the time that it takes, and the servers that
-//! it comes into with these threads.
+//! Plans the other callbacks on the threads of the chain's executors: the time that they take, and
+//! the servers that they join.
 
 use super::Maker;
 use crate::error::PlanError;
@@ -10,11 +10,12 @@ use crate::scope::{Part, Scope};
 use onbeat_document::schema::Callback;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time by which executions of the chain can be longer than measured.
+/// Returns the time by which executions of the chain can be longer than measured.
 ///
-/// Where the chain's slot is what is promised, others run in it too: what came since its last end. Else
-/// they run at any time, and what ran beside the chain runs before it. A server per callback has its
-/// room in each slot. `fifo` is what is measured to find the bound: it is not refused for want of one.
+/// If the strategy promises the chain's slot, the others run in it too: all executions since its
+/// last end. Otherwise they run at any time, so those that ran beside the chain now run before it.
+/// A server per callback has room for them in each slot. `fifo` is not refused without a bound,
+/// because measuring under it finds the bound.
 pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, PlanError> {
     let (worst, cycle) = (scope.latency.max(), scope.cycle_ns);
     match strategy {
@@ -22,7 +23,7 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
         Strategy::ServerPerChain => Ok(room_ns(scope.others.iter(), cycle)),
         _ => {
             let waits = scope.wait_ns();
-            // Without a bound, the others' time of a cycle alone is too long.
+            // Without a bound, a whole cycle for the others is too long in any case.
             let waits = waits.or((strategy == Strategy::Fifo).then_some(0));
             waits.ok_or_else(|| {
                 let what = "the chain's worst case and what else its executors run";
@@ -32,8 +33,8 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
     }
 }
 
-/// How late the chain's first callback starts behind its release. In slots that are what is promised, others
-/// have room before it.
+/// Returns the delay of the chain's first callback behind its release. If the strategy promises
+/// slots, they have room for the others before it.
 pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     match strategy {
         _ if strategy.is_about_slots() || !scope.inputs.is_empty() => 0,
@@ -52,7 +53,7 @@ pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     }
 }
 
-/// The error where there is no time for the chain and for others.
+/// Returns the error for a cycle without time for both the chain and the others.
 pub(super) fn too_long(
     scope: &Scope<'_>,
     what: &str,
@@ -68,7 +69,6 @@ pub(super) fn too_long(
     }
 }
 
-/// Ids of others, the largest load first.
 fn by_load(others: &[Other<'_>]) -> Vec<String> {
     let mut all: Vec<&Callback> = others.iter().map(|o| o.callback).collect();
     all.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));
@@ -76,8 +76,8 @@ fn by_load(others: &[Other<'_>]) -> Vec<String> {
 }
 
 impl<'m> Maker<'_, 'm> {
-    /// Whether threads of the chain run what may not wait for the chain's slot: all but feeders in
-    /// nodes of the chain, which wait for its data anyway.
+    /// Reports whether threads of the chain run callbacks that may not wait for the chain's slot.
+    /// Feeders in the chain's nodes may wait, because they wait for its data anyway.
     pub(super) fn runs_others(&self) -> bool {
         let feeders = self.scope.feeders();
         let in_node = |c: &Callback| {
@@ -88,14 +88,14 @@ impl<'m> Maker<'_, 'm> {
         self.scope.others.iter().any(|o| !joins(o.callback))
     }
 
-    /// The time that others take in slots of this executor, in each cycle.
+    /// Returns the time per cycle that others take in the slots of this executor.
     pub(super) fn room_ns(&self, group: Group<'m>) -> u64 {
         let others = self.scope.others.iter().filter(|o| o.group == group);
         room_ns(others, self.scope.cycle_ns)
     }
 
-    /// Adds to each server what else runs on its threads. These callbacks are not waited for. Refuses
-    /// executors that belong to two servers.
+    /// Adds to each server the other callbacks on its threads, as optional ones. Refuses executors
+    /// that belong to two servers.
     pub(super) fn adopt(&self, servers: &mut [Server]) -> Result<Vec<CallbackRule>, PlanError> {
         let model = self.scope.model;
         let named = |id: &String| model.callbacks.iter().find(|c| c.id == *id);

@@ -1,5 +1,7 @@
-//! Strategies that only reserve CPU time: plain priorities, a server per callback, a server per
-//! chain. And the servers that the other strategies build on.
+//! Lays out the strategies that only reserve CPU time: plain priorities, a server per callback, a
+//! server per chain.
+//!
+//! The other strategies build on these servers.
 
 use super::{round_down, slot, Layout, Maker, OUTPUTS};
 use crate::error::PlanError;
@@ -9,12 +11,12 @@ use crate::scope::Part;
 use onbeat_document::schema::Chain;
 use std::collections::BTreeMap;
 
-/// Start and end of a callback's slot in the cycle, ns.
+/// The start and end of a callback's slot in the cycle, in ns.
 type Span = (u64, u64);
 
 impl<'m> Maker<'_, 'm> {
-    /// The latency servers (R_gamma): the chain's callbacks, one server per CPU, all with the same
-    /// slots.
+    /// Returns the latency servers (R_gamma): the chain's callbacks in one server per CPU, all with
+    /// the same slots.
     pub(super) fn latency_servers(&self, slots: Vec<Slot>) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         // Threads of another plan's servers stay there.
@@ -39,10 +41,12 @@ impl<'m> Maker<'_, 'm> {
         of.into_iter().map(server).collect()
     }
 
-    /// The latency servers of chains that end within a slot. On several CPUs each gets the part of it in
-    /// which its callbacks can run: from the shortest way to the first of them, up to the slot's end
-    /// less the shortest way behind the last (critical paths). Half of the measured best cases
-    /// counts, as for [`Maker::earliest_ns`]: whoever is faster waits for no slot.
+    /// Returns the latency servers of chains that end within a slot.
+    ///
+    /// On several CPUs, each server gets the part of the slot in which its callbacks can run. It
+    /// begins after the shortest way to the first of them, and ends the shortest way behind the
+    /// last before the slot's end. The ways count half of the measured best cases, as in
+    /// [`Maker::earliest_ns`], so that a faster execution waits for no slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
         let mut servers = self.latency_servers(vec![whole]);
         if servers.len() > 1 {
@@ -59,13 +63,13 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// For each part half of the shortest time from the first callback's start to its own, and from its
-    /// end to the chains', ns.
+    /// Returns two times for each part, in ns: half of the shortest time from the first callback's
+    /// start to its own start, and from its end to the chains' ends.
     fn shortest_ways(&self) -> Vec<(u64, u64)> {
         let parts = &self.scope.parts;
         let half = |i: usize| parts[i].best_ns() / 2;
         let mut ways: Vec<(u64, u64)> = vec![(0, 0); parts.len()];
-        // Predecessors are first.
+        // The parts are in order, so predecessors come first.
         for i in 0..parts.len() {
             let before = parts[i].before.iter().map(|&b| ways[b].0 + half(b));
             ways[i].0 = before.min().unwrap_or(0);
@@ -82,12 +86,11 @@ impl<'m> Maker<'_, 'm> {
         ways
     }
 
-    /// Whether a callback is one of the parts: synchronisers are none.
     fn is_part(&self, id: &str) -> bool {
         self.scope.parts.iter().any(|p| p.callback.id == id)
     }
 
-    /// The output server (R_delta), on the CPU of the first chain's last callback.
+    /// Returns the output server (R_delta), on the CPU of the first chain's last callback.
     pub(super) fn output_server(&self, slots: Vec<Slot>) -> Server {
         let last = self.scope.chains.first().and_then(|c| {
             let mut parts = self.scope.parts.iter();
@@ -102,7 +105,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// The measured latencies as promises; longer by `start_ns` where inputs are throttled.
+    /// Returns the measured latencies as promises. They are longer by `start_ns` if inputs are
+    /// throttled.
     pub(super) fn as_measured(&self) -> Promises {
         let l = &self.scope.latency;
         let at = |ns: u64| Ms(ns.saturating_add(self.start_ns));
@@ -114,7 +118,7 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// No slots: the baseline.
+    /// Lays out servers without slots, the baseline.
     pub(super) fn fifo(&self) -> Layout<'m> {
         Layout {
             servers: self.latency_servers(vec![]),
@@ -124,8 +128,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Slots in the order of the chain, each as long as its callback's measured worst case and its
-    /// executor's work before it.
+    /// Lays out slots in the order of the chain. Each is as long as its callback's measured worst
+    /// case and its executor's work before it.
     pub(super) fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (spans, order) = self.callback_spans()?;
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);
@@ -138,9 +142,9 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// A span for every callback, and the callbacks in the order of their starts. A span begins
-    /// when those of all predecessors have ended and its CPU is free. In the first of spans of an
-    /// executor that follow one another is room for what else that runs.
+    /// Returns a span for every callback, and the callbacks in the order of their starts. A span
+    /// begins when the spans of all predecessors have ended and its CPU is free. Of the spans of an
+    /// executor without a gap, the first one has room for its other callbacks.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];
@@ -154,7 +158,8 @@ impl<'m> Maker<'_, 'm> {
                 let mut inputs = part.before.iter().map(|&b| spans[b].map(|s| s.1));
                 inputs.try_fold(cpu, |start, end| Some(start.max(end?)))
             };
-            // Of the callbacks whose inputs have spans, the one that can begin first.
+            // The next callback is the one that can begin first, among those whose inputs have
+            // spans.
             let waiting = (0..spans.len()).filter(|&i| spans[i].is_none());
             let Some((start, i)) = waiting.filter_map(|i| Some((begin(i)?, i))).min() else {
                 return Err(PlanError::NoOrder);
@@ -179,7 +184,8 @@ impl<'m> Maker<'_, 'm> {
         Ok((spans.into_iter().flatten().collect(), order))
     }
 
-    /// One server per executor, with the slots of all its callbacks: these share its threads.
+    /// Returns one server per executor, with the slots of all its callbacks, because they share
+    /// threads.
     fn executor_servers(&self, spans: &[Span], order: &[usize]) -> Vec<Server> {
         let mut servers: Vec<Server> = Vec::new();
         let mut of_group: BTreeMap<Group<'_>, usize> = BTreeMap::new();
@@ -206,8 +212,8 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Only the last callback of each chain varies, within its slot; and those before it whose slots
-    /// its executor has too, up to the last other's end.
+    /// Returns the promises for these spans. Only the last callback of each chain varies within its
+    /// slot, together with those of its executor whose slots lead up to it without a gap.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {
@@ -235,7 +241,7 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// A callback, and those of its executor whose spans lead up to its own without a gap.
+    /// Returns a callback, and those of its executor whose spans lead up to its own without a gap.
     fn together(&self, spans: &[Span], last: usize) -> Vec<usize> {
         let group = |i: usize| self.scope.executors.of(self.scope.parts[i].callback);
         let mut found = vec![last];
@@ -251,7 +257,7 @@ impl<'m> Maker<'_, 'm> {
         found
     }
 
-    /// One slot per cycle for the whole chain (Definition 4.3.1).
+    /// Lays out one slot per cycle for the whole chain (Definition 4.3.1).
     pub(super) fn server_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let slot = self.chain_slot();
         self.fits(

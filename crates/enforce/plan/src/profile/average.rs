@@ -1,30 +1,32 @@
-//! The fewest bands whose average latency keeps to a bound.
+//! Finds the fewest bands whose average latency stays within a bound.
 //!
-//! The bound is found as the plan will be used: slots are placed for some starts, and other starts
-//! run under them. In each draw, starts are drawn anew (Efron 1979), slots are placed for these, and
-//! the average by Equation 4.1 is that of the starts that were not drawn, over their own mean. The
-//! upper confidence limit of the draws is the bound.
+//! The bound is measured in the way that the plan will be used: slots are placed for some starts,
+//! and other starts run under them. Each draw draws starts anew (Efron 1979) and places slots for
+//! them. It then takes the average by Equation 4.1 of the starts that were not drawn, over their
+//! own mean. The bound is the upper confidence limit of the draws.
 
 use super::{upper, Profile, ProfileError, Random, DRAWS, LEAST_STARTS};
 use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BANDS};
 
-/// A number of bands, and what it costs.
+/// A number of bands and its cost in average latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
-    /// How many bands.
+    /// The number of bands.
     pub bands: usize,
-    /// The average over the unshaped one, less 1: as measured, and its upper bound.
+    /// The measured average over the unshaped one, less 1.
     pub above: f64,
-    /// Upper confidence limit of the same.
+    /// The upper confidence limit of `above` for later starts.
     pub bound: f64,
 }
 
 impl Profile {
-    /// The fewest bands whose average is at most `asked` (a share) over the unshaped one, with
-    /// confidence. The last slot begins at `last_ns`; `start_ns` is added to all latencies.
+    /// Returns the fewest bands whose average exceeds the unshaped one by at most the share
+    /// `asked`, at [`CONFIDENCE`](super::CONFIDENCE). The last slot begins at `last_ns`; `start_ns`
+    /// is added to all latencies.
     ///
     /// # Errors
-    /// If there are too few starts, or no number of bands does: says which is the best.
+    /// Fails if the profile has too few starts, or if no number of bands suffices. The error names
+    /// the best number.
     pub fn fewest(
         &self,
         asked: f64,
@@ -54,7 +56,7 @@ impl Profile {
                 Err(BandsError::NoRoom { .. }) if !tried.is_empty() => break,
                 Err(e) => return Err(e.into()),
             };
-            // The bound is not lower than what was measured: where that is too much, no draw helps.
+            // The bound is at least the measured average, so draws cannot help if that is too much.
             let bound = match measured <= asked {
                 true => self.bound(|placed, of| above(placed, of, bands)),
                 false => f64::INFINITY,
@@ -81,7 +83,8 @@ impl Profile {
         })
     }
 
-    /// The upper confidence limit of a figure of starts that were not drawn, from those that were.
+    /// Returns the upper confidence limit of a figure. `figure` gets the starts that were drawn and
+    /// those that were not.
     fn bound(&self, figure: impl Fn(&Samples, &Samples) -> Result<f64, BandsError>) -> f64 {
         let mut random = Random::new();
         let mut figures = Vec::with_capacity(DRAWS);
@@ -91,7 +94,7 @@ impl Profile {
             if others.iter().all(|&n| n == 0) {
                 continue;
             }
-            // Where a draw leaves no room for the slots, no bound is known.
+            // A draw that leaves no room for the slots has no bound.
             let one = figure(&self.samples(&drawn), &self.samples(&others));
             figures.push(one.unwrap_or(f64::INFINITY));
         }

@@ -1,26 +1,26 @@
-//! The generalised Pareto distribution of what exceeds a threshold (Pickands 1975).
+//! Fits the generalised Pareto distribution to values above a threshold (Pickands 1975).
 //!
-//! Fitted as Zhang and Stephens, "A new and efficient estimation method for the generalized Pareto
-//! distribution", Technometrics 51 (2009): the mean of the profile likelihood over a grid of its one
-//! parameter. It has no case in which it does not converge, and works for tails of any weight.
+//! The fit follows Zhang and Stephens, "A new and efficient estimation method for the generalized
+//! Pareto distribution", Technometrics 51 (2009): the mean of the profile likelihood over a grid of
+//! its one parameter. It always converges, and works for tails of any weight.
 
-/// Places of the grid beside those that grow with the number of values.
+/// The grid has this many places, and more for many values.
 const GRID: usize = 20;
 
-/// Most places of the grid.
+/// The most places of the grid.
 const MOST: usize = 40;
 
-/// A fitted distribution.
+/// A fitted generalised Pareto distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pareto {
-    /// Below 0: bounded; 0: exponential; above: heavy.
+    /// The tail's shape: below 0 it is bounded, at 0 exponential, above 0 heavy.
     pub(super) shape: f64,
     pub(super) scale: f64,
 }
 
 impl Pareto {
-    /// The best fit to positive values, ascending, each with how often it was seen. None for fewer
-    /// than two different ones.
+    /// Returns the best fit to positive, ascending values, each with its count. Returns `None` for
+    /// fewer than two different values.
     pub(super) fn fit(values: &[(f64, u64)]) -> Option<Self> {
         let n: u64 = values.iter().map(|v| v.1).sum();
         let count = n as f64;
@@ -67,7 +67,7 @@ impl Pareto {
         (fit.shape.is_finite() && fit.scale > 0.0).then_some(fit)
     }
 
-    /// The value that is exceeded with this probability.
+    /// Returns the value that is exceeded with this probability.
     pub(super) fn exceeded_with(&self, probability: f64) -> f64 {
         if self.shape.abs() < 1e-9 {
             return -self.scale * probability.ln();

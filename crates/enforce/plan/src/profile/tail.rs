@@ -1,60 +1,64 @@
-//! The limit that later executions exceed at a miss rate at most: an upper confidence limit of a
-//! quantile of the latency.
+//! Finds the limit that later executions exceed at most at a miss rate. It is an upper confidence
+//! limit of a quantile of the latency.
 //!
-//! It is the larger of two. The *order statistic* (Wilks 1941; Conover, Practical Nonparametric
-//! Statistics, 3.2) assumes nothing of the distribution, and bounds the rate for as many executions
-//! as are independent: 2995 for one in 1000. The *generalised Pareto* tail (Pickands 1975) is fitted
-//! to what exceeds a threshold, the largest min(n / 10, 3 sqrt(n)) values (Vehtari, Simpson, Gelman,
-//! Yao and Gabry, "Pareto smoothed importance sampling", 2024; the tenth: DuMouchel 1983), and its
-//! quantile's upper limit is that of draws of whole starts. It extrapolates from the shape of the
-//! tail, and alone it keeps less than the confidence (in simulations 0.80 to 0.93 for 0.95), so that
-//! it only ever raises the limit, and what the order statistic cannot carry is refused.
+//! The limit is the larger of two:
 //!
-//! **Independent executions.** Let starts differ in how many of their executions exceed the largest
-//! tenth of all: chi-square of these counts, by its degrees of freedom, is the factor by which their
-//! variance exceeds that of independent ones (the design effect). Its upper confidence limit is what
-//! the number of executions is divided by. Few starts cannot show that they are alike, so they count
-//! for less.
+//! - The *order statistic* (Wilks 1941; Conover, Practical Nonparametric Statistics, 3.2) assumes
+//!   nothing about the distribution. It needs enough independent executions: 2995 for one in 1000.
+//! - The *generalised Pareto* tail (Pickands 1975) is fitted to the largest min(n / 10, 3 sqrt(n))
+//!   values. This threshold is that of Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed
+//!   importance sampling", 2024; the tenth is from DuMouchel 1983. The upper limit of its quantile
+//!   comes from draws of whole starts.
+//!
+//! The Pareto tail extrapolates from the shape of the tail. Alone it does not reach the confidence
+//! (0.80 to 0.93 for 0.95 in simulations), so it can only raise the limit. A rate that the order
+//! statistic does not support is refused.
+//!
+//! **Independent executions.** Starts differ in how many of their executions belong to the largest
+//! tenth of all. Chi-square of these counts by its degrees of freedom is the design effect: the
+//! factor by which their variance exceeds that of independent executions. The number of executions
+//! is divided by its upper confidence limit. Few starts cannot show that they are alike, so they
+//! count for less.
 
 use super::pareto::Pareto;
 use super::{upper, Profile, ProfileError, Random, CONFIDENCE, DRAWS};
 use crate::schema::Ms;
 
-/// Fewest values above the threshold to which a tail is fitted.
+/// The fewest values above the threshold for which a tail is fitted.
 const LEAST_ABOVE: u64 = 50;
 
-/// Longest limit: ten days.
+/// The longest accepted limit: ten days.
 const LONGEST_NS: f64 = 864e12;
 
-/// Most starts that are asked for.
+/// The most starts that a refusal asks for.
 const MOST_STARTS: u64 = 100_000;
 
 /// An upper confidence limit of the latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// Later executions take longer than this at the miss rate at most, ns.
+    /// The latency in ns that later executions exceed at most at the miss rate.
     pub ns: u64,
-    /// Starts of the application in the profile.
+    /// The number of starts of the application in the profile.
     pub starts: usize,
-    /// Their executions.
+    /// The number of executions in the profile.
     pub executions: u64,
-    /// As many independent ones.
+    /// The number of independent executions that the measured ones count as.
     pub independent: u64,
-    /// Shape of the fitted tail: below 0 it is bounded, above it is heavy. None where too little
-    /// exceeds the threshold, or less than the miss rate does.
+    /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too
+    /// little lies above the threshold, or less than the miss rate.
     pub shape: Option<f64>,
 }
 
-/// Executions of which the longest is exceeded at the rate at most, with the confidence.
+/// Returns the fewest executions whose longest is a limit for this rate, at [`CONFIDENCE`].
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }
 
 impl Profile {
-    /// The limit that later executions exceed at this rate at most, at [`CONFIDENCE`].
+    /// Returns the limit that later executions exceed at most at this rate, at [`CONFIDENCE`].
     ///
     /// # Errors
-    /// If starts and executions are too few for it: says how many would do.
+    /// Fails if there are too few starts and executions. The error says how many would suffice.
     pub fn limit(&self, rate: f64) -> Result<Limit, ProfileError> {
         if !(rate > 0.0 && rate <= 0.5) {
             return Err(ProfileError::Rate { rate });
@@ -85,7 +89,7 @@ impl Profile {
         })
     }
 
-    /// What a refusal says: how many starts, with as many executions each, would do.
+    /// Returns the refusal, with the number of like starts that would suffice.
     fn few(&self, rate: f64, spread: &Spread, independent: f64) -> ProfileError {
         let each = (self.executions() / self.starts().max(1) as u64).max(1);
         let enough = |starts: &u64| (starts * each) as f64 / spread.as_of(*starts) >= least(rate);
@@ -101,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// How much starts differ in how many of their executions exceed the largest tenth.
+    /// Measures how much starts differ in how many of their executions belong to the largest tenth.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
         let (mut above, mut at) = (0, counts.len());
@@ -119,7 +123,7 @@ impl Profile {
         let freedom = self.starts().max(1) as f64 - 1.0;
         Spread {
             chi_square: match above {
-                // All of the largest are alike.
+                // All of the largest values are equal.
                 0 => freedom,
                 _ => self.starts.iter().map(difference).sum(),
             },
@@ -127,12 +131,11 @@ impl Profile {
         }
     }
 
-    /// The order statistic.
+    /// Returns the limit from the order statistic.
     fn order(&self, counts: &[u64], rate: f64, independent: f64, effect: f64) -> u64 {
-        // The most of the largest that may be left out: one fewer than as many exceed the quantile
-        // but rarely.
+        // Finds how many of the largest values may be left out.
         let n = independent.floor();
-        // The logarithm of the probability that exactly so many exceed it.
+        // The logarithm of the probability that exactly `left_out` executions exceed the quantile.
         let (mut exactly, mut at_most, mut left_out) = (n * (-rate).ln_1p(), 0.0, 0.0);
         loop {
             at_most += exactly.exp();
@@ -142,7 +145,7 @@ impl Profile {
             exactly += ((n - left_out) / (left_out + 1.0) * rate / (1.0 - rate)).ln();
             left_out += 1.0;
         }
-        // One of them stands for as many as the effect says.
+        // One independent execution stands for `effect` measured ones.
         let mut rank = ((left_out - 1.0_f64).max(0.0) * effect).floor() as u64 + 1;
         for (value, &count) in self.values.iter().zip(counts).rev() {
             match rank.checked_sub(count) {
@@ -153,7 +156,7 @@ impl Profile {
         self.values.last().copied().unwrap_or(0)
     }
 
-    /// The upper limit of the fitted tail's quantile, and the tail's shape.
+    /// Returns the upper limit of the fitted tail's quantile in ns, and the tail's shape.
     fn pareto(&self, counts: &[u64], rate: f64) -> (Option<f64>, Option<f64>) {
         let Some((_, shape)) = self.quantile(counts, rate) else {
             return (None, None);
@@ -166,7 +169,7 @@ impl Profile {
         (Some(upper(draws.collect())), Some(shape))
     }
 
-    /// The fitted tail's quantile for values seen so often, ns, and the tail's shape.
+    /// Returns the quantile in ns of the tail fitted to these counts, and the tail's shape.
     fn quantile(&self, counts: &[u64], rate: f64) -> Option<(f64, f64)> {
         let n: u64 = counts.iter().sum();
         let most = (n / 10).min((3.0 * (n as f64).sqrt()) as u64);
@@ -193,15 +196,16 @@ impl Profile {
     }
 }
 
-/// How much starts differ.
+/// The spread of starts, measured by chi-square.
 struct Spread {
     chi_square: f64,
-    /// Starts, less one.
+    /// The degrees of freedom: the number of starts less one.
     freedom: f64,
 }
 
 impl Spread {
-    /// The upper confidence limit of the design effect, for so many starts; none can be alike.
+    /// Returns the upper confidence limit of the design effect. Fewer than two starts give
+    /// infinity.
     fn effect(&self, starts: u64) -> f64 {
         if starts < 2 {
             return f64::INFINITY;
@@ -209,9 +213,9 @@ impl Spread {
         (self.chi_square / chi_square(starts as f64 - 1.0)).max(1.0)
     }
 
-    /// The same for more starts that differ as much.
+    /// Estimates the design effect of `starts` starts that differ as much.
     fn as_of(&self, starts: u64) -> f64 {
-        // One start does not differ from others.
+        // One start cannot show a difference.
         let factor = match self.freedom {
             f if f < 1.0 => 1.0,
             f => (self.chi_square / f).max(1.0),
@@ -221,8 +225,8 @@ impl Spread {
     }
 }
 
-/// The value that chi-square of so many degrees of freedom falls below with 1 - [`CONFIDENCE`]
-/// (Wilson and Hilferty 1931; exact for one and two).
+/// Returns the value that chi-square of this many degrees of freedom falls below with probability 1
+/// - [`CONFIDENCE`] (Wilson and Hilferty 1931; exact for one and two).
 fn chi_square(freedom: f64) -> f64 {
     match freedom {
         f if f < 1.5 => 0.003_932,

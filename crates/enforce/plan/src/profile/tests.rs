@@ -2,29 +2,27 @@ use super::pareto::Pareto;
 use super::*;
 use crate::bands::{average_ns, optimal, Constraints};
 
-/// Uniform in (0, 1).
 fn uniform(random: &mut Random) -> f64 {
     (random.below(1 << 40) as f64 + 0.5) / (1u64 << 40) as f64
 }
 
-/// A quantile function: the value that is exceeded with this probability.
+/// A quantile function: returns the value that is exceeded with this probability.
 type Tail = fn(f64) -> f64;
 
 const EXPONENTIAL: Tail = |p| -p.ln();
-/// Bounded at 2.
 const BOUNDED: Tail = |p| 2.0 * (1.0 - p.sqrt());
 const UNIFORM: Tail = |p| 1.0 - p;
-/// Generalised Pareto of shape 1/4: four moments.
+/// This generalised Pareto tail has shape 1/4 and therefore four moments.
 const PARETO: Tail = |p| (p.powf(-0.25) - 1.0) / 0.25;
-/// Of shape 1/2: no variance.
+/// This tail has shape 1/2 and therefore no variance.
 const HEAVY: Tail = |p| (p.powf(-0.5) - 1.0) / 0.5;
 
-/// A latency of about 10 ms and this many more, ns.
 fn latency(more: f64) -> u64 {
     (1e7 + 1e6 * more) as u64
 }
 
-/// Starts with so many executions each; in `effect` of them all latencies are half as long again.
+/// Draws starts with `each` executions. In a share `effect` of the starts, the times above 10 ms
+/// are half as long again.
 fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: f64) -> Profile {
     let dists: Vec<Dist> = (0..starts)
         .map(|_| {
@@ -39,10 +37,9 @@ fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: 
     Profile::of(&dists)
 }
 
-/// The value that is exceeded with this probability, where a start's latencies are half as long
-/// again with probability `effect`.
+/// Returns the latency that is exceeded with probability `rate`, for starts as in `profile`.
 fn truth(tail: Tail, effect: f64, rate: f64) -> u64 {
-    // How often a value is exceeded, by bisection over the quantile function.
+    // Bisects the quantile function to find how often a value is exceeded.
     let exceeded = |x: f64| {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..60 {
@@ -78,7 +75,7 @@ fn a_fit_finds_the_tail_that_values_were_drawn_from() {
         let fit = Pareto::fit(&values).unwrap();
         assert!((fit.shape - shape).abs() < 0.03, "{drawn:?} {fit:?}");
         assert!((fit.scale / scale - 1.0).abs() < 0.05, "{drawn:?} {fit:?}");
-        // Counted or one by one is the same.
+        // Values with a count of two equal values that occur twice.
         let twice: Vec<(f64, u64)> = values.iter().map(|v| (v.0, 2)).collect();
         let both = values.iter().flat_map(|v| [*v, *v]).collect::<Vec<_>>();
         let (a, b) = (Pareto::fit(&twice).unwrap(), Pareto::fit(&both).unwrap());
@@ -116,12 +113,12 @@ fn limits_cover_as_often_as_they_say_or_are_refused() {
                 Err(e) => assert!(matches!(e, ProfileError::Few { .. }), "{e}"),
             }
         }
-        // Of 60, at 95 %: 3 expected. The seed is fixed.
+        // At 95 %, 3 of 60 are expected to be wrong. The seed is fixed.
         assert!(
             wrong * 20 <= given.max(20) + 20,
             "{name}: {wrong} of {given} too low"
         );
-        // So few that differ say too little.
+        // So few starts that differ do not support a limit.
         let refused = starts < 10 && given * 2 < REPEAT;
         assert!(
             refused || given * 2 > REPEAT,
@@ -147,7 +144,7 @@ fn what_a_profile_cannot_carry_is_refused_with_what_would_do() {
         }
         other => panic!("{other:?}"),
     };
-    // One start says nothing of others, however long it is.
+    // One start says nothing about others, however long it is.
     let (starts, executions) = refused(&profile(&mut random, EXPONENTIAL, 1, 20_000, 0.0), 1e-3);
     assert!(starts >= 2 && executions == starts * 20_000);
     let few = profile(&mut random, EXPONENTIAL, 10, 250, 0.0);
@@ -156,12 +153,12 @@ fn what_a_profile_cannot_carry_is_refused_with_what_would_do() {
         (12..60).contains(&starts) && executions == starts * 250,
         "{starts}"
     );
-    // As many would do.
+    // The number of starts that the refusal names suffices.
     let enough = profile(&mut random, EXPONENTIAL, starts as usize + 5, 250, 0.0);
     let limit = enough.limit(1e-3).unwrap();
     assert!(limit.independent >= 2995 && limit.independent <= limit.executions);
     assert!(limit.ns >= truth(EXPONENTIAL, 0.0, 1e-3));
-    // Starts that differ count for less than their executions.
+    // Executions of starts that differ count for less.
     let alike = profile(&mut random, EXPONENTIAL, 20, 250, 0.0)
         .limit(0.01)
         .unwrap();
@@ -191,7 +188,7 @@ fn equal_profiles_give_equal_limits_and_rarer_misses_later_ones() {
         limit.shape.is_some_and(|s| (0.0..0.5).contains(&s)),
         "{limit:?}"
     );
-    // So many that the probability of none beyond it is no number.
+    // With so many executions, the probability that none exceeds the limit underflows.
     let many = self::profile(&mut random, EXPONENTIAL, 40, 500, 0.0);
     let (limit, truth) = (many.limit(0.1).unwrap(), truth(EXPONENTIAL, 0.0, 0.1));
     assert!(limit.independent > 7_500, "{limit:?}");
@@ -199,14 +196,14 @@ fn equal_profiles_give_equal_limits_and_rarer_misses_later_ones() {
         (truth..truth + 100_000).contains(&limit.ns),
         "{limit:?} {truth}"
     );
-    // All alike: the limit is that value.
+    // All values are equal, so the limit is that value.
     let mut one = Dist::new();
     (0..200).for_each(|_| one.record(5_000_000));
     let constant = Profile::of(&vec![one; 20]).limit(1e-2).unwrap();
     assert_eq!((constant.ns, constant.shape), (5_000_000, None));
 }
 
-/// Three groups of latencies, of which the last is rare.
+/// Draws three groups of latencies, of which the last is rare.
 fn groups(random: &mut Random, starts: usize, each: usize) -> Profile {
     let tail: Tail = |p| match p {
         p if p < 0.05 => 50.0 + 40.0 * p,
@@ -234,7 +231,7 @@ fn the_fewest_bands_keep_to_the_average_on_later_starts() {
             found.above <= found.bound && found.bound <= 0.20,
             "{found:?}"
         );
-        // Slots for those, and a start that was not seen.
+        // Slots are placed for the seen starts, and an unseen start runs under them.
         let samples = seen.samples(&[1; 8]).capped(last);
         let limits = Constraints {
             epsilon_ns: last - samples.worst_ns(),
@@ -243,7 +240,7 @@ fn the_fewest_bands_keep_to_the_average_on_later_starts() {
         let ends = optimal(&samples, found.bands, &limits).unwrap();
         let later = groups(&mut random, 5, 60).samples(&[1; 5]);
         kept += u32::from(average_ns(&later, &ends) / later.mean_ns() - 1.0 <= 0.20);
-        // One band fewer does not keep it.
+        // One band fewer does not reach the average.
         let fewer = optimal(&samples, found.bands - 1, &limits).unwrap();
         few += u32::from(average_ns(&samples, &fewer) / samples.mean_ns() - 1.0 > 0.15);
         assert_eq!(seen.fewest(0.20, last, &LIMITS, 0).unwrap(), found);

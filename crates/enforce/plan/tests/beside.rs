@@ -1,4 +1,5 @@
-//! Chains with origins of their own: a plan for each, the second one behind the first at any phase.
+//! Checks chains with origins of their own. Each has its own plan, and the second plan yields to
+//! the first at any phase.
 mod common;
 
 use common::{callback, chain, dist, model, ms};
@@ -9,7 +10,6 @@ use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
 
-/// A timer and a subscription of two nodes.
 fn pair(
     name: &str,
     period: f64,
@@ -33,7 +33,7 @@ fn pair(
     (vec![timer, takes], ids)
 }
 
-/// Two chains: `a` and `b`, each of a timer and a subscription that take so long, on threads of their own.
+/// Makes two independent chains, `a` and `b`, from (period, execution time) in ms.
 fn two((period_a, exec_a): (f64, f64), (period_b, exec_b): (f64, f64)) -> Model {
     let (mut callbacks, a) = pair("a", period_a, exec_a);
     let (more, b) = pair("b", period_b, exec_b);
@@ -68,7 +68,7 @@ fn request(chain: &str) -> Request {
     }
 }
 
-/// Plans of `a`, and of `b` behind it.
+/// Plans `a`, and then `b` beside it.
 fn both(model: &Model) -> Result<(Plan, Plan), PlanError> {
     let first = plan(model, &request("chain-a"))?;
     let second = Request {
@@ -96,9 +96,10 @@ fn two_origins_are_two_plans_and_the_refusal_says_so() {
     assert!(refused.to_string().contains("--beside"), "{refused}");
     let (a, b) = both(&m).unwrap();
     assert_eq!((a.cycle_ms, b.cycle_ms), (Ms(ms(50.0)), Ms(ms(100.0))));
-    // The first is as it would be alone.
+    // The first plan is the same as without the second.
     assert_eq!(last_slot(&a), ms(5.0));
-    // 6 ms, and 4 ms of `a` before its start and within it; both CPUs' shares together.
+    // The chain takes 6 ms. `a` takes 4 ms before its start and 4 ms within it. The CPU shares add
+    // up.
     assert_eq!(last_slot(&b), ms(6.0 + 4.0 + 4.0 + 1.0));
     assert_eq!(b.promises.jitter_ms, Ms(ms((1.0 + 4.0) / 2.0)));
     assert!((b.promises.utilisation[&1] - (0.06 + 0.01 + 0.08 + 0.02)).abs() < 1e-6);
@@ -108,7 +109,7 @@ fn two_origins_are_two_plans_and_the_refusal_says_so() {
         .iter()
         .any(|s| s.contains("1 plan beside this one")));
     validate(&b).unwrap();
-    // On CPUs of their own they do not meet.
+    // On separate CPUs the chains do not meet.
     let apart = Request {
         beside: vec![a],
         cpus: CpuRequest {
@@ -144,21 +145,21 @@ fn what_would_break_the_other_plan_is_refused() {
         priority: 70,
         ..request("chain-b")
     };
-    // One of `a`'s callbacks is not in the model: what it takes is not known.
+    // The model lacks one of `a`'s callbacks, so its load is unknown.
     let mut other = m.clone();
     other.callbacks.remove(1);
     other.chains.remove(0);
     assert!(said(&other, low()).contains("/a2:subscription(/a1)"));
-    // A CPU that is used for more than all of its time.
+    // The CPU would be used for more than all of its time.
     let full = two((50.0, 20.0), (100.0, 15.0));
     let text = both(&full).unwrap_err().to_string();
     assert!(!text.contains('\n'), "{text}");
-    // The same callback in both chains.
+    // Both chains have the same callback.
     let mut common = m.clone();
     common.chains[1].callbacks.push(m.callbacks[1].id.clone());
     common.chains[1].topics.push("/a2".into());
     assert!(said(&common, low()).contains("a callback of this chain and of the other"));
-    // Threads of both, which the first plan shuts.
+    // Both chains use threads that the first plan freezes between its slots.
     let mut shared = m.clone();
     shared.executors = vec![Executor {
         callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),
@@ -168,8 +169,6 @@ fn what_would_break_the_other_plan_is_refused() {
     assert!(text.contains("shuts them between its slots"), "{text}");
 }
 
-/// A callback that both chains run through belongs to the first plan. The second one ends before it, and
-/// counts what it takes, as all that goes first.
 #[test]
 fn a_chain_is_planned_up_to_the_callback_that_another_plan_has() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
@@ -197,7 +196,6 @@ fn a_chain_is_planned_up_to_the_callback_that_another_plan_has() {
     validate(&second).unwrap();
 }
 
-/// One executor for both: the first plan never shuts it, since it runs others; the second leaves it there.
 #[test]
 fn threads_of_both_chains_stay_in_the_servers_of_the_first() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
@@ -216,12 +214,13 @@ fn threads_of_both_chains_stay_in_the_servers_of_the_first() {
         b.assumes.iter().any(|s| s.contains("must be enforced")),
         "{b:#?}"
     );
-    // What `a` takes of the thread is counted at any phase, not as it was measured.
+    // The time of `a` on the thread counts at any phase, not only as measured.
     assert_eq!(last_slot(&b), ms(6.0 + 4.0 + 4.0 + 1.0));
     validate(&b).unwrap();
 }
 
-/// The latest end of `b`'s work behind its release: `a` goes first, at this phase. Tenths of a ms.
+/// Returns the latest end of `b`'s work behind its release, in tenths of a ms. `a` goes first, at
+/// this phase.
 fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
     let (mut of_a, mut of_b, mut worst) = (0, 0, 0);
     let mut released = 0;
@@ -248,7 +247,6 @@ fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
 }
 
 proptest! {
-    /// Whatever the periods and the phase, the second chain's work is done before its last slot.
     #[test]
     fn the_second_plan_holds_at_any_phase(
         a in (200u64..1500, 5u64..60),

@@ -1,9 +1,7 @@
-//! Replays the fuzzer's corpus of plan files, without a fuzzer.
+//! Replays the fuzzer's corpus of models and plan files without a fuzzer.
 #[path = "../../../../fuzz/checks_plan.rs"]
 mod checks;
 
-/// Whatever stands in a model, there is a plan that can be written and read, or one line that says
-/// why not.
 #[test]
 fn models() {
     let corpus = concat!(
@@ -22,7 +20,7 @@ fn models() {
                 chains: vec![model.chains[i].id.clone()],
                 ..onbeat_plan::Request::default()
             };
-            // As it is, and with the extremes of time.
+            // The model is used as it is, and with the extremes of time.
             for extreme in [None, Some(0), Some(u64::MAX)] {
                 if let Some(ns) = extreme {
                     model.callbacks.iter_mut().for_each(|c| {

@@ -1,5 +1,5 @@
-//! Chains on several CPUs: each CPU's slot holds whatever its callbacks do in any execution that is as long
-//! as those that were measured.
+//! Checks plans for chains on several CPUs: each CPU's slot has room for its callbacks in every
+//! measured execution.
 mod common;
 
 use common::{callback, chain, model};
@@ -44,13 +44,13 @@ strategy: if one_slot { Strategy::ServerPerChain } else { Strategy::Bands(1) }, 
                 let server = made.servers.iter().find(|s| s.callbacks.contains(id)).unwrap();
                 let slot = server.slots_ms[0];
                 let (start, end) = (slot.0 .0 as f64 / 1e6, slot.1 .0 as f64 / 1e6);
-                // Its start is its predecessor's output.
+                // Each callback starts at its predecessor's output.
                 prop_assert!(start <= at + 1e-6 && at + took <= end + 1e-6, "{id} from {at} for {took} in [{start}, {end}]");
                 at += took;
             }
             prop_assert!(at <= made.promises.worst_ms.0 as f64 / 1e6 + 1e-6);
         }
-        // Not all of it: who cannot run yet, or no longer, has no slot.
+        // A CPU has no slot while none of its callbacks can run.
         let first = |cpu: u16| cpus.iter().position(|&c| c == cpu).unwrap();
         for server in made.servers.iter().filter(|s| s.name.starts_with("gamma-")) {
             let best = |i: usize| runs.iter().map(|r| r[i]).fold(f64::MAX, f64::min);

@@ -1,5 +1,7 @@
-//! Executors that run more than the chain: a graph of 24 nodes in one process, as Autoware's reference
-//! system, with its hot path cut out of it; and what a simulation says of such plans.
+//! Checks plans for executors that run more than the chain.
+//!
+//! The model is a graph of 24 nodes in one process, like Autoware's reference system, with its hot
+//! path cut out. A simulation checks the promises of random plans.
 mod common;
 
 use common::{callback, chain, dist, model, ms};
@@ -10,8 +12,7 @@ use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
 
-/// Node, its inputs, its timers in ms. Each publishes a topic of its name; a fusion has a
-/// synchroniser (`&`).
+/// The nodes, each with its inputs and its timer in ms. Each publishes a topic of its own name.
 const NODES: &[(&str, &[&str], u64)] = &[
     ("FrontLidarDriver", &[], 100),
     ("RearLidarDriver", &[], 100),
@@ -68,7 +69,6 @@ const HOT: [&str; 6] = [
     "/ObjectCollisionEstimator:subscription(/EuclideanClusterDetector)",
 ];
 
-/// Which threads run the nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Single,
@@ -76,7 +76,7 @@ enum Form {
     PerNode,
 }
 
-/// The graph as measured: every callback took 2 ms, the hot path 10.5 to 20 ms.
+/// Makes the model of the graph. Every callback took 2 ms, the hot path 10.5 to 20 ms.
 fn reference(form: Form) -> Model {
     let mut callbacks = Vec::new();
     for (name, inputs, period) in NODES {
@@ -166,19 +166,17 @@ fn said<'p>(plan: &'p Plan, what: &str) -> &'p str {
     found.unwrap_or_else(|| panic!("no {what:?} in {:#?}", plan.assumes))
 }
 
-/// One thread for all: it is never frozen, since the others of its callbacks wait for no slot, and
-/// the chain waited for them when it was measured too.
 #[test]
 fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
     let m = reference(Form::Single);
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     let gamma = server(&made, "gamma");
     assert_eq!(slots(gamma), [(0.0, 100.0)]);
-    // 20 ms, one other of 2 ms before the first callback, and the buffer.
+    // The slot begins after 20 ms, one other callback of 2 ms before the first one, and the buffer.
     assert_eq!(slots(server(&made, "delta")), [(23.0, 24.0)]);
     assert_eq!(made.promises.worst_ms, Ms(ms(24.0)));
     assert_eq!(gamma.callbacks.len(), m.callbacks.len());
-    // What is in no chain need not appear, but its thread belongs to the server.
+    // Callbacks outside the chain are optional, but their thread belongs to the server.
     assert_eq!(made.callbacks.len(), m.callbacks.len() - HOT.len());
     assert!(made
         .callbacks
@@ -194,7 +192,7 @@ fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
         text.contains("/EuclideanClusterSettings:timer(25ms)") && text.contains("at any time"),
         "{text}"
     );
-    // All of it is the CPU's.
+    // The CPU's share contains all callbacks.
     assert!(
         (made.promises.utilisation[&1] - (0.12 + 0.65 + 0.01)).abs() < 0.001,
         "{:?}",
@@ -206,8 +204,6 @@ fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
         .any(|a| a.contains("longer than when it was measured")));
 }
 
-/// Executions count from the first callback's start, the cycle from its release. It starts as late as it
-/// did, and one other of 2 ms later: the phase between timers is another one in each start.
 #[test]
 fn a_start_that_others_delay_is_in_the_slot_and_in_the_jitter() {
     let mut m = reference(Form::Single);
@@ -222,19 +218,20 @@ fn a_start_that_others_delay_is_in_the_slot_and_in_the_jitter() {
     };
     assert_eq!(at(&m), (23.0, Ms(ms(1.5)), true));
     let first = m.callbacks.iter_mut().find(|c| c.id == HOT[0]).unwrap();
-    // The last one is a release that was left out.
+    // The longest value is a release that was left out.
     first.figures.release_jitter_ns = dist(&[0.1, 4.0, 130.0]);
     let (last, jitter, _) = at(&m);
     assert!(
         (last - 27.0).abs() < 0.01 && jitter.0.abs_diff(ms(3.5)) < 10_000,
         "{last} {jitter}"
     );
-    // Releases were not seen: the distance of its starts shows it.
+    // Releases are unknown here, so the distance of the starts shows the delay.
     let first = m.callbacks.iter_mut().find(|c| c.id == HOT[0]).unwrap();
     first.figures.release_jitter_ns = dist(&[]);
     first.figures.interarrival_ns = dist(&[97.0, 103.0, 200.0]);
     assert!((at(&m).0 - 26.0).abs() < 0.011, "{:?}", at(&m));
-    // Alone on its thread it waits for others of its CPU. Two of these run before the chain: 4 ms.
+    // The first callback is alone on its thread, but waits for others on its CPU. Two of them run
+    // before the chain: 4 ms.
     m.executors = reference(Form::PerNode).executors;
     let (last, jitter, late) = at(&m);
     assert!(
@@ -246,13 +243,12 @@ fn a_start_that_others_delay_is_in_the_slot_and_in_the_jitter() {
     assert_eq!(at(&m), (21.0, Ms(ms(0.5)), false));
 }
 
-/// A pool of threads: all have one CPU now, so what ran beside the chain runs before it.
 #[test]
 fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
     let mut m = reference(Form::Multi(3));
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
-    // 20 ms; 27 others once, 3 of 25 ms twice more in 82 ms, 60 ms once more: 20 + 54 + ... is the
-    // least length that holds all that comes within it.
+    // The expected length is the shortest one that holds all that comes within it: the chain's 20
+    // ms and every other callback as often as it comes.
     let text = said(&made, "longer than when it was measured");
     let gamma = server(&made, "gamma");
     assert_eq!(slots(gamma), [(0.0, 100.0)]);
@@ -263,14 +259,14 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
             .map(|c| 2.0 * ((w / (c.period_ns.unwrap() as f64 / 1e6)).floor() + 1.0))
             .sum()
     };
-    // Without the buffer, and the other that may run before the first callback.
+    // The buffer and the callback that may run before the first one do not belong to it.
     let length = last - 1.0 - 2.0;
     assert!(
         (length - (20.0 + within(length))).abs() < 1e-6,
         "{last} {text}"
     );
     assert!(said(&made, "All 3 threads of 1 executor belong to server gamma").contains("CPU 1"));
-    // Measured at a real-time priority on that CPU, latencies hold the wait.
+    // Latencies that were measured at a real-time priority on that CPU contain the wait.
     for callback in &mut m.callbacks {
         callback.threads = vec![ThreadUse {
             comm: "p".into(),
@@ -281,7 +277,7 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
     }
     let again = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     assert_eq!(slots(server(&again, "delta")), [(23.0, 24.0)]);
-    // More than a cycle has: refused, with what it is and the way out.
+    // The others need more than a cycle, so the plan is refused.
     let mut busy = reference(Form::Multi(2));
     let front = busy
         .callbacks
@@ -299,13 +295,12 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
         text.contains("executors of their own") && !text.contains('\n'),
         "{text}"
     );
-    // The way out: as it is measured there, it is planned, without a promise of that wait.
+    // `fifo` makes a plan for measuring, without a promise about that wait.
     let fifo = plan(&busy, &hot_path(Strategy::Fifo)).unwrap();
     assert_eq!(fifo.promises.worst_ms, Ms(ms(20.0)));
     said(&fifo, "has no bound below a cycle");
 }
 
-/// An executor for each node: the others of one node of the hot path share its thread.
 #[test]
 fn with_an_executor_for_each_node_only_the_other_input_of_a_node_is_shared() {
     let m = reference(Form::PerNode);
@@ -319,13 +314,12 @@ fn with_an_executor_for_each_node_only_the_other_input_of_a_node_is_shared() {
         ]
     );
     assert_eq!(slots(server(&made, "gamma")), [(0.0, 100.0)]);
-    // Beside other threads of the hot path they run on one CPU now: 2 ms each within 24 ms, and one of
-    // them before the first callback starts.
+    // The hot path's other threads share one CPU now: 2 ms each within 24 ms, and one of them
+    // before the first callback starts.
     assert_eq!(slots(server(&made, "delta")), [(27.0, 28.0)]);
     assert!(said(&made, "On the threads of server gamma").contains("2 callbacks"));
 }
 
-/// Where slots are what is promised, others run in these, and have room there.
 #[test]
 fn slots_of_an_executor_are_those_of_all_its_callbacks_and_have_room_for_others() {
     let m = reference(Form::PerNode);
@@ -350,7 +344,7 @@ fn slots_of_an_executor_are_those_of_all_its_callbacks_and_have_room_for_others(
         text.contains("may lose messages or a timer's calls"),
         "{text}"
     );
-    // Two callbacks of one executor: one server, with both slots.
+    // Two callbacks of one executor get one server with both slots.
     let mut two = common::synthetic();
     let (first, third) = (two.callbacks[0].id.clone(), two.callbacks[2].id.clone());
     two.executors
@@ -394,13 +388,13 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
             && text.contains("executor of its own"),
         "{text}"
     );
-    // The same callbacks in executors of their own.
+    // The same callbacks in separate executors can be on two CPUs.
     assert!(plan(&reference(Form::PerNode), &request).is_ok());
     let mut request = hot_path(Strategy::Bands(1));
     request.background = vec!["/Visualizer".into()];
     assert!(refused(&m, &request).contains("executor"));
     assert!(plan(&reference(Form::PerNode), &request).is_ok());
-    // A feeder's executor and the background's.
+    // A feeder shares its executor with a background callback.
     let mut shared = reference(Form::PerNode);
     shared.junctions = vec![onbeat_document::schema::Junction {
         callback: HOT[2].into(),
@@ -435,8 +429,9 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
     );
 }
 
-/// A work-conserving executor in its slots: when the chain, which begins with each cycle, ends. Others
-/// are (phase, period, time); `picks` says who goes first.
+/// Simulates work-conserving executors within their slots, and returns the ends of a chain that
+/// begins with each cycle. `others` are (executor, phase, period, time), and `picks` decides who
+/// goes first.
 fn ends(
     plan: &Plan,
     chain: &[(usize, u64)],
@@ -455,7 +450,7 @@ fn ends(
         let at = now % cycle;
         server.slots_ms.is_empty() || server.slots_ms.iter().any(|s| s.0 .0 <= at && at < s.1 .0)
     };
-    // By executor: work that came, in the order in which it is done; the chain's has no other's number.
+    // The queue of each executor in order of execution. The chain's work has no number.
     let mut queues: Vec<Vec<(Option<usize>, u64)>> = vec![Vec::new(); 8];
     let (mut ends, mut step, mut turn, mut running) = (Vec::new(), 0, 0, None);
     for now in (0..12 * cycle).step_by(STEP as usize) {
@@ -468,7 +463,7 @@ fn ends(
                 queues[executor].push((Some(i), time));
             }
         }
-        // Who runs goes on as long as it may; else anybody who has work.
+        // The running executor goes on while it may. Then any executor with work runs.
         let ready: Vec<usize> = (0..8)
             .filter(|&e| !queues[e].is_empty() && open(e, now))
             .collect();
@@ -506,7 +501,7 @@ fn ends(
     ends
 }
 
-/// A chain over executors `/n0` ... with others beside it.
+/// Makes a chain over the executors `/n0`, `/n1`, ... with others on the same executors.
 fn mixed(chain_of: &[(usize, u64)], others: &[(usize, u64, u64, u64)]) -> Model {
     let mut callbacks = Vec::new();
     let (mut ids, mut topics) = (Vec::new(), Vec::new());
@@ -542,8 +537,6 @@ fn mixed(chain_of: &[(usize, u64)], others: &[(usize, u64, u64, u64)]) -> Model 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is planned is accepted by the check, and a run of it keeps its promise, whatever else the
-    /// executors run and whoever goes first; what is not planned is refused in one line.
     #[test]
     fn a_simulated_run_keeps_the_promises(
         chain_of in prop::collection::vec((0usize..4, 5u64..60), 2..6),
@@ -554,11 +547,13 @@ proptest! {
         let tenth = 100_000;
         let chain_of: Vec<_> = chain_of.into_iter().map(|(e, t)| (e, t * tenth)).collect();
         let others: Vec<_> = others.into_iter().map(|(e, p, g, t)| (e, p * tenth, g * tenth, t * tenth)).collect();
-        // The threads of other executors have no real-time priority.
+        // Threads of other executors have no real-time priority, so only the chain's executors
+        // count.
         let is_planned = |o: &(usize, u64, u64, u64)| chain_of.iter().any(|c| c.0 == o.0);
         let others: Vec<_> = others.into_iter().filter(is_planned).collect();
         let mut m = mixed(&chain_of, &others);
-        // A chain alone on one thread holds in its measurement what this makes it wait.
+        // The measurement of a chain alone on one thread would contain its waits, so it gets two
+        // threads.
         if m.executors.len() == 1 {
             m.executors[0].threads = 2;
         }

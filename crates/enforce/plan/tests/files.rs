@@ -1,4 +1,4 @@
-//! Plan files: as a person reads them, as they come back, and what is said of broken ones.
+//! Checks plan files: the documented text, the way back, and the messages for broken files.
 mod common;
 
 use common::{ms, synthetic};
@@ -30,7 +30,8 @@ fn shaped() -> Plan {
     plan(&synthetic(), &request).unwrap()
 }
 
-/// `UPDATE_GOLDEN=1 cargo test -p onbeat-plan` writes it anew: look at what changed.
+/// To update the golden file, run `UPDATE_GOLDEN=1 cargo test -p onbeat-plan`, and check the
+/// changes.
 #[test]
 fn the_file_is_as_documented() {
     let text = write(&shaped()).unwrap();
@@ -44,7 +45,7 @@ fn the_file_is_as_documented() {
     }
 }
 
-/// Changes the golden plan as an editor would; what is said of it.
+/// Changes the golden plan as an editor would, and returns the refusal.
 fn said(from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(GOLDEN).unwrap();
     assert!(text.contains(from), "no '{from}' in the golden plan");
@@ -107,7 +108,7 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
     );
     has(said("server: delta", "server: detla"), &["detla", "/t5"]);
     has(said("/t5/onbeat_held", "/t5"), &["held_topic"]);
-    // More than a shaper holds, or serves.
+    // The plan has more slots than a shaper holds, or more topics than it serves.
     let slots: String = (20..35).map(|n| format!("  - [{n}, {n}.5]\n")).collect();
     has(
         said("  - [31.000575, 31.800575]\n", &slots),
@@ -149,7 +150,7 @@ fn what_is_no_plan_is_refused() {
     assert!(refused("schema: onbeat-plan/1").contains("missing field"));
     assert!(refused(&"x".repeat(2 << 20)).contains("at most"));
     assert!(read(b"\xff\xfe").is_err());
-    // What grows, nests or repeats without end.
+    // These texts grow, nest or repeat without end.
     let deep = "[".repeat(50_000);
     let laughs = "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n";
     let many = format!("servers: [{}]", "x,".repeat(400_000));
@@ -160,7 +161,7 @@ fn what_is_no_plan_is_refused() {
     }
 }
 
-/// Names as hostile processes have them, and as YAML has to quote them.
+/// Generates names that hostile processes could have, and names that YAML has to quote.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         "/[a-z_]{1,12}(/[a-z0-9_]{1,8})?",
@@ -182,7 +183,6 @@ fn slots(cycle: u64) -> impl Strategy<Value = Vec<Slot>> {
     })
 }
 
-/// What generated plans are made of.
 #[derive(Debug)]
 struct Parts {
     names: Vec<String>,
@@ -328,7 +328,6 @@ proptest! {
         prop_assert_eq!(back.as_ref(), Ok(&plan), "{}", text);
     }
 
-    /// Times keep every nanosecond.
     #[test]
     fn times_come_back_exactly(ns in 0u64..864_000_000_000_000) {
         let mut plan = shaped();
@@ -359,7 +358,7 @@ fn slots_may_wrap_around_but_not_onto_themselves() {
     assert_eq!(onbeat_plan::validate(&plan), Ok(()));
     plan.servers[gamma].slots_ms[1].1 = Ms(cycle + ms(11.0));
     assert!(onbeat_plan::validate(&plan).is_err());
-    // Onto another's of the same priority.
+    // The slot wraps around onto one of another server with the same priority.
     plan.servers[gamma].slots_ms[1].1 = Ms(cycle + ms(1.0));
     plan.servers[gamma].priority = 81;
     let fault = onbeat_plan::validate(&plan).unwrap_err().to_string();

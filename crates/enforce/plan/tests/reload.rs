@@ -1,4 +1,4 @@
-//! Pairs of plans: one takes the other's place, or what differs is named.
+//! Compares pairs of plans: one replaces the other, or the difference is reported.
 
 use onbeat_plan::reload::{differences, Difference};
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Slot};
@@ -11,7 +11,7 @@ fn plan() -> Plan {
     onbeat_plan::file::read(include_bytes!("golden/plan.yaml")).expect("a plan")
 }
 
-/// A change of a plan, by number, and whether it may be taken while the plan runs.
+/// Applies a change by its number. Returns whether it may happen while the plan runs.
 fn change(plan: &mut Plan, number: usize) -> bool {
     let server = number % plan.servers.len();
     match number % 17 {
@@ -20,7 +20,7 @@ fn change(plan: &mut Plan, number: usize) -> bool {
         2 => plan.chains[0].id += "x",
         3 => plan.chains[0].callbacks.push("/a:timer(1ms)".into()),
         4 => plan.servers[server].name += "x",
-        // The last one stays: the other changes need one to act on.
+        // One server stays, because the other changes need one.
         5 if plan.servers.len() > 1 => drop(plan.servers.pop()),
         6 => plan.servers[server].cpu += 1,
         7 => plan.servers[server].priority = plan.servers[server].priority.wrapping_add(1),
@@ -58,7 +58,7 @@ fn change(plan: &mut Plan, number: usize) -> bool {
     false
 }
 
-/// A plan with the parts of `other` that a swap takes over.
+/// Returns the running plan with the parts of `other` that a swap takes over.
 fn taken_over(running: &Plan, other: &Plan) -> Plan {
     let mut plan = running.clone();
     plan.strategy.clone_from(&other.strategy);
@@ -76,7 +76,6 @@ fn taken_over(running: &Plan, other: &Plan) -> Plan {
 }
 
 proptest! {
-    /// Never half: what may be swapped leaves nothing of the new plan behind, and what may not is said.
     #[test]
     fn any_pair_is_swapped_whole_or_refused(numbers in prop::collection::vec(0usize..170, 0..6)) {
         let (running, mut new) = (plan(), plan());

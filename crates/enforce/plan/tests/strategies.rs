@@ -1,4 +1,4 @@
-//! Every strategy on small models: where the slots are, what is promised, what is refused.
+//! Checks every strategy on small models: slots, promises and refusals.
 mod common;
 
 use common::{and, callback, chain, dist, model, ms, synthetic};
@@ -30,7 +30,6 @@ fn refused(model: &Model, request: &Request) -> String {
     text
 }
 
-/// A server's slots in ms.
 fn slots(server: &Server) -> Vec<(f64, f64)> {
     let of = |ns: Ms| ns.0 as f64 / 1e6;
     server.slots_ms.iter().map(|s| (of(s.0), of(s.1))).collect()
@@ -56,14 +55,14 @@ fn fifo_has_priority_and_no_slots() {
     assert_eq!(plan.promises.worst_ms, Ms(ms(58.5)));
     assert_eq!(plan.promises.jitter_ms, Ms(ms((58.5 - 30.0) / 2.0)));
     assert_eq!(plan.promises.utilisation[&1], 0.75);
-    // The model saw CPU 0 too.
+    // The model saw CPU 0 too, so the middleware gets it.
     assert_eq!((plan.middleware.cpu, plan.middleware.priority), (0, 91));
     assert!(plan.outputs.is_empty());
 }
 
 #[test]
 fn servers_per_callback_are_those_of_the_thesis() {
-    // Section 4.1.2: [0,16], [16,32], [32,48], [48,64], [64,80].
+    // Section 4.1.2 has [0,16], [16,32], [32,48], [48,64], [64,80].
     let plan = made(&synthetic(), &request(Strategy::ServerPerCallback));
     let all: Vec<_> = plan.servers.iter().flat_map(slots).collect();
     assert_eq!(
@@ -79,7 +78,7 @@ fn servers_per_callback_are_those_of_the_thesis() {
     assert_eq!(plan.servers[1].callbacks, ["/n2:subscription(/t1)"]);
     assert_eq!(plan.promises.worst_ms, Ms(ms(80.0)));
     assert_eq!(plan.promises.average_ms, Ms(ms(74.0)));
-    // Table 4.1: about 5 ms, what varies in the last callback, and the buffer.
+    // Table 4.1 has about 5 ms: the variation of the last callback, and the buffer.
     assert_eq!(plan.promises.jitter_ms, Ms(ms(5.5)));
 }
 
@@ -94,11 +93,11 @@ fn a_callbacks_slot_holds_what_its_executor_does_before_it() {
     let expected = [0.0, 16.0, 34.0, 52.0, 70.0, 88.0];
     let pairs: Vec<_> = expected.windows(2).map(|w| (w[0], w[1])).collect();
     assert_eq!(all, pairs);
-    // 70 ms, 1.25 ms on the way on average, 10 ms in the last callback.
+    // The average is 70 ms, 1.25 ms on the way and 10 ms in the last callback.
     assert_eq!(plan.promises.average_ms, Ms(ms(81.25)));
 }
 
-/// The chain of one side of [`fusion`]: `f` or `r`.
+/// Makes the chain of one side of [`fusion`]: `f` or `r`.
 fn side_chain(id: &str, side: &str, latencies: &[f64]) -> Chain {
     let (f, s) = (
         format!(
@@ -127,7 +126,8 @@ fn side_chain(id: &str, side: &str, latencies: &[f64]) -> Chain {
     )
 }
 
-/// Front and rear filters on two CPUs, a fusion node with two subscriptions and a synchroniser.
+/// Makes a model with front and rear filters on two CPUs, and a fusion node with two subscriptions
+/// and a synchroniser.
 fn fusion() -> Model {
     let callbacks = vec![
         callback(
@@ -185,7 +185,7 @@ fn fusion() -> Model {
     m
 }
 
-/// Both chains of [`fusion`], the front filter on CPU 0, the rest on CPU 1.
+/// Requests both chains of [`fusion`], with the front filter on CPU 0 and the rest on CPU 1.
 fn both_sides(strategy: Strategy) -> Request {
     Request {
         chains: vec!["chain-aa".into(), "ab".into()],
@@ -217,7 +217,8 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         by_callback("/rf:subscription(/rear)"),
         (1, vec![(3.0, 24.0)])
     );
-    // One thread: the rear's slot at once, the front's when the front filter's has ended.
+    // Both share one thread. The rear's slot comes at once, the front's after that of the front
+    // filter.
     let fuse = by_callback("/fuse:subscription(/ff)");
     assert_eq!(fuse, by_callback("/fuse:subscription(/rf)"));
     assert_eq!(fuse, (1, vec![(24.0, 28.0), (34.0, 36.0)]));
@@ -231,12 +232,11 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         .all(|s| s.callbacks.iter().all(|c| !c.contains("sync"))));
 }
 
-/// Several sinks and CPUs: one latency server per CPU, in that part of the slot in which its
-/// callbacks can run; one output, placed for all.
 #[test]
 fn chains_that_end_in_one_output_are_shaped_together() {
     let shaped = made(&fusion(), &both_sides(Strategy::Bands(1)));
-    // Not before half of the lidar's best case, nor in half of that of the fusion and the localiser.
+    // Half of the best cases is left out: of the lidar at the start, of fusion and localiser at the
+    // end.
     assert_eq!(slots(server(&shaped, "gamma-0")), [(1.0, 47.5)]);
     assert_eq!(slots(server(&shaped, "gamma-1")), [(0.0, 53.0)]);
     assert_eq!(
@@ -252,7 +252,6 @@ fn chains_that_end_in_one_output_are_shaped_together() {
     assert!(shaped.assumes[0].contains("4 executions"));
 }
 
-/// What is discarded is the output, and the plan says so.
 #[test]
 fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
     let m = fusion();
@@ -260,7 +259,7 @@ fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
         (Overshoot::Drop, Strategy::Bands(1), true),
         (Overshoot::Carry, Strategy::Bands(1), false),
         (Overshoot::Stop, Strategy::Bands(1), false),
-        // Without held outputs there is nothing to drop.
+        // Without held outputs nothing can be dropped.
         (Overshoot::Drop, Strategy::Fifo, false),
     ] {
         let mut r = both_sides(strategy);
@@ -271,7 +270,6 @@ fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
     }
 }
 
-/// One chain alone: the other side of the synchroniser is assumed to come in time.
 #[test]
 fn a_chain_that_waits_for_another_says_so() {
     let m = fusion();
@@ -283,7 +281,7 @@ fn a_chain_that_waits_for_another_says_so() {
         .assumes
         .iter()
         .any(|a| a.contains("in time") && a.contains("/fuse:subscription(/ff)")));
-    // The synchroniser publishes for its node; only what is handed on is held.
+    // The synchroniser publishes for its node. Only its output is held back, not its inputs.
     r.strategy = Strategy::LetPerCallback;
     let held: Vec<_> = made(&m, &r)
         .outputs
@@ -308,7 +306,7 @@ fn a_chain_that_waits_for_another_says_so() {
 fn one_band_and_several() {
     let m = synthetic();
     let one = made(&m, &request(Strategy::Bands(1)));
-    // Section 4.5.2: [0,59] and [59,60] for 58.5 ms; epsilon is 1 ms here.
+    // Section 4.5.2 has [0,59] and [59,60] for 58.5 ms. Epsilon is 1 ms here.
     assert_eq!(slots(server(&one, "gamma")), [(0.0, 59.5)]);
     let delta = server(&one, "delta");
     assert_eq!(
@@ -330,7 +328,7 @@ fn one_band_and_several() {
         (Hold::Republish, "delta")
     );
 
-    // Slots end where the groups of latencies do: the first not before the best case and a slot.
+    // Slots end where the groups of latencies end. The first slot lies behind the best case.
     let three = made(&m, &request(Strategy::Bands(3)));
     let ends: Vec<u64> = server(&three, "delta")
         .slots_ms
@@ -368,7 +366,7 @@ fn one_band_and_several() {
     );
     assert_eq!(plan.overshoot, Overshoot::Drop);
 
-    // Close bands, if data lives only so long.
+    // A short liveliness needs close bands.
     let mut live = request(Strategy::Bands(3));
     live.outputs.liveliness_ns = Some(ms(8.0));
     let ends: Vec<u64> = server(&made(&m, &live), "delta")
@@ -384,7 +382,8 @@ fn what_is_not_asked_for_comes_from_the_measurements() {
     let mut m = synthetic();
     let auto = Request::default();
     let plan = made(&m, &auto);
-    // 58.5 ms and 1 %, up to tenths; slot: 0.74 ms of transport, up to tenths.
+    // The slot begins after 58.5 ms and 1 %, and is 0.74 ms of transport long, both rounded up to
+    // tenths.
     assert_eq!(slots(server(&plan, "gamma")), [(0.0, 59.1)]);
     assert_eq!(slots(server(&plan, "delta")), [(59.1, 59.9)]);
     m.edges
@@ -415,14 +414,14 @@ fn logical_execution_time_per_callback_and_per_chain() {
     assert_eq!(slots(server(&each, "delta")), [(0.0, 2.0)]);
     assert_eq!(slots(server(&each, "gamma")), [(0.0, 100.0)]);
     assert_eq!(each.outputs.len(), 5, "every callback's output waits");
-    // Table 4.5: five periods, and one.
+    // Table 4.5 has five periods, and one.
     assert_eq!(each.promises.worst_ms, Ms(ms(502.0)));
     let whole = made(&m, &request(Strategy::LetPerChain));
     assert_eq!(whole.outputs.len(), 1);
     assert_eq!(whole.promises.worst_ms, Ms(ms(101.0)));
     assert_eq!(whole.promises.bands[0].share, 1.0);
 
-    // Chains of different lengths: what each takes is promised, and the average of both.
+    // Chains of different lengths get a band each, and the average of both.
     let mut two = synthetic();
     let ids = [
         "/n1:timer(100ms)",
@@ -467,7 +466,6 @@ fn logical_execution_time_per_callback_and_per_chain() {
     assert_eq!(both.promises.worst_ms, Ms(ms(502.0)));
 }
 
-/// A rule that moves a topic moves it for all of a node.
 #[test]
 fn a_node_that_takes_what_is_held_is_refused() {
     let mut m = synthetic();
@@ -484,10 +482,10 @@ fn a_node_that_takes_what_is_held_is_refused() {
         text.contains("/n5") && text.contains("takes it too"),
         "{text}"
     );
-    // The middleware's thread holds back without moving.
+    // The middleware's thread holds the output back without remapping.
     r.outputs.hold = Hold::PublisherThread;
     made(&m, &r);
-    // And others may take it.
+    // Another node may take the topic.
     m.callbacks.last_mut().unwrap().node = "/n7".into();
     made(&m, &request(Strategy::Bands(1)));
 }
@@ -497,7 +495,7 @@ fn what_took_longer_than_its_chain_was_not_on_its_way() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));
-    // Once it waited for something, and the chain's worst case was no longer for it.
+    // The callback once waited 500 ms, which does not fit into the chain's worst case.
     m.callbacks[1].figures.blocked_ns = dist(&[0.0, 500.0]);
     let plan = made(&m, &request(Strategy::ServerPerCallback));
     assert!(plan.promises.worst_ms > plain.promises.worst_ms);
@@ -525,8 +523,8 @@ fn an_event_is_let_through_once_per_cycle() {
     r.inputs.throttles[0].node = Some("/bag".into());
     let plan = made(&m, &r);
     assert_eq!(plan.cycle_ms, Ms(ms(100.0)), "almost every 100 ms");
-    // As Table 4.3, row 3: the input, the chain's worst case behind that, and the output. The
-    // executor's way to the first callback is the chain's.
+    // Like row 3 of Table 4.3, the cycle has the input, the chain's worst case and the output. The
+    // work of the first callback's executor belongs to the chain.
     assert_eq!(slots(server(&plan, "throttle")), [(0.0, 0.8)]);
     assert_eq!(slots(server(&plan, "gamma")), [(0.0, 60.3)]);
     assert_eq!(slots(server(&plan, "delta")), [(60.3, 61.3)]);
@@ -539,7 +537,7 @@ fn an_event_is_let_through_once_per_cycle() {
     r.inputs.cycle_ns = Some(ms(200.0));
     assert_eq!(made(&m, &r).cycle_ms, Ms(ms(200.0)));
 
-    // Who publishes it must come in time, and waits for no slot.
+    // The publisher of the input must come in time, so it waits for no slot.
     m.callbacks.push(callback(
         "/bag:timer(100ms)",
         CallbackType::Timer,
@@ -550,7 +548,7 @@ fn an_event_is_let_through_once_per_cycle() {
     let feeders = server(&plan, "feeders");
     assert_eq!(feeders.callbacks, ["/bag:timer(100ms)"]);
     assert!(feeders.slots_ms.is_empty() && feeders.priority > 0);
-    // What it takes of the chain's CPU counts.
+    // The publisher's load on the chain's CPU counts.
     r.cpus.of = vec![("/bag".into(), 1)];
     assert_eq!(made(&m, &r).promises.utilisation[&1], 0.375 + 0.009 + 0.01);
     m.callbacks.last_mut().unwrap().figures.load = 0.7;
@@ -558,7 +556,7 @@ fn an_event_is_let_through_once_per_cycle() {
     assert!(text.contains("CPU 1") && text.contains("/bag"), "{text}");
     r.cpus.of.clear();
 
-    // Latencies that count from the input hold its way.
+    // Latencies that count from the input contain the way to the first callback.
     assert_eq!(made(&m, &r).outputs[0].earliest_ms, Ms(ms(0.8 + 15.0)));
     m.chains[0].from_input = true;
     assert_eq!(slots(server(&made(&m, &r), "gamma")), [(0.0, 59.5)]);
@@ -592,7 +590,6 @@ fn background_gets_what_is_left() {
     assert!(refused(&m, &r).contains("/nobody"));
 }
 
-/// Asserts that a refusal contains all these words.
 fn assert_says(text: String, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "no '{word}' in: {text}");
@@ -759,7 +756,7 @@ fn comparing_shows_what_each_strategy_costs() {
     assert!(of("let-per-chain").average_ms < of("let-per-callback").average_ms);
 }
 
-/// Recorded while its input was throttled: the throttler's thread is nobody to wait for.
+/// Checks that the throttler's thread, recorded while an input was throttled, is not a feeder.
 fn a_throttler_is_no_feeder(m: &Model, asked: &Request, fed: &str) {
     let (mut m, mut asked) = (m.clone(), asked.clone());
     m.callbacks.push(callback(
@@ -840,7 +837,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
         (server("feeders").cpu, server("feeders").slots_ms.len()),
         (0, 0)
     );
-    // The fusion's other input is taken by the same thread.
+    // The same thread takes the fusion's other input.
     assert!(server("gamma").callbacks.iter().any(|c| c == front[2]));
 
     a_throttler_is_no_feeder(&m, &asked, front[1]);
@@ -854,8 +851,8 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     assert_eq!(of("/filter:subscription(/f)").map(|s| s.cpu), Some(3));
 }
 
-/// The synthetic chain with one more callback, which reads `/t5` and publishes nothing; and with
-/// the part up to `/t5` if it was measured.
+/// Makes the synthetic chain with one more callback, which reads `/t5` and publishes nothing. The
+/// part up to `/t5` is a chain only if it was `measured`.
 fn read_on(measured: bool) -> onbeat_document::Model {
     let whole = synthetic();
     let mut callbacks = whole.callbacks.clone();
@@ -891,7 +888,7 @@ fn a_chain_whose_output_is_read_on_is_planned_up_to_there() {
         let made = plan(&model, &between(from, to)).unwrap();
         assert_eq!(made.chains[0].output.as_deref(), Some("/t5"));
         assert_eq!(made.outputs[0].callback, "/n5:subscription(/t4)");
-        // The same as without the reader, but for what it says of it.
+        // The plan equals the one without the reader, apart from the note about it.
         let alone = plan(&synthetic(), &request(Strategy::Bands(1))).unwrap();
         assert_eq!(made.promises, alone.promises);
         let cut: Vec<&String> = made
@@ -932,8 +929,8 @@ fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
     assert_eq!(plan(&both, &through).unwrap().chains[0].callbacks.len(), 5);
 }
 
-/// The synthetic chain in so many starts, each with executions of 30 to 50 ms, of which the longest
-/// are rare.
+/// Makes the synthetic chain with `each` executions in every start. They take 30 to 50 ms, and the
+/// longest are rare.
 fn of_starts(starts: u64, each: u64) -> Model {
     let mut model = synthetic();
     let mut all = onbeat_document::Dist::new();
@@ -984,13 +981,14 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
     let behind = ms_of(last.0) - ms_of(miss.limit_ms);
     assert!((0.0..0.1).contains(&behind), "{behind}");
     assert!(plan.assumes[0].contains("is exceeded with probability m/("));
-    // What is written is read again, and older plans are read without it.
+    // The written plan can be read again. Older plans have no miss rate.
     let text = onbeat_plan::file::write(&plan).unwrap();
     assert_eq!(onbeat_plan::file::read(text.as_bytes()).unwrap(), plan);
     assert!(text.contains("rate: 0.001"), "{text}");
     let wrong = text.replace("rate: 0.001", "rate: 1.5");
     assert!(onbeat_plan::file::read(wrong.as_bytes()).is_err());
-    // One in ten: before the longest, which still has its time.
+    // At one in ten, the last slot lies before the longest execution, whose thread still has its
+    // time.
     rare.outputs.miss = Some(0.1);
     let often = made(&model, &rare);
     assert!(ms_of(often.promises.miss.unwrap().limit_ms) < 45.0);
@@ -999,7 +997,7 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
         let promised = promises.unwrap().miss.is_some();
         assert_eq!(promised, name.starts_with("bands"), "{name}");
     }
-    // Only where outputs have slots, and only from profiles that carry it.
+    // A miss rate needs slots for outputs, and a profile that supports it.
     rare.strategy = Strategy::ServerPerChain;
     assert!(refused(&model, &rare).contains("--strategy bands"));
     let mut rare = request(Strategy::Bands(1));

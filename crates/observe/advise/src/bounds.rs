@@ -1,52 +1,60 @@
-//! Bounds of chains' latencies from the executors' order, beside what was measured.
+//! Computes bounds of chains' latencies from the order in which executors run callbacks.
 //!
-//! An executor of one thread is never idle while something waits. So no callback ends later after its release
-//! than the longest time in which the executor has work without a pause, `L`, the least solution of
+//! An executor of one thread is never idle while something waits. So no callback's response time
+//! exceeds `L`, the longest time in which the executor has work without a pause. `L` is the least
+//! solution of
 //!
 //! ```text
 //! L = sum over all j: n_j(L) W_j
 //! ```
 //!
-//! where `W` is the longest that a callback was measured to take from its start to its end, and `n_j(t)` how
-//! often it can be released in `t`. And it fetches what is ready only when all that it had fetched has run: each
-//! other subscription, service or client runs once in the window that is under way, and once in each window
-//! of the `p` instances of the callback that wait. Timers count as often as they can be due (Casini, Blaß,
-//! Lütkebohle, Brandenburg, ECRTS 2019; Blaß, Hamann, Lange, Ziegenbein, Brandenburg, RTSS 2021: starvation
-//! freedom). What runs in a time `t` was released in it, or at most its own response time `R_j` before:
+//! Here `W` is the longest time that a callback was measured to take from its start to its end, and
+//! `n_j(t)` is how often it can be released in `t`.
+//!
+//! The executor fetches ready callbacks only when all that it had fetched have run. So each other
+//! subscription, service or client runs once in the current window, and once in each window of the
+//! `p` instances of the callback that wait. Timers count as often as they can be due (Casini, Blaß,
+//! Lütkebohle, Brandenburg, ECRTS 2019; Blaß, Hamann, Lange, Ziegenbein, Brandenburg, RTSS 2021:
+//! starvation freedom). An execution within a time `t` was released in `t`, or at most its own
+//! response time `R_j` before:
 //!
 //! ```text
 //! R_i = p_i W_i + sum over others j: min(n_j(R_i + R_j), p_i + 1) W_j,  p_i = n_i(R_i)
 //! ```
 //!
-//! without the minimum for timers. The smaller of both holds. It holds as far as the measured values do: it is
-//! no bound without exception.
+//! For timers the minimum does not apply. The smaller of both bounds holds. It rests on the
+//! measured values, so a later execution that takes longer can exceed it.
 
 use crate::view::View;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
 use onbeat_document::Model;
 
-/// An executor that has work without a pause for so many of its callbacks' longest period has no bound.
+/// An executor has no bound if it has work without a pause for this many times its callbacks'
+/// longest period.
 const PERIODS_MAX: u64 = 1000;
-/// Rounds in which bounds are made smaller.
+/// The most rounds in which bounds are made smaller.
 const ROUNDS: usize = 20;
-/// Steps in which a bound is looked for: a model may come from anywhere.
+/// The most steps in which a bound is searched. A model may come from anywhere, so the search must
+/// end.
 const STEPS: usize = 10_000;
 
-/// Why a chain has no bound. Ids are untrusted.
+/// The reason why a chain has no bound. Ids are untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoBound {
-    /// No executor of one thread runs this callback.
+    /// The named callback does not run on an executor of one thread.
     NoExecutor(String),
-    /// It waits at this callback for items of other inputs.
+    /// The chain waits for items of other inputs at the named synchroniser.
     Junction(String),
-    /// The executor cannot do all that comes in time, as far as the longest times show.
+    /// The executor of the named callback cannot do all its work in time if callbacks take their
+    /// longest times.
     Overloaded(String),
-    /// How often this callback runs, or how long, was not measured.
+    /// The period or the execution time of the named callback was not measured, or the transport to
+    /// it.
     Unmeasured(String),
 }
 
 impl NoBound {
-    /// A sentence.
+    /// Returns the reason as a sentence for a report.
     pub fn sentence(&self) -> String {
         match self {
             NoBound::NoExecutor(id) => format!("no executor of one thread runs {id}"),
@@ -61,32 +69,33 @@ impl NoBound {
     }
 }
 
-/// A callback of a chain.
+/// The bound for one callback of a chain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
-    /// Its id (untrusted).
+    /// The id of the callback (untrusted).
     pub callback: String,
-    /// The longest way to it that was measured, ns: transport of the edge.
+    /// The longest measured transport to it, in ns.
     pub transport_ns: u64,
-    /// From the item's arrival to the callback's end, ns; of the first callback from its start.
+    /// The bound from the item's arrival to the callback's end, in ns. For the first callback it
+    /// begins at its start.
     pub response_ns: u64,
-    /// The part of it in which others run.
+    /// The part of `response_ns` in which other callbacks run, in ns.
     pub others_ns: u64,
 }
 
-/// A chain's bound.
+/// The bound of a chain's latency.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainBound {
-    /// Its place in the model.
+    /// The index of the chain in the model.
     pub chain: usize,
-    /// The longest latency that was measured, ns.
+    /// The longest measured latency, in ns.
     pub measured_ns: u64,
-    /// Its steps, the sum of which is the bound; or why there is none.
+    /// The steps of the chain, whose sum is the bound, or the reason why it has none.
     pub steps: Result<Vec<StepBound>, NoBound>,
 }
 
 impl ChainBound {
-    /// The bound, ns.
+    /// Returns the bound in ns, or `None` if the chain has none.
     pub fn bound_ns(&self) -> Option<u64> {
         let steps = self.steps.as_ref().ok()?;
         let each = steps
@@ -96,7 +105,7 @@ impl ChainBound {
     }
 }
 
-/// The bounds of these chains, by their place in the model.
+/// Returns the bounds of these chains, given by their indices in the model.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
     let of = |(i, chain): (usize, &Chain)| ChainBound {
@@ -137,7 +146,7 @@ fn steps(view: &View<'_>, chain: &Chain) -> Result<Vec<StepBound>, NoBound> {
     Ok(all)
 }
 
-/// The longest from a callback's start to its end: it runs, is preempted, sleeps.
+/// Returns the longest time from a callback's start to its end, including preemption and sleep.
 fn longest(callback: &Callback) -> Result<u64, NoBound> {
     let f = &callback.figures;
     match f.exec_ns.count() {
@@ -152,13 +161,11 @@ fn longest(callback: &Callback) -> Result<u64, NoBound> {
     }
 }
 
-/// A callback of an executor, in ns.
 struct Load {
     is_timer: bool,
     takes: u64,
     usual: u64,
     sooner: u64,
-    /// The bound of its response time.
     response: u64,
 }
 
@@ -182,14 +189,15 @@ impl Load {
         })
     }
 
-    /// How often it can be released in a time.
+    /// Returns how often the callback can be released in a time.
     fn releases(&self, within: u64) -> u64 {
         let within = within.saturating_add(self.sooner);
         within.div_ceil(self.usual).max(1)
     }
 }
 
-/// The least time that is as long as the work that can come in it; none up to `limit`, or where it is not found.
+/// Returns the least time that is as long as the work that can come in it. Returns `None` above
+/// `limit`, or after too many steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {
@@ -205,7 +213,8 @@ fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     None
 }
 
-/// The bounds of the response times of an executor's callbacks. False: it may get more than it can do.
+/// Computes the bounds of the response times of an executor's callbacks. Returns false if the
+/// executor may get more work than it can do.
 fn responses(loads: &mut [Load]) -> bool {
     let all = |t: u64| -> u64 {
         let each = loads.iter().map(|l| l.releases(t).saturating_mul(l.takes));
@@ -246,7 +255,7 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
-/// The bound of a callback's response time, and the part of it that is others'.
+/// Returns the bound of a callback's response time, and the part of it in which others run.
 fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
     let executor = view.executor(callback).map(|i| &view.model.executors[i]);
     if executor.is_none_or(|e| e.threads != 1) {

@@ -1,4 +1,4 @@
-//! Priorities as a configuration of the Callback Isolated Executor.
+//! Writes priorities as a configuration of the Callback Isolated Executor.
 
 use crate::Priorities;
 use onbeat_document::schema::CallbackType;
@@ -6,10 +6,10 @@ use onbeat_document::Model;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// Why there is no configuration.
+/// The reason why a configuration cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsolatedError {
-    /// No callback of a chain can be named in it.
+    /// The configuration can name no callback of a chain.
     Empty,
 }
 
@@ -25,12 +25,11 @@ impl fmt::Display for IsolatedError {
 
 impl std::error::Error for IsolatedError {}
 
-/// The YAML file: an entry for each callback, as if each had a callback group of its own; a group's name
-/// there lists its callbacks, and a model does not know groups.
+/// Returns the YAML file with an entry for each callback, as if each had a callback group of its
+/// own. In the executor's own file a group lists its callbacks, but a model does not know groups.
 ///
 /// # Errors
-///
-/// There is nothing to put into it.
+/// Fails if the configuration would have no entries.
 pub fn isolated(model: &Model, priorities: &Priorities) -> Result<String, IsolatedError> {
     let mut out = String::from(
         "# Priorities by `onbeat advise`: each callback as if it had a callback group of its own. The id of a\n\
@@ -54,7 +53,7 @@ pub fn isolated(model: &Model, priorities: &Priorities) -> Result<String, Isolat
         written += 1;
         let cpus: Vec<String> = assigned.cpus.iter().map(u16::to_string).collect();
         let id = serde_json::Value::from(format!("{}@{entry}", callback.node));
-        // A JSON string is a YAML string: names are untrusted.
+        // Names are untrusted. A JSON string is also a YAML string, so this quotes them.
         let _ = write!(
             out,
             "  - id: {id}\n    affinity: [{}]\n    policy: SCHED_FIFO\n    priority: {}\n",

@@ -1,5 +1,7 @@
-//! A timing model read as an expert would read it: what costs each chain its time, with the evidence and
-//! the remedy; and priorities for its threads. Values in, values out: no clock, no file.
+//! Reads a timing model as an expert would: finds what costs each chain its time, with the evidence
+//! and the remedy, and suggests priorities.
+//!
+//! The crate is pure: it reads no clock and no file.
 
 mod bounds;
 mod isolated;
@@ -17,18 +19,19 @@ pub use rules::Rule;
 use onbeat_document::Model;
 use view::View;
 
-/// What is worth an advice.
+/// The limits above which a cost is reported, and the importance of chains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Chains by their place in the model, the most important first. Empty: those come first that lose most.
+    /// The indices of chains in the model, the most important first. All other chains follow, those
+    /// that lose most time first.
     pub order: Vec<usize>,
-    /// Smallest part of a chain's mean latency that matters.
+    /// The least share of a chain's mean latency that is reported.
     pub min_share: f64,
-    /// Smallest time that matters, ns.
+    /// The least time that is reported, in ns.
     pub min_time_ns: f64,
-    /// Smallest share of items that matters, for those that a queue drops.
+    /// The least share of items dropped by a queue that is reported.
     pub min_loss: f64,
-    /// Largest load of a CPU, or of an executor's thread, that needs no advice.
+    /// The largest load of a CPU, or of an executor's thread, that is not reported.
     pub max_load: f64,
 }
 
@@ -44,52 +47,55 @@ impl Default for Options {
     }
 }
 
-/// One figure that an advice stands on.
+/// A figure on which an advice rests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// Name of the figure, as in `model.json`: `waiting_ns.mean`.
+    /// The name of the figure, as in `model.json`: `waiting_ns.mean`.
     pub figure: String,
-    /// Id of the callback, or topic, whose figure it is (untrusted).
+    /// The id of the callback or the topic that has the figure (untrusted).
     pub of: String,
-    /// Its value; the unit is in the figure's name, else it is a number.
+    /// The value. Its unit is in the figure's name, or it is a plain number.
     pub value: f64,
-    /// Executions or items that it stands on.
+    /// The number of executions or items on which the value rests.
     pub samples: u64,
 }
 
-/// What to change, and why.
+/// A finding about a model, with its cost, its remedy and its evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// The rule that found it.
     pub rule: Rule,
-    /// The chain that it costs, by its place in the model. None: it concerns a CPU or an executor.
+    /// The index of the chain that it costs. It is `None` for a CPU or an executor.
     pub chain: Option<usize>,
-    /// Callback, topic or CPU (untrusted).
+    /// The callback, topic or CPU (untrusted).
     pub subject: String,
-    /// How much of the chain's mean latency it costs at most, ns. None: it costs items, or room.
+    /// The most that it costs of the chain's mean latency, in ns. It is `None` if the cost is not a
+    /// time.
     pub cost_ns: Option<f64>,
-    /// Part of the chain's mean latency; of all items for a queue; load for CPUs and executors.
+    /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
+    /// executors it is their load, for a late timer the delay over the period.
     pub share: f64,
-    /// What was found: a sentence.
+    /// The finding as a sentence.
     pub finding: String,
-    /// What to do: a sentence.
+    /// The remedy as a sentence.
     pub remedy: String,
-    /// The figures of `finding`.
+    /// The figures in `finding`.
     pub evidence: Vec<Evidence>,
 }
 
-/// What comes of a model.
+/// The result for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Chains by their place in the model, the most important first. Those without an execution are left out.
+    /// The indices of chains in the model, the most important first. Chains without executions are
+    /// left out.
     pub order: Vec<usize>,
-    /// What costs most first: of the more important chain first where they cost the same.
+    /// The advice, the largest share first. Equal shares are in the order of the model's chains.
     pub advices: Vec<Advice>,
-    /// Sentences: what this model cannot tell.
+    /// The questions that the model cannot answer, as sentences.
     pub not_judged: Vec<String>,
 }
 
-/// Reads the model.
+/// Finds what costs the chains of a model their time.
 pub fn advise(model: &Model, options: &Options) -> Report {
     let order = order(model, options);
     let view = View::of(model, &order);
@@ -106,7 +112,8 @@ pub fn advise(model: &Model, options: &Options) -> Report {
     }
 }
 
-/// The chains that have executions, in the wanted order; else those first that lose most of their latency.
+/// Returns the chains with executions in the requested order. The others follow, those that lose
+/// most of their latency first.
 fn order(model: &Model, options: &Options) -> Vec<usize> {
     let lost = |i: usize| {
         let parts = model.chains[i].figures.shares.iter();

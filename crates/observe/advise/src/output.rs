@@ -1,10 +1,10 @@
-//! A report as JSON.
+//! Writes a report as JSON.
 
 use crate::{ChainBound, NoBound, Priorities, Report};
 use onbeat_document::Model;
 use serde_json::{json, Value};
 
-/// The report, the priorities and the bounds of its chains.
+/// Returns the report, the priorities and the bounds of its chains as JSON.
 pub fn json(
     model: &Model,
     report: &Report,

@@ -1,42 +1,43 @@
-//! Priorities for the threads of chains, by importance.
+//! Assigns priorities to the threads of chains by importance.
 
 use crate::view::{cpus, real_time, View};
 use onbeat_document::Model;
 use std::collections::BTreeMap;
 
-/// The highest priority that is given: above it are the kernel's own threads, and what enforces plans.
+/// The highest assigned priority. The kernel's own threads and the ones that enforce plans run
+/// above it.
 pub const HIGHEST: u8 = 80;
 
 /// The priority of a callback's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
-    /// Id of the callback (untrusted).
+    /// The id of the callback (untrusted).
     pub callback: String,
-    /// SCHED_FIFO priority. Callbacks of one executor have the highest of theirs.
+    /// The SCHED_FIFO priority. All callbacks of an executor get the highest one among them.
     pub priority: u8,
-    /// What it had; None: no real-time one.
+    /// The measured real-time priority, or `None` if the thread had none.
     pub before: Option<u8>,
-    /// The CPUs it was seen on.
+    /// The CPUs on which the thread was seen.
     pub cpus: Vec<u16>,
-    /// Others run on its thread, and get its priority with it.
+    /// Its thread also runs other callbacks, which get the same priority.
     pub shared: bool,
 }
 
-/// Priorities of all callbacks of chains, the highest first.
+/// The priorities of all callbacks of chains, the highest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Priorities {
-    /// In the order of the model's chains by importance.
+    /// The callbacks in the order of their chains' importance.
     pub assigned: Vec<Assigned>,
-    /// More threads than priorities: the least important ones share the lowest.
+    /// There are more threads than priorities, so the least important ones share the lowest.
     pub crowded: bool,
 }
 
 impl Priorities {
-    /// Gives priorities as PiCAS does (Choi, Xiang, Kim, RTAS 2021, section 4): all callbacks of a more
-    /// important chain above those of a less important one, and within a chain the nearer to its end the
-    /// higher, so that an item that is under way goes before the next one.
+    /// Assigns priorities as PiCAS does (Choi, Xiang, Kim, RTAS 2021, section 4). All callbacks of
+    /// a more important chain are above those of a less important one. Within a chain, callbacks
+    /// nearer to its end are higher, so that a current item goes before the next one.
     ///
-    /// `order` has chains by their place in the model, the most important first.
+    /// `order` has the indices of chains in the model, the most important first.
     pub fn of(model: &Model, order: &[usize]) -> Self {
         let view = View::of(model, order);
         let mut levels: Vec<(Key, Vec<&str>)> = Vec::new();
@@ -82,7 +83,7 @@ impl Priorities {
     }
 }
 
-/// What has one priority: an executor's threads.
+/// The threads that share one priority: those of an executor.
 #[derive(Debug, PartialEq, Eq)]
 enum Key {
     Executor(usize),

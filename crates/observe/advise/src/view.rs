@@ -1,4 +1,4 @@
-//! A model with its callbacks, executors and competitors at hand.
+//! Looks up callbacks, executors and competitors in a model.
 
 use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
 use onbeat_document::Model;
@@ -7,21 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Kernel priorities below this one are real-time.
 const NORMAL: u8 = 100;
 
-/// The model, and what is looked up in it again and again.
 pub(crate) struct View<'m> {
     pub(crate) model: &'m Model,
-    /// Chains, the most important first.
+    /// The indices of chains, the most important first.
     pub(crate) order: &'m [usize],
     callbacks: BTreeMap<&'m str, &'m Callback>,
     executors: BTreeMap<&'m str, usize>,
 }
 
-/// A step of a chain: a callback, and how it is reached.
+/// A callback of a chain, and the edge to it.
 pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
-    /// Part of the chain's latency between its start and its publication, mean.
+    /// The mean part of the chain's latency between its start and its publication.
     pub(crate) own_ns: f64,
-    /// The edge from the callback before, and its part of the latency, mean.
+    /// The edge from the callback before, and its mean part of the latency.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 
@@ -45,12 +44,11 @@ impl<'m> View<'m> {
         self.callbacks.get(id).copied()
     }
 
-    /// Chains, the most important first.
     pub(crate) fn chains(&self) -> impl Iterator<Item = (usize, &'m Chain)> + '_ {
         self.order.iter().map(|&i| (i, &self.model.chains[i]))
     }
 
-    /// The steps of a chain that ran: synchronisers have no executions of their own.
+    /// Returns the steps of a chain that ran. Synchronisers have no executions of their own.
     pub(crate) fn steps(&self, chain: &'m Chain) -> Vec<Step<'m>> {
         let mut steps = Vec::new();
         for (i, id) in chain.callbacks.iter().enumerate() {
@@ -75,12 +73,12 @@ impl<'m> View<'m> {
         steps
     }
 
-    /// The executor of a callback, by its place in the model.
+    /// Returns the index of the callback's executor in the model.
     pub(crate) fn executor(&self, callback: &Callback) -> Option<usize> {
         self.executors.get(callback.id.as_str()).copied()
     }
 
-    /// Other callbacks on its executor's threads, the longest first.
+    /// Returns the other callbacks on its executor's threads, the longest first.
     pub(crate) fn beside(&self, callback: &Callback) -> Vec<&'m Callback> {
         let Some(executor) = self.executor(callback) else {
             return vec![];
@@ -93,7 +91,8 @@ impl<'m> View<'m> {
         found
     }
 
-    /// Callbacks of other executors that ran on any of its CPUs, those with the most load first.
+    /// Returns the callbacks of other executors that ran on any of its CPUs, those with the most
+    /// load first.
     pub(crate) fn on_its_cpus(&self, callback: &Callback) -> Vec<&'m Callback> {
         let cpus = cpus(callback);
         let executor = self.executor(callback);
@@ -107,7 +106,7 @@ impl<'m> View<'m> {
         found
     }
 
-    /// How important a callback is: the place in the order of the first chain that has it.
+    /// Returns the rank of the most important chain with this callback, 0 for the highest.
     pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
         let mut chains = self.chains();
         chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))
@@ -117,13 +116,14 @@ impl<'m> View<'m> {
 /// A part of a chain's latency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
-    /// Of its callback at this place.
+    /// The execution of the callback at this index of the chain.
     Own(usize),
-    /// Of the edge into its callback at this place, which is not the first.
+    /// The edge into the callback at this index, which is not 0.
     Into(usize),
 }
 
-/// The mean of a part, ns: shares stand in the order of the chain, edges between callbacks.
+/// Returns the mean of a part in ns. Shares are in the order of the chain, with edges between
+/// callbacks.
 pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
     let (place, element) = match part {
         Part::Own(i) => (2 * i, "callback"),
@@ -134,13 +134,14 @@ pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
     share.map_or(0.0, |s| s.mean_ns)
 }
 
-/// CPUs that a callback's threads were seen on.
+/// Returns the CPUs on which a callback's threads were seen.
 pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
     let threads = callback.threads.iter();
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// The real-time priority that users set, of its lowest thread; None: one of its threads has none.
+/// Returns the lowest real-time priority of its threads, as users set it, or `None` if one of them
+/// has none.
 pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
     let threads = callback.threads.iter();
     let of_threads = threads.map(|t| (t.priority < NORMAL).then(|| NORMAL - 1 - t.priority));

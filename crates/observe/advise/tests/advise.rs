@@ -1,4 +1,5 @@
-//! Advice on small models: each rule finds what was planted, and nothing where nothing was.
+//! Checks the rules on small models: each finds the planted cost, and models without costs get no
+//! advice.
 
 use common::{alone, callback, dist, edge, share, thread, COUNT, MS};
 use onbeat_advise::{advise, bounds, isolated, json, Advice, Options, Priorities, Rule, HIGHEST};
@@ -12,7 +13,7 @@ mod common;
 const SENSE: &str = "/sense:timer(100ms)";
 const DRIVE: &str = "/drive:subscription(/scan)";
 
-/// `/sense` to `/drive` over `/scan`: 5 ms, 0.1 ms and 5 ms; and what a test plants.
+/// Makes `/sense` to `/drive` over `/scan`, with 5 ms, 0.1 ms and 5 ms, changed by `plant`.
 fn model(plant: impl FnOnce(&mut Model)) -> Model {
     let latency = 10 * MS + MS / 10;
     let chain = Chain {
@@ -68,7 +69,7 @@ fn model(plant: impl FnOnce(&mut Model)) -> Model {
     model
 }
 
-/// The chain's latency grows by this, in this part.
+/// Makes the chain's latency longer by `ns`, in one of its parts.
 fn longer(model: &mut Model, part: usize, ns: u64) {
     let figures = &mut model.chains[0].figures;
     let mean = figures.latency_ns.mean() as u64 + ns;
@@ -80,7 +81,6 @@ fn found(model: &Model) -> Vec<Advice> {
     advise(model, &Options::default()).advices
 }
 
-/// The one advice on a model.
 fn only(model: &Model) -> Advice {
     let mut found = found(model);
     assert_eq!(found.len(), 1, "{found:#?}");
@@ -114,7 +114,7 @@ fn what_waits_for_others_of_its_executor_is_found_with_these() {
     assert!(advice
         .finding
         .contains("/drive:subscription(/map) (longest 30 ms)"));
-    // Others that are never long cannot be the reason.
+    // Others that are never long cannot be the cause.
     assert_eq!(found(&wait(0)), vec![]);
 }
 
@@ -140,7 +140,7 @@ fn what_is_less_important_and_goes_first_is_named() {
         .finding
         .contains("before it: /log:subscription(/tick) (priority 30"));
     assert!(advice.remedy.contains("above 30"), "{advice:?}");
-    // One below it is not to blame.
+    // A callback of lower priority is not the cause.
     let advice = only(&inverted(5));
     assert!(
         advice.finding.contains("by no callback of the model"),
@@ -183,7 +183,8 @@ fn a_more_important_chain_may_go_first() {
     let advices = in_order(vec![0, 1]).advices;
     assert_eq!(advices.len(), 1, "{advices:#?}");
     assert!(advices[0].finding.contains("/brake:subscription(/stop)"));
-    // The more important chain's threads are above the other's, and its end above its beginning.
+    // The threads of the more important chain are above the other's, and its end above its
+    // beginning.
     let priorities = |order: &[usize]| -> Vec<(String, u8)> {
         let assigned = Priorities::of(&two, order).assigned;
         assigned
@@ -230,7 +231,7 @@ fn sleeping_callbacks_full_queues_and_late_timers_are_found() {
     );
 }
 
-/// A thread of this name in the process of `/drive`, which waits so long for its CPU each time that an item comes.
+/// Makes a thread in the process of `/drive`, which waits `ready_ns` for its CPU for each item.
 fn helper(name: &str, ready_ns: u64) -> Helper {
     Helper {
         nodes: vec!["/drive".into(), "/log".into()],
@@ -258,10 +259,10 @@ fn a_thread_of_the_middleware_that_is_kept_from_its_cpu_is_found_and_named() {
         (advice.rule, advice.subject.as_str()),
         (Rule::Helper, "/drive (dds.shm)")
     );
-    // No more than the items were under way.
+    // The cost is limited to the time that the items were under way.
     assert_eq!(advice.cost_ns, Some(6.0 * MS as f64));
     assert!(advice.finding.contains("time-sharing, CPU 1"), "{advice:?}");
-    // One that has its CPU at once, and one whose waits no item has felt.
+    // The first thread gets its CPU at once, and the second one's waits delay no item.
     assert_eq!(found(&inhibited(MS / 100, 6 * MS)), vec![]);
     assert_eq!(found(&inhibited(8 * MS, MS / 10)), vec![]);
 }

@@ -1,4 +1,4 @@
-//! Bounds of latencies: by hand, and against an executor that is simulated.
+//! Checks bounds of latencies by hand, and against a simulated executor.
 
 use common::{callback, dist, edge, share, MS};
 use onbeat_advise::{bounds, NoBound};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[allow(dead_code)]
 mod common;
 
-/// A callback of the executor under test: its times are in us.
+/// A callback of the executor under test, with times in us.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     is_timer: bool,
@@ -26,7 +26,7 @@ fn us(us: u64) -> u64 {
     us * 1000
 }
 
-/// The callbacks on one executor; `/source` gives each subscription its items.
+/// Makes a model with these callbacks on one executor. `/source` gives each subscription its items.
 fn model(works: &[Work]) -> Model {
     let source = callback("/source", "", "/tick");
     let on = |(i, w): (usize, &Work)| -> Callback {
@@ -90,7 +90,7 @@ fn model(works: &[Work]) -> Model {
     }
 }
 
-/// The bound of each work's response time, us; none where there is none.
+/// Returns the bound of each callback's response time in us.
 fn responses(model: &Model) -> Vec<Result<u64, NoBound>> {
     let order: Vec<usize> = (0..model.chains.len()).collect();
     let of = |b: onbeat_advise::ChainBound| b.steps.map(|steps| steps[1].response_ns / 1000);
@@ -108,7 +108,7 @@ fn work(is_timer: bool, period: u64, takes: u64) -> Work {
 
 #[test]
 fn the_bound_is_the_work_that_can_come_without_a_pause() {
-    // 2 ms, 5 ms, and two times 4 ms of the timer, which is due twice in 15 ms.
+    // The bound is 2 ms, 5 ms, and two times 4 ms of the timer, which is due twice in 15 ms.
     let works = [
         work(false, 100_000, 2000),
         work(false, 50_000, 5000),
@@ -118,7 +118,7 @@ fn the_bound_is_the_work_that_can_come_without_a_pause() {
         responses(&model(&works)),
         [Ok(15_000), Ok(15_000), Ok(15_000)]
     );
-    // As a chain: the source's 5 ms, 0.1 ms on the way.
+    // The whole chain adds the source's 5 ms, and 0.1 ms on the way.
     let whole = bounds(&model(&works), &[0]).remove(0);
     assert_eq!(whole.bound_ns(), Some(5 * MS + MS / 10 + us(15_000)));
     assert_eq!(whole.steps.unwrap()[1].others_ns, us(13_000));
@@ -126,7 +126,7 @@ fn the_bound_is_the_work_that_can_come_without_a_pause() {
 
 #[test]
 fn who_waits_sees_others_once_in_each_window() {
-    // Without a pause for 22 ms: 2 ms, and four times 5 ms; but no more than two windows pass.
+    // The executor is busy for 22 ms: 2 ms, and four times 5 ms. But only two windows pass.
     let works = [work(false, 100_000, 2000), work(false, 5500, 5000)];
     assert_eq!(responses(&model(&works))[0], Ok(12_000));
     // A timer may come each time.
@@ -179,7 +179,7 @@ fn no_bound_is_told_with_its_reason() {
 
 #[test]
 fn a_model_from_anywhere_neither_hangs_nor_overflows() {
-    // Each ns of it brings one more: by single steps it would never end.
+    // Each ns of the search brings one more, so it would never end by single steps.
     let mut slow = model(&[work(false, 1, 0), work(false, 1, 0)]);
     let set = |c: &mut Callback, takes: u64, between: u64| {
         c.figures.exec_ns = dist(takes);
@@ -200,8 +200,9 @@ fn a_model_from_anywhere_neither_hangs_nor_overflows() {
     }
 }
 
-/// The longest response time of each work on an executor that fetches when all that it has fetched has run,
-/// timers first. `again`: it looks for timers that are due before each callback, as releases before Jazzy do.
+/// Returns the longest response time of each callback on a simulated executor. The executor fetches
+/// when all that it has fetched has run, timers first. With `again` it looks for due timers before
+/// each callback, as releases before Jazzy do.
 fn simulated(works: &[Work], horizon: u64, again: bool) -> Vec<u64> {
     let mut next: Vec<u64> = works.iter().map(|w| w.phase).collect();
     let mut longest = vec![0; works.len()];

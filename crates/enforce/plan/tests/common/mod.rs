@@ -1,4 +1,4 @@
-//! Small models by hand.
+//! Builds small models by hand.
 #![allow(dead_code)]
 
 use onbeat_document::schema::{
@@ -8,19 +8,17 @@ use onbeat_document::schema::{
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// Milliseconds in nanoseconds.
 pub fn ms(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// A distribution of these milliseconds.
 pub fn dist(values: &[f64]) -> Dist {
     let mut dist = Dist::new();
     values.iter().for_each(|&v| dist.record(ms(v)));
     dist
 }
 
-/// A callback `/node:kind(input)` with execution times in ms.
+/// Makes a callback `/node:kind(input)` with execution times in ms.
 pub fn callback(id: &str, kind: CallbackType, exec_ms: &[f64], outputs: &[&str]) -> Callback {
     let (node, rest) = id.split_once(':').unwrap();
     let input = rest
@@ -55,7 +53,6 @@ pub fn callback(id: &str, kind: CallbackType, exec_ms: &[f64], outputs: &[&str])
     }
 }
 
-/// A chain of these callbacks with latencies in ms.
 pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) -> Chain {
     let latency_ns = dist(latency_ms);
     Chain {
@@ -77,7 +74,6 @@ pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) 
     }
 }
 
-/// An *and* of these inputs, taken in turn.
 pub fn and(callback: &str, inputs: Vec<String>) -> Junction {
     Junction {
         callback: callback.into(),
@@ -92,7 +88,7 @@ pub fn and(callback: &str, inputs: Vec<String>) -> Junction {
     }
 }
 
-/// A model of callbacks and chains; edges follow from the chains.
+/// Makes a model of callbacks and chains. The edges follow from the chains.
 pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
     let mut edges: Vec<Edge> = Vec::new();
     for chain in &chains {
@@ -111,7 +107,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
             });
         }
     }
-    // Every node has an executor of its own.
+    // Every node gets an executor of its own.
     let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for callback in callbacks.iter().filter(|c| c.kind != CallbackType::Sync) {
         let node = nodes.entry(callback.node.clone()).or_default();
@@ -152,8 +148,8 @@ fn serde_json_null() -> serde_json::Value {
     serde_json::Value::Null
 }
 
-/// The thesis's synthetic chain (section 4.1.2): five callbacks of 5 to 15 ms, every 100 ms.
-/// Latencies in three groups.
+/// Makes the thesis's synthetic chain (section 4.1.2): five callbacks of 5 to 15 ms, every 100 ms.
+/// Its latencies lie in three groups.
 pub fn synthetic() -> Model {
     let ids: Vec<String> = (1..=5)
         .map(|i| match i {

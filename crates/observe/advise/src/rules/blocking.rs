@@ -1,4 +1,4 @@
-//! A callback sleeps while it has an item in hand.
+//! Rule: a callback sleeps while it has an item in hand.
 
 use super::{mean, number, OnChain};
 use crate::view::Step;

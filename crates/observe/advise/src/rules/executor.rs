@@ -1,20 +1,20 @@
-//! What is urgent waits for other callbacks of its executor.
+//! Rule: an urgent callback waits because its executor is running other callbacks.
 
 use super::{mean, number, some, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
 use onbeat_document::text::duration;
 
-/// An item waits in a thread's queue while the thread runs others. A single-threaded executor runs what
-/// is ready one after another and without preemption, so the longest of the others is what may come
-/// before it (Casini et al., ECRTS 2019, section 3).
+/// Finds items that wait in a thread's queue while the thread runs other callbacks. A
+/// single-threaded executor runs ready callbacks one after another without preemption. So the
+/// longest of the others may come before the item (Casini et al., ECRTS 2019, section 3).
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let waiting = &edge.figures.waiting_ns;
     let cost_ns = waiting.mean().min(part_ns);
     let share = on.matters(cost_ns)?;
     let others = on.view.beside(step.callback);
-    // What runs for a shorter time than the wait did not cause it alone; what never runs long did not at all.
+    // Others that never run long cannot be the cause.
     let longest_ns = others.first()?.figures.exec_ns.max();
     if (longest_ns as f64) < on.options.min_time_ns {
         return None;

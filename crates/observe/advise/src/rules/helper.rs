@@ -1,4 +1,4 @@
-//! A thread of the receiver's middleware, which brings the items, is kept from its CPU.
+//! Rule: the middleware thread that receives the items waits for a CPU.
 
 use super::{mean, number, OnChain};
 use crate::view::Step;
@@ -9,9 +9,9 @@ use onbeat_document::text::duration;
 /// Kernel priorities below this one are real-time.
 const NORMAL: u8 = 100;
 
-/// An item is on its way for as long as the thread that receives it has no CPU: that thread runs no
-/// callback, so nothing else shows it. The time of all waits, spread over the items, is the most that they
-/// can have cost.
+/// Finds receiving threads that wait for a CPU, which delays the items. The thread runs no
+/// callback, so no other figure shows it. The time of all its waits, divided by the items, is the
+/// most that they can have cost.
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let items = edge.figures.taken.max(1) as f64;
@@ -46,7 +46,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     })
 }
 
-/// How it is scheduled, and where.
+/// Describes how the helper is scheduled, and on which CPUs.
 fn scheduled(helper: &Helper) -> String {
     let lowest = helper.threads.iter().max_by_key(|t| t.priority);
     let Some(lowest) = lowest else {

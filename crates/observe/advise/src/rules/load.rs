@@ -1,4 +1,4 @@
-//! A CPU, or an executor's threads, have no room left.
+//! Rule: a CPU or an executor's threads have no room left.
 
 use super::{number, some};
 use crate::view::{cpus, View};
@@ -13,7 +13,7 @@ pub(super) fn find(view: &View<'_>, options: &Options) -> Vec<Advice> {
     found
 }
 
-/// Executors whose threads are at work nearly all the time: what comes then waits.
+/// Finds executors whose threads are nearly always busy, so that new items wait.
 fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut found = Vec::new();
     for executor in &view.model.executors {
@@ -50,7 +50,7 @@ fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
     found
 }
 
-/// CPUs that are full with callbacks which run nowhere else.
+/// Finds CPUs that are full with callbacks which run on no other CPU.
 fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut bound: BTreeMap<u16, Vec<&Callback>> = BTreeMap::new();
     for callback in &view.model.callbacks {
@@ -90,7 +90,6 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
     found
 }
 
-/// Callbacks with their load, the largest first.
 fn loads(callbacks: &[&Callback]) -> String {
     let mut sorted = callbacks.to_vec();
     sorted.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));

@@ -1,4 +1,4 @@
-//! The rules: each looks for one kind of cost.
+//! Runs all rules on a model. Each rule looks for one kind of cost.
 
 mod blocking;
 mod executor;
@@ -16,26 +16,26 @@ use onbeat_document::Dist;
 /// A kind of cost, and of remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// What is urgent waits for other callbacks of its executor.
+    /// An urgent callback waits because its executor is running other callbacks.
     Executor,
-    /// A callback is preempted by what is less important, or by anything at all.
+    /// A callback is preempted by less important callbacks, or by other threads.
     Priority,
     /// A callback sleeps while it has an item in hand.
     Blocking,
-    /// A thread of the receiver's middleware is kept from its CPU.
+    /// A middleware thread of the receiver waits for a CPU.
     Helper,
     /// A queue drops items of a chain.
     Queue,
     /// A chain's timer starts late.
     Release,
-    /// Items wait at a synchroniser for those of its other inputs.
+    /// Items wait at a synchroniser for items of its other inputs.
     Synchroniser,
     /// A CPU, or an executor's threads, have no room left.
     Load,
 }
 
 impl Rule {
-    /// Its name on the command line and in JSON.
+    /// Returns the rule's name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Executor => "executor",
@@ -50,7 +50,6 @@ impl Rule {
     }
 }
 
-/// What all rules find.
 pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut found = Vec::new();
     for (place, chain) in view.chains() {
@@ -76,7 +75,6 @@ pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
     once(found)
 }
 
-/// A chain that is looked at.
 pub(crate) struct OnChain<'a, 'm> {
     pub(crate) view: &'a View<'m>,
     pub(crate) options: &'a Options,
@@ -86,7 +84,7 @@ pub(crate) struct OnChain<'a, 'm> {
 }
 
 impl OnChain<'_, '_> {
-    /// The part of the latency that a time is, if it is worth an advice.
+    /// Returns a time as a share of the chain's latency, if it is large enough for an advice.
     pub(crate) fn matters(&self, ns: f64) -> Option<f64> {
         let share = ns / self.latency_ns;
         let is_large = ns >= self.options.min_time_ns && share >= self.options.min_share;
@@ -94,7 +92,6 @@ impl OnChain<'_, '_> {
     }
 }
 
-/// The mean of a distribution as evidence.
 pub(crate) fn mean(figure: &str, of: &str, dist: &Dist) -> Evidence {
     Evidence {
         figure: format!("{figure}.mean"),
@@ -104,7 +101,6 @@ pub(crate) fn mean(figure: &str, of: &str, dist: &Dist) -> Evidence {
     }
 }
 
-/// A number as evidence.
 pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Evidence {
     Evidence {
         figure: figure.to_owned(),
@@ -114,7 +110,7 @@ pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Eviden
     }
 }
 
-/// Up to three names, and how many more there are.
+/// Lists up to three names, and the number of the others.
 pub(crate) fn some(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = names[..names.len().min(SHOWN)].join(", ");
@@ -124,7 +120,8 @@ pub(crate) fn some(names: &[String]) -> String {
     }
 }
 
-/// Chains share callbacks: an advice on one of them is given once, for the chain that it costs most.
+/// Keeps one advice for each rule and subject: the one for the chain that it costs most. Chains
+/// share callbacks, so several chains may have the same advice.
 fn once(mut found: Vec<Advice>) -> Vec<Advice> {
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.chain.cmp(&b.chain)));
     let mut kept: Vec<Advice> = Vec::new();

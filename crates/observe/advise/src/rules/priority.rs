@@ -1,4 +1,4 @@
-//! A callback of a chain is preempted, or waits for a CPU: by what is less important, or by anything.
+//! Rule: a callback of a chain is preempted, or waits for a CPU.
 
 use super::{mean, number, some, OnChain};
 use crate::view::{cpus, real_time, Step};
@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::Callback;
 use onbeat_document::text::{duration, percent};
 
-/// A thread of a more important chain should have the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021,
-/// section 4).
+/// Finds callbacks that others keep from their CPU. A thread of a more important chain should have
+/// the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021, section 4).
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;
     let preempted = &callback.figures.preempted_ns;
@@ -48,7 +48,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     })
 }
 
-/// Whether only what is more important goes before it: as it should be.
+/// Reports whether only more important callbacks go before it, which needs no advice.
 pub(super) fn gives_way(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
     let own = real_time(callback);
     let others = on.view.on_its_cpus(callback);
@@ -57,7 +57,8 @@ pub(super) fn gives_way(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
         && others.iter().any(|c| real_time(c) > own)
 }
 
-/// How long its items wait though its thread runs nothing else: the thread waits for a CPU. Mean, ns.
+/// Returns the mean wait of its items in ns, if its thread runs nothing else. Then the thread waits
+/// for a CPU.
 fn alone(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     let (edge, part_ns) = step.from?;
     // A callback that is behind its input waits for itself.
@@ -67,8 +68,8 @@ fn alone(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
-/// What goes before a callback and should not: of higher real-time priority on one of its CPUs, and of no
-/// chain that is as important.
+/// Returns the callbacks that go first and should not. They have a higher real-time priority on one
+/// of its CPUs, but belong to no chain that is as important.
 fn above<'m>(on: &OnChain<'_, 'm>, callback: &Callback, own: Option<u8>) -> Vec<&'m Callback> {
     let own_place = on.view.importance(callback);
     let mut found = on.view.on_its_cpus(callback);

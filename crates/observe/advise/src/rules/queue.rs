@@ -1,4 +1,4 @@
-//! A queue drops items of a chain.
+//! Rule: a queue drops items of a chain.
 
 use super::{number, OnChain};
 use crate::view::Step;

@@ -1,4 +1,4 @@
-//! A chain's timer starts late.
+//! Rule: a chain's timer starts late.
 
 use super::priority::gives_way;
 use super::{mean, number, some, OnChain};
@@ -7,7 +7,7 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::{duration, percent};
 
-/// Part of the period that a start may be late by, 99 times of 100.
+/// The share of the period that the 99th percentile of the delay may reach.
 const MAX_LATE: f64 = 0.1;
 
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {

@@ -1,4 +1,4 @@
-//! Items wait at a synchroniser for those of its other inputs.
+//! Rule: items wait at a synchroniser for items of its other inputs.
 
 use super::{number, OnChain};
 use crate::view::{part_ns, Part};
@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::duration;
 
-/// What a chain waits for at its synchronisers. Their edges have no queue: an item is there, and waits until
-/// the last of its partners is.
+/// Finds the time that a chain waits at its synchronisers. Their edges have no queue: an item
+/// arrives, and waits until the last of its partners has arrived.
 pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
     let mut found = Vec::new();
     for (i, id) in on.chain.callbacks.iter().enumerate().skip(1) {

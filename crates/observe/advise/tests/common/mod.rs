@@ -1,4 +1,4 @@
-//! Parts of small models.
+//! Builds parts of small models.
 
 use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Executor, Share, ThreadUse,
@@ -15,7 +15,7 @@ pub fn dist(ns: u64) -> Dist {
     dist
 }
 
-/// A callback of 5 ms every 100 ms, on a thread of its own on CPU 1.
+/// Makes a callback of 5 ms every 100 ms, on a thread of its own on CPU 1.
 pub fn callback(node: &str, input: &str, output: &str) -> Callback {
     let (kind, id) = match input {
         "" => (CallbackType::Timer, format!("{node}:timer(100ms)")),
@@ -51,7 +51,7 @@ pub fn callback(node: &str, input: &str, output: &str) -> Callback {
     }
 }
 
-/// A thread with this real-time priority, as users set it.
+/// Makes a thread with this real-time priority, as users set it.
 pub fn thread(priority: Option<u8>, cpus: &[u16]) -> ThreadUse {
     ThreadUse {
         comm: "node".into(),

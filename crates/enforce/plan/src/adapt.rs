@@ -45,7 +45,7 @@ pub const RECENT: usize = 4 * EVERY;
 /// The longest execution is that of this many times [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// A miss rate needs more executions: this many times [`EVERY`].
+/// The plan needs more executions for a miss rate: this many times [`EVERY`].
 const MISS_BLOCKS: usize = 32;
 
 /// The least share by which the average must get shorter before edges move.
@@ -55,10 +55,10 @@ pub const LEAST_GAIN: f64 = 0.02;
 /// another load.
 pub const CLEAR_GAIN: f64 = 0.1;
 
-const SLOWLY: u64 = 4;
+const LOWERING_PARTS: u64 = 4;
 
 /// The last slot stays if it would be lowered by less than this part of its start.
-const LEAST_WAY: u64 = 50;
+const LEAST_LOWERING_PARTS: u64 = 50;
 
 /// A plan whose bands follow the load.
 #[derive(Debug, Clone)]
@@ -66,8 +66,8 @@ pub struct Adapt {
     plan: Plan,
     room: Room,
     window: Window,
-    left: usize,
-    is_full: bool,
+    until_placed: usize,
+    full_was_reported: bool,
 }
 
 impl Adapt {
@@ -85,8 +85,8 @@ impl Adapt {
             plan: plan.clone(),
             room,
             window: Window::new(blocks * EVERY, RECENT),
-            left: EVERY,
-            is_full: false,
+            until_placed: EVERY,
+            full_was_reported: false,
         })
     }
 
@@ -111,18 +111,18 @@ impl Adapt {
         let last = self.last();
         let change = match ready_ns {
             r if r > last.1 .0 => self.raise(ready_ns, true),
-            r if r.saturating_add(self.guard_ns()) > last.0 .0 => self.raise(ready_ns, false),
+            r if r.saturating_add(self.half_buffer_ns()) > last.0 .0 => self.raise(ready_ns, false),
             _ => None,
         };
         self.window.push(ready_ns);
-        self.left = self.left.saturating_sub(1);
+        self.until_placed = self.until_placed.saturating_sub(1);
         if change.is_some() {
             return change;
         }
-        if self.left > 0 {
+        if self.until_placed > 0 {
             return None;
         }
-        self.left = EVERY;
+        self.until_placed = EVERY;
         self.place()
     }
 
@@ -130,7 +130,7 @@ impl Adapt {
         self.slots().last().copied().unwrap_or(Slot(Ms(0), Ms(0)))
     }
 
-    fn guard_ns(&self) -> u64 {
+    fn half_buffer_ns(&self) -> u64 {
         let start = self.last().0 .0;
         (buffered(start) - start) / 2
     }
@@ -141,29 +141,31 @@ impl Adapt {
         let wanted = buffered(ready_ns.saturating_add(range));
         let start = wanted.min(self.room.last_start_ns);
         if start <= self.last().0 .0 {
-            let is_new = !std::mem::replace(&mut self.is_full, true);
-            return is_new.then(|| self.stays(Reason::Full { ready_ns }));
+            let is_new = !std::mem::replace(&mut self.full_was_reported, true);
+            return is_new.then(|| self.unchanged(Reason::Full { ready_ns }));
         }
         let mut ends = self.ends();
         *ends.last_mut()? = start + self.room.slot_ns;
         if self.room.slots(&ends).is_none() {
             // The last slot is too far from its neighbour, so all slots move.
-            ends = self.optimum(&self.window.recent(), start)?;
+            ends = self.best_ends(&self.window.recent(), start)?;
         }
-        let change = self.set(&ends, Reason::raised(ready_ns, is_missed))?;
+        let change = self.move_slots(&ends, Reason::raised(ready_ns, is_missed))?;
         if is_missed {
             // The earlier executions belong to another load.
-            self.window.begin_anew();
-            self.left = EVERY;
+            self.window.start_new_load();
+            self.until_placed = EVERY;
         }
         Some(change)
     }
 
     fn place(&mut self) -> Option<Change> {
         let now = self.last().0 .0;
-        let wanted = self.wanted_ns();
+        let wanted = self.wanted_start_ns();
         let start = match wanted {
-            Some(wanted) if wanted > now + self.guard_ns() => wanted.min(self.room.last_start_ns),
+            Some(wanted) if wanted > now + self.half_buffer_ns() => {
+                wanted.min(self.room.last_start_ns)
+            }
             Some(wanted) => lowered(now, wanted),
             None => now,
         };
@@ -183,15 +185,15 @@ impl Adapt {
         }
         let gain = self.gain_of(self.window.halves_of(RECENT), &kept, start);
         if gain < LEAST_GAIN && is_possible {
-            return self.set(&kept, reason?);
+            return self.move_slots(&kept, reason?);
         }
-        let ends = self.optimum(&self.window.recent(), start)?;
-        self.set(&ends, reason.unwrap_or(Reason::Average { gain }))
+        let ends = self.best_ends(&self.window.recent(), start)?;
+        self.move_slots(&ends, reason.unwrap_or(Reason::Average { gain }))
     }
 
     /// Returns where the last slot should begin for the last executions, or `None` if they are too
     /// few.
-    fn wanted_ns(&self) -> Option<u64> {
+    fn wanted_start_ns(&self) -> Option<u64> {
         if !self.window.is_full() {
             return None;
         }
@@ -207,7 +209,7 @@ impl Adapt {
 
     /// Returns the best ends for these executions when the last slot begins at `start_ns`, or
     /// `None` if they do not fit.
-    fn optimum(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
+    fn best_ends(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
         let samples = samples.floored(self.room.first_start_ns).capped(start_ns);
         let limits = Constraints {
             slot_ns: self.room.slot_ns,
@@ -223,7 +225,7 @@ impl Adapt {
     fn gain_of(&self, halves: (Samples, Samples), kept: &[u64], start_ns: u64) -> f64 {
         let (first, second) = halves;
         let of = |placed: &Samples, of: &Samples| {
-            let ends = self.optimum(placed, start_ns)?;
+            let ends = self.best_ends(placed, start_ns)?;
             Some(1.0 - average_ns(of, &ends) / average_ns(of, kept).max(1.0))
         };
         let both = of(&first, &second).zip(of(&second, &first));
@@ -235,7 +237,7 @@ impl Adapt {
     }
 
     /// Moves the slots, if the moved plan passes [`crate::validate`].
-    fn set(&mut self, ends: &[u64], reason: Reason) -> Option<Change> {
+    fn move_slots(&mut self, ends: &[u64], reason: Reason) -> Option<Change> {
         let slots = self.room.slots(ends)?;
         let before = self.slots().to_vec();
         if slots == before {
@@ -251,7 +253,7 @@ impl Adapt {
         plan.promises.bands = slots.iter().zip(shares).map(band).collect();
         crate::validate(&plan).ok()?;
         self.plan = plan;
-        self.is_full &= slots.last() >= before.last();
+        self.full_was_reported &= slots.last() >= before.last();
         Some(Change {
             slots,
             before,
@@ -259,7 +261,7 @@ impl Adapt {
         })
     }
 
-    fn stays(&self, reason: Reason) -> Change {
+    fn unchanged(&self, reason: Reason) -> Change {
         Change {
             slots: self.slots().to_vec(),
             before: self.slots().to_vec(),
@@ -270,10 +272,10 @@ impl Adapt {
 
 fn lowered(now: u64, wanted: u64) -> u64 {
     let way = now.saturating_sub(wanted);
-    let least = (now / LEAST_WAY).max(buffered(wanted) - wanted);
+    let least = (now / LEAST_LOWERING_PARTS).max(buffered(wanted) - wanted);
     match way {
         way if way < least => now,
-        way => now - (way / SLOWLY).max(least).min(way),
+        way => now - (way / LOWERING_PARTS).max(least).min(way),
     }
 }
 

@@ -53,8 +53,8 @@ pub(crate) fn sentences(
     }
     if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
         said.push(format!(
-            "The middleware's threads share CPU {} with servers, since the model shows no other, and run only \
-             briefly: another CPU can be named with --middleware-cpu.",
+            "The middleware's threads share CPU {} with servers, because the model shows no other CPU, and \
+             run only briefly. Name another CPU with --middleware-cpu.",
             plan.middleware.cpu
         ));
     }
@@ -63,8 +63,9 @@ pub(crate) fn sentences(
 
 /// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application
 /// cooperates with its scheduler.
-const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end: a callback of \
-    rclcpp, rclpy or another executor cannot be ended from outside, only by an application that knows of its scheduler.";
+const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
+    of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
+    end it.";
 
 fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     let executions = scope.latency.count();
@@ -77,8 +78,8 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     );
     let mut said = vec![match miss {
         Some(miss) => format!(
-            "Later executions are like the {executions} in {runs}, each run a start of the application: as many as \
-             {} independent ones. Of m later ones the longest of these is exceeded with probability m/({} + m).",
+            "Later executions are like the {executions} in {runs}, where each run is a start of the application. They count \
+             as {} independent ones. In m later executions the longest of these is exceeded with probability m/({} + m).",
             miss.independent, miss.independent
         ),
         None => format!(
@@ -91,20 +92,20 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         said.push(format!(
-            "{} more were lost on the way and stand in no figure.",
+            "{} more were lost on the way and count in no figure.",
             count(lost as usize, "execution")
         ));
     }
     let mut threads = scope.parts.iter().flat_map(|p| &p.callback.threads);
     if !threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline")) {
         said.push(
-            "The chain was measured without real-time priority, so its latencies hold interference that the plan \
-             removes: measured again under `--strategy fifo`, they give a tighter plan."
+            "The chain was measured without real-time priority, so its latencies contain interference that the plan \
+             removes. Measure again under `--strategy fifo` for a tighter plan."
                 .into(),
         );
     }
     if scope.chains.iter().any(|c| c.assumed) {
-        said.push("A link that was given with --link, not seen, is part of the chain.".into());
+        said.push("The chain contains a link that was stated with --link, not seen.".into());
     }
     said
 }
@@ -124,7 +125,7 @@ fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
     if !beyond.is_empty() {
         said += &format!(" (read by {})", listed(&beyond));
     }
-    said + "; what runs before and beyond is not part of the plan, and of its promises."
+    said + "; the plan and its promises do not cover the callbacks before and after it."
 }
 
 fn joined(scope: &Scope<'_>) -> Vec<String> {
@@ -147,7 +148,7 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
             && !others.is_empty()
         {
             said.push(format!(
-                "What joins the chain from elsewhere comes in time, as it did when the chain was measured: {}.",
+                "Inputs that join the chain from elsewhere come in time, as they did when the chain was measured: {}.",
                 others.join(", ")
             ));
         }
@@ -171,9 +172,9 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
     let load: f64 = parts.iter().map(|c| c.figures.load).sum();
     (!names.is_empty()).then(|| {
         format!(
-            "The model is redacted: {} stands for hidden callbacks, which used {:.1} % of a CPU; the plan's shares \
-             of CPUs leave them out, and its servers do not hold them. Its bands are those of the whole chain; a \
-             plan to be run needs the whole model.",
+            "The model is redacted: {} stands for hidden callbacks, which used {:.1} % of a CPU. The plan's CPU \
+             shares and its servers leave these callbacks out. Its bands are those of the whole chain. Make a plan \
+             that is to be run from the whole model.",
             names.join(", "),
             load * 100.0
         )
@@ -182,7 +183,7 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
 
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
     let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
-        (Some(_), _) => "as was asked for".to_string(),
+        (Some(_), _) => "as requested".to_string(),
         (None, None) => "no transport was measured".into(),
         (None, Some(measured)) => format!(
             "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
@@ -200,8 +201,8 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
              the shaper publishes on their own names."
         }
         Hold::PublisherThread => {
-            "The middleware publishes asynchronously, from a thread of its own that can be told from its \
-             others."
+            "The middleware publishes asynchronously, from a thread that differs by name from its other \
+             threads."
         }
     };
     [slot, mechanism.into()]

@@ -168,16 +168,16 @@ pub struct Constraints {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
     /// The samples are empty.
-    #[error("no execution was measured: record the chain while it runs")]
+    #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
     /// The number of bands is 0 or above [`MAX_BANDS`].
-    #[error("{asked} bands: ask for 1 to {MAX_BANDS}")]
+    #[error("{asked} bands are not possible. Ask for 1 to {MAX_BANDS}.")]
     Count {
         /// The requested number of bands.
         asked: usize,
     },
     /// The slots do not fit between the best and the worst case.
-    #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms): at most {most} do", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
+    #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
         /// The requested number of slots.
         asked: usize,
@@ -191,7 +191,7 @@ pub enum BandsError {
         most: u64,
     },
     /// The liveliness is not longer than a slot.
-    #[error("a liveliness of {} ms is not longer than a slot ({} ms): neighbouring slots cannot be that close", ms(.liveliness_ns), ms(.slot_ns))]
+    #[error("a liveliness of {} ms is not longer than a slot ({} ms), and neighbouring slots cannot be that close. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness {
         /// The requested liveliness, in ns.
         liveliness_ns: u64,
@@ -199,7 +199,7 @@ pub enum BandsError {
         slot_ns: u64,
     },
     /// The placement would have to try more than 4 million candidates.
-    #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try: ask for fewer bands")]
+    #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try. Ask for fewer bands.")]
     TooMany {
         /// The requested number of bands.
         asked: usize,
@@ -207,7 +207,7 @@ pub enum BandsError {
         samples: usize,
     },
     /// No random placement satisfied the liveliness.
-    #[error("no random placement of {asked} slots keeps to the liveliness of {} ms: ask for more bands", ms(.liveliness_ns))]
+    #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
     NotFound {
         /// The requested number of bands.
         asked: usize,

@@ -238,7 +238,7 @@ fn outputs(plan: &Plan) -> Result<(), PlanFault> {
                 return Err(wrong_held_topic(&output.topic, "republish", OTHER_TOPIC));
             }
             (Hold::PublisherThread, Some(_)) => {
-                let must = "be left out: nothing is remapped";
+                let must = "be left out, because nothing is remapped";
                 return Err(wrong_held_topic(&output.topic, "publisher_thread", must));
             }
         }
@@ -298,7 +298,9 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
     for band in &plan.promises.bands {
         let Slot(start, end) = band.latency_ms;
         if end < start {
-            return wrong(format!("a band from {start} to {end}"));
+            return wrong(format!(
+                "a band from {start} to {end}: it must not end before it starts"
+            ));
         }
         if !(0.0..=1.0).contains(&band.share) {
             return wrong(format!(
@@ -311,14 +313,16 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
         for share in [miss.rate, miss.confidence] {
             if !(share > 0.0 && share < 1.0) {
                 return wrong(format!(
-                    "a miss rate or confidence of {share}: it lies between 0 and 1"
+                    "a miss rate or confidence of {share}: it must lie between 0 and 1"
                 ));
             }
         }
     }
     for (&cpu, &share) in &plan.promises.utilisation {
         if share.is_nan() || share < 0.0 {
-            return wrong(format!("CPU {cpu} used for {share}: it must be 0 or more"));
+            return wrong(format!(
+                "a share of {share} of CPU {cpu}: it must be 0 or more"
+            ));
         }
         // A rounding error does not count as overload.
         if share > 1.0 + 1e-9 {

@@ -10,16 +10,20 @@ use onbeat_document::cuts::CutError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// The model holds no chain.
-    #[error("the model holds no chain: record until an output was published, or add what is missing with --link")]
+    #[error("the model has no chain. Record until an output was published, or add missing links with --link.")]
     NoChain,
     /// The model holds several chains, and the request names none.
-    #[error("the model holds {} chains: name one with --chain: {}", known.len(), names(known))]
+    #[error("the model has {} chains. Name one with --chain: {}", known.len(), names(known))]
     WhichChain {
         /// The ids of the model's chains.
         known: Vec<String>,
     },
     /// The model has no chain of this id.
-    #[error("no chain '{}' in the model; it has: {}", name(asked), names(known))]
+    #[error(
+        "the model has no chain '{}'. Its chains are: {}",
+        name(asked),
+        names(known)
+    )]
     UnknownChain {
         /// The name in the request.
         asked: String,
@@ -27,7 +31,7 @@ pub enum PlanError {
         known: Vec<String>,
     },
     /// Several ids begin with the name in the request.
-    #[error("'{}' is the beginning of {} chains' ids: {}", name(asked), fit.len(), names(fit))]
+    #[error("'{}' is the beginning of {} chain ids. Name one of them in full: {}", name(asked), fit.len(), names(fit))]
     AmbiguousChain {
         /// The name in the request.
         asked: String,
@@ -38,13 +42,13 @@ pub enum PlanError {
     #[error(transparent)]
     Cut(#[from] CutError),
     /// Several parts of chains lead from one end to the other.
-    #[error("{} chains lead from one end to the other: name one with --through: {}", differ.len(), names(differ))]
+    #[error("{} chains lead from one end to the other. Name one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// A callback or topic of each part that is on no other part.
         differ: Vec<String>,
     },
     /// The model does not have the latency of this part of a chain.
-    #[error("these {callbacks} callbacks are a part of a chain, and the model has the latency of the whole alone: make it again from its traces with 'onbeat model TRACE{}'", quoted(options))]
+    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make it again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
     NotMeasured {
         /// The number of callbacks in the part.
         callbacks: usize,
@@ -52,7 +56,7 @@ pub enum PlanError {
         options: Vec<(&'static str, String)>,
     },
     /// The chains start with different callbacks.
-    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}', and where their cycles lie to one another is known only when they run: plan each by itself, the second with '--beside' and the first one's plan, and shape both", name(a), name(b))]
+    #[error("chains that are planned together must start with the same callback, but one starts with '{}' and another with '{}'. The phase between their cycles is known only when they run. Plan each by itself, the second with '--beside' and the first one's plan, and shape both.", name(a), name(b))]
     Origins {
         /// The first callback of one chain.
         a: String,
@@ -60,13 +64,13 @@ pub enum PlanError {
         b: String,
     },
     /// A callback belongs to chains of two plans.
-    #[error("'{}' is a callback of this chain and of the other plan's too: how often the other chain waits for it depends on where their cycles lie to one another, and no plan counts that: plan one of them up to that callback or from behind it (--to, --from)", name(callback))]
+    #[error("'{}' is a callback of this chain and of the other plan's chain. How often that chain waits for it depends on the phase between their cycles, which no plan counts. Plan one of them up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common {
         /// The id of the callback.
         callback: String,
     },
     /// A plan beside this one closes the gate of threads that this chain needs.
-    #[error("the threads of '{}' run callbacks of this chain too, and server '{}' of the other plan shuts them between its slots: give them executors of their own", name(callback), name(server))]
+    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give these callbacks executors of their own.", name(callback), name(server))]
     Shut {
         /// The other plan's callback on these threads.
         callback: String,
@@ -74,7 +78,7 @@ pub enum PlanError {
         server: String,
     },
     /// The requested priority is too high beside another plan.
-    #[error("--priority {asked}: a chain beside another plan goes behind it, at most at {most} here, since that plan does not count it")]
+    #[error("--priority {asked} is too high beside the other plan, which does not count this chain. Choose {most} or lower.")]
     Behind {
         /// The priority in the request.
         asked: u8,
@@ -82,14 +86,14 @@ pub enum PlanError {
         most: u8,
     },
     /// The promises of this strategy are its slots, which cannot hold beside another plan.
-    #[error("--beside goes with strategies that hold outputs back, and with fifo: slots of {strategy} would meet those of the other plan at any phase")]
+    #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy {
         /// The name of the strategy.
         strategy: &'static str,
     },
     /// Both plans hold back the same output or input.
     #[error(
-        "'{}' is held back by both plans: no topic can leave in two cycles",
+        "'{}' is held back by both plans, but a topic can leave in one cycle only",
         name(topic)
     )]
     HeldTwice {
@@ -98,12 +102,12 @@ pub enum PlanError {
     },
     /// The chains contradict each other in the order of callbacks.
     #[error(
-        "the chains do not agree on which of their callbacks comes first: plan them one by one"
+        "the chains contradict each other in the order of their callbacks. Plan them one by one."
     )]
     NoOrder,
     /// The model has no execution of the chain from its start to its end.
     #[error(
-        "no execution of chain '{}' was followed to its end: record longer",
+        "no execution of chain '{}' was followed to its end. Record longer.",
         name(chain)
     )]
     NoExecutions {
@@ -124,7 +128,7 @@ pub enum PlanError {
         place: &'static str,
     },
     /// A node subscribes to a topic that it publishes.
-    #[error("node '{}' publishes '{}' and takes it too: held back, it would get its own messages alone; plan with --design async, or for a callback before it", name(node), name(topic))]
+    #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or up to a callback before it.", name(node), name(topic))]
     HearsItself {
         /// The name of the node.
         node: String,
@@ -133,7 +137,7 @@ pub enum PlanError {
     },
     /// A background callback shares threads with the chain.
     #[error(
-        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in its servers",
+        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers",
         name(asked)
     )]
     NotBackground {
@@ -141,7 +145,7 @@ pub enum PlanError {
         asked: String,
     },
     /// The request binds the callbacks of one node to several CPUs.
-    #[error("node '{}' is bound to CPU {a} and to CPU {b}: its callbacks share threads, so bind the node to one", name(node))]
+    #[error("node '{}' is bound to CPU {a} and to CPU {b}, but its callbacks share threads. Bind the node to one CPU.", name(node))]
     SplitNode {
         /// The name of the node.
         node: String,
@@ -151,7 +155,7 @@ pub enum PlanError {
         b: u16,
     },
     /// The request binds the callbacks of one executor to several CPUs.
-    #[error("'{}' is bound to CPU {a}, and '{}', which runs on the threads of the same executor, to CPU {b}: bind both to one, or give one an executor of its own", name(first), name(second))]
+    #[error("'{}' is bound to CPU {a}, but '{}', which runs on the threads of the same executor, to CPU {b}. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
     SplitExecutor {
         /// A callback of the executor.
         first: String,
@@ -163,7 +167,7 @@ pub enum PlanError {
         b: u16,
     },
     /// The callbacks of one executor would be in several servers.
-    #[error("'{}' belongs to server '{}', and '{}', which runs on the threads of the same executor, to server '{}': threads are in one server, so give one of them an executor of its own", name(first), name(&servers[0]), name(second), name(&servers[1]))]
+    #[error("'{}' belongs to server '{}', but '{}', which runs on the threads of the same executor, to server '{}'. A thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
     SharedExecutor {
         /// A callback of the executor.
         first: String,
@@ -173,7 +177,7 @@ pub enum PlanError {
         servers: Box<[String; 2]>,
     },
     /// The cycle has no time for the other callbacks on the chain's executors.
-    #[error("{what} need {need}, and the cycle leaves {have}; {added} of it is for what else runs on the threads of the chain's executors ({}): give the chain's callbacks executors of their own, or measure again under --strategy fifo", names(others))]
+    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
     SharedTooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
@@ -187,13 +191,13 @@ pub enum PlanError {
         others: Vec<String>,
     },
     /// The first callback has no period.
-    #[error("'{}' starts the chain and has no period: let its input through once per cycle with --throttle TOPIC --cycle MS", name(origin))]
+    #[error("'{}' starts the chain and has no period. Let its input through once per cycle with --throttle TOPIC --cycle MS.", name(origin))]
     NoPeriod {
         /// The id of the first callback.
         origin: String,
     },
     /// The first callback starts irregularly.
-    #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile), and {period} is expected: let its input through once per cycle with --throttle TOPIC, or mend the overload", name(origin))]
+    #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile) instead of every {period}. Let its input through once per cycle with --throttle TOPIC, or remove the overload.", name(origin))]
     NotSteady {
         /// The id of the first callback.
         origin: String,
@@ -205,7 +209,7 @@ pub enum PlanError {
         high: Ms,
     },
     /// The requested cycle differs from the period.
-    #[error("a cycle of {cycle} cannot follow '{}', which comes every {period}: leave --cycle out, or throttle its input", name(origin))]
+    #[error("a cycle of {cycle} does not fit '{}', which starts every {period}. Leave --cycle out, or throttle its input with --throttle.", name(origin))]
     Cycle {
         /// The requested cycle.
         cycle: Ms,
@@ -215,7 +219,7 @@ pub enum PlanError {
         period: Ms,
     },
     /// The chain needs more time than the cycle has.
-    #[error("{what} need {need}, and the cycle leaves {have}: the chain is longer than its period allows")]
+    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Its slowest execution took {slowest}; 99 % took at most {usual}. {remedy}")]
     TooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
@@ -223,9 +227,15 @@ pub enum PlanError {
         need: Ms,
         /// The time that the cycle leaves.
         have: Ms,
+        /// The longest measured latency of the chain.
+        slowest: Ms,
+        /// The 99th percentile of the measured latency.
+        usual: Ms,
+        /// The way out, as a sentence.
+        remedy: &'static str,
     },
     /// The plan would use more than all of a CPU's time.
-    #[error("CPU {cpu} would be used for {:.1} % at the worst ({parts}): bind some of it to another CPU with --cpu", share * 100.0)]
+    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
     Utilisation {
         /// The number of the CPU.
         cpu: u16,
@@ -235,14 +245,14 @@ pub enum PlanError {
         parts: String,
     },
     /// The chain has no output that can be held back.
-    #[error("chain '{}' publishes nothing at its end: there is no output to hold back (use fifo, server-per-callback or server-per-chain)", name(chain))]
+    #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
     NoOutput {
         /// The id of the chain.
         chain: String,
     },
     /// The output is a request or response, which cannot be held back.
     #[error(
-        "'{}' publishes '{}', which belongs to a service: only topics can be held back",
+        "'{}' publishes '{}', which belongs to a service. Only topics can be held back.",
         name(callback),
         name(topic)
     )]
@@ -253,7 +263,7 @@ pub enum PlanError {
         topic: String,
     },
     /// The requested priority is out of range.
-    #[error("priority {asked} is out of range: 1 to {max}")]
+    #[error("priority {asked} is out of range. Choose 1 to {max}.")]
     Priority {
         /// The requested priority.
         asked: u8,
@@ -261,7 +271,7 @@ pub enum PlanError {
         max: u8,
     },
     /// The slot is empty or longer than the cycle.
-    #[error("a slot of {slot} cannot be: longer than 0, and shorter than the cycle of {cycle}")]
+    #[error("a slot of {slot} is not possible. Choose one longer than 0 and shorter than the cycle of {cycle}.")]
     Slot {
         /// The requested slot.
         slot: Ms,
@@ -269,13 +279,13 @@ pub enum PlanError {
         cycle: Ms,
     },
     /// No callback of the model publishes the topic.
-    #[error("--throttle: no callback of the model publishes '{}': name the node that does, as --throttle TOPIC@NODE", name(topic))]
+    #[error("--throttle: no callback of the model publishes '{}'. Name the node that does, as --throttle TOPIC@NODE.", name(topic))]
     ThrottleUnknown {
         /// The topic to throttle.
         topic: String,
     },
     /// Several nodes publish the topic.
-    #[error("--throttle: {} nodes publish '{}': name one, as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
+    #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral {
         /// The topic to throttle.
         topic: String,
@@ -283,7 +293,7 @@ pub enum PlanError {
         nodes: Vec<String>,
     },
     /// The chain passes a thread of the application's own.
-    #[error("the chain passes '{}', a thread of the application's own, which no plan can hold: let the chain begin behind it, in a model made with 'onbeat model --input {}'", name(callback), name(topic))]
+    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin behind it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
     OwnThread {
         /// The callback that stands for the thread.
         callback: String,
@@ -291,7 +301,7 @@ pub enum PlanError {
         topic: String,
     },
     /// The request has a miss rate, but a strategy without bands.
-    #[error("--miss places the last slot of an output: it goes with --strategy bands")]
+    #[error("--miss places the last slot of an output. Use it with --strategy bands.")]
     MissStrategy,
     /// The measured executions do not support the promise.
     #[error(transparent)]
@@ -300,7 +310,7 @@ pub enum PlanError {
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The resulting plan contradicts itself.
-    #[error("the plan cannot hold: {0}")]
+    #[error("the resulting plan has a fault: {0}")]
     Fault(#[from] PlanFault),
 }
 

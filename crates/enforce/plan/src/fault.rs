@@ -14,7 +14,7 @@ pub const MAX_ENTRIES: usize = 1000;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFault {
     /// The plan has another schema.
-    #[error("a plan of schema '{}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat plan`", name(found))]
+    #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
     Schema {
         /// The value in the file.
         found: String,
@@ -26,7 +26,7 @@ pub enum PlanFault {
         what: &'static str,
     },
     /// A list has more than [`MAX_ENTRIES`] entries.
-    #[error("{count} entries in {what}: at most {MAX_ENTRIES} are read")]
+    #[error("{what} has {count} entries, but onbeat reads at most {MAX_ENTRIES}")]
     TooMany {
         /// The name of the list.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum PlanFault {
         count: usize,
     },
     /// The cycle is not between 0 and an hour.
-    #[error("cycle_ms is {cycle}: it must lie between 0 and an hour")]
+    #[error("cycle_ms is {cycle}, but must lie between 0 and an hour")]
     Cycle {
         /// The value in the file.
         cycle: Ms,
@@ -52,7 +52,7 @@ pub enum PlanFault {
         origin: String,
     },
     /// A name occurs twice.
-    #[error("{what} '{}' stands in it twice", name(twice))]
+    #[error("{what} '{}' occurs twice", name(twice))]
     Twice {
         /// The kind of thing that has the name: server, output, input or callback.
         what: &'static str,
@@ -60,7 +60,10 @@ pub enum PlanFault {
         twice: String,
     },
     /// A priority is out of range.
-    #[error("priority {priority} of {} is out of range: {low} to {high}", name(of))]
+    #[error(
+        "priority {priority} of {} is out of range. Choose {low} to {high}.",
+        name(of)
+    )]
     Priority {
         /// The server, or the middleware.
         of: String,
@@ -72,7 +75,7 @@ pub enum PlanFault {
         high: u8,
     },
     /// A slot ends before it starts, or lies outside the cycle.
-    #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end after that, at most a cycle later", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
+    #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end at most one cycle after its start", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
     Slot {
         /// The name of the slot's server.
         server: String,
@@ -92,7 +95,7 @@ pub enum PlanFault {
         b: Slot,
     },
     /// Two servers would compete for a CPU.
-    #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}: give them different priorities, or move a slot", name(a), name(b))]
+    #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}. Give them different priorities, or move a slot.", name(a), name(b))]
     Overlap {
         /// The name of one server.
         a: String,
@@ -107,7 +110,7 @@ pub enum PlanFault {
     },
     /// A topic names a server that does not exist.
     #[error(
-        "'{}' leaves in slots of server '{}', and there is none of that name",
+        "'{}' leaves in slots of server '{}', but the plan has no server of that name",
         name(topic),
         name(server)
     )]
@@ -137,7 +140,7 @@ pub enum PlanFault {
     },
     /// The server of an output has no slots.
     #[error(
-        "'{}' leaves in slots of server '{}', which has none",
+        "'{}' leaves in slots of server '{}', which has no slots",
         name(topic),
         name(server)
     )]
@@ -149,7 +152,7 @@ pub enum PlanFault {
     },
     /// The server of an output has more slots than a shaper's table can hold.
     #[error(
-        "'{}' leaves in slots of server '{}', which has {count}: at most {MAX_SLOTS} can be kept",
+        "'{}' leaves in slots of server '{}', which has {count}. A shaper can hold at most {MAX_SLOTS}.",
         name(topic),
         name(server)
     )]
@@ -162,7 +165,7 @@ pub enum PlanFault {
         count: usize,
     },
     /// The plan holds back more topics than a shaper can serve.
-    #[error("{count} topics are held back or throttled: at most {MAX_HELD} can be")]
+    #[error("{count} topics are held back or throttled, but a shaper serves at most {MAX_HELD}")]
     ManyHeld {
         /// The number of topics.
         count: usize,
@@ -184,7 +187,7 @@ pub enum PlanFault {
         what: String,
     },
     /// The plan would use more than all of a CPU's time.
-    #[error("CPU {cpu} would be used for {:.1} % at the worst: at most 100 % can hold", share * 100.0)]
+    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %", share * 100.0)]
     Utilisation {
         /// The number of the CPU.
         cpu: u16,

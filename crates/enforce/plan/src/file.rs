@@ -12,16 +12,18 @@ pub use onbeat_yaml::MAX_BYTES;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
     /// The file holds only blanks and comments.
-    #[error("the plan file is empty: make one with `onbeat plan MODEL`")]
+    #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
     /// The file is longer than [`MAX_BYTES`].
-    #[error("{bytes} bytes are no plan file: at most {MAX_BYTES} are read")]
+    #[error("the file has {bytes} bytes, but a plan file has at most {MAX_BYTES}")]
     TooLong {
         /// The size of the file.
         bytes: usize,
     },
     /// The file is not UTF-8.
-    #[error("not a plan file: byte {at} is no UTF-8; plans are made with `onbeat plan MODEL`")]
+    #[error(
+        "this is not a plan file: byte {at} is not UTF-8. Make a plan with `onbeat plan MODEL`."
+    )]
     NotText {
         /// The position of the first wrong byte.
         at: usize,

@@ -29,18 +29,18 @@ pub const LEAST_STARTS: usize = 5;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// The miss rate is not above 0 and up to 0.5.
-    #[error("a miss rate of {rate}: it lies above 0 and up to 0.5")]
+    #[error("a miss rate of {rate} is not possible. Choose one above 0 and up to 0.5.")]
     Rate {
         /// The requested miss rate.
         rate: f64,
     },
     /// The model does not say which start each execution belongs to.
     #[error(
-        "the model does not say of which start each execution was: make it again from its traces"
+        "the model does not say which start each execution belongs to. Make it again from its traces."
     )]
     NoStarts,
     /// The profile has too few starts or executions for the miss rate.
-    #[error("{executions} executions of {starts} starts, which count as {independent} that do not depend on one another, cannot show a miss rate of {rate}: record {need_starts} starts with {need_executions} executions in all")]
+    #[error("{executions} executions of {starts} starts count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
         /// The requested miss rate.
         rate: f64,
@@ -56,13 +56,13 @@ pub enum ProfileError {
         need_executions: u64,
     },
     /// The profile has too few starts for a bound of the average.
-    #[error("a bound of the average needs {LEAST_STARTS} starts of the application at least, and the model has {starts}: record more")]
+    #[error("a bound of the average needs {LEAST_STARTS} starts of the application, but the model has {starts}. Record more.")]
     FewStarts {
         /// The number of measured starts.
         starts: usize,
     },
     /// No number of bands keeps the average within the request.
-    #[error("no number of bands keeps the average within {:.1} % of the unshaped one: the best are {bands} bands, with {:.1} % (upper bound of {:.0} %)", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
+    #[error("no number of bands keeps the average within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence).", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
         /// The requested limit, as a share over the unshaped average.
         asked: f64,
@@ -75,7 +75,7 @@ pub enum ProfileError {
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The limit lies beyond any cycle.
-    #[error("the tail of the latencies is too heavy for a miss rate of {rate}: its limit would be {limit}")]
+    #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
         /// The requested miss rate.
         rate: f64,

@@ -50,18 +50,22 @@ impl fmt::Display for Difference {
         match self {
             Difference::Cycle { running, new } => write!(f, "its cycle is {new}, not {running}"),
             Difference::Origin(new) => write!(f, "its cycles begin with {}", name(new)),
-            Difference::Chains => write!(f, "its chains are others"),
+            Difference::Chains => write!(f, "its chains differ"),
             Difference::Server(server) => {
-                write!(f, "only one of them has server {} there", name(server))
+                write!(
+                    f,
+                    "only one of the plans has server {} at this place",
+                    name(server)
+                )
             }
             Difference::OfServer { name: server, what } => {
                 write!(f, "server {} has {what}", name(server))
             }
-            Difference::Outputs => write!(f, "it holds other outputs back, or otherwise"),
-            Difference::Inputs => write!(f, "it throttles other inputs, or otherwise"),
+            Difference::Outputs => write!(f, "it holds back other outputs, or in another way"),
+            Difference::Inputs => write!(f, "it throttles other inputs, or in another way"),
             Difference::Callbacks => write!(f, "it waits for other callbacks"),
-            Difference::Middleware => write!(f, "the middleware's CPU or priority is another"),
-            Difference::Overshoot => write!(f, "the policy for late outputs is another"),
+            Difference::Middleware => write!(f, "the middleware's CPU or priority differs"),
+            Difference::Overshoot => write!(f, "the policy for late outputs differs"),
         }
     }
 }
@@ -130,7 +134,7 @@ fn of_servers(running: &[Server], new: &[Server]) -> Vec<Difference> {
         differ(running.priority != new.priority, "another priority");
         differ(running.callbacks != new.callbacks, "other callbacks");
         let (had, has) = (!running.slots_ms.is_empty(), !new.slots_ms.is_empty());
-        differ(!had && has, "slots, and had none");
+        differ(!had && has, "slots, but had none");
         differ(had && !has, "no slots any more");
     }
     found

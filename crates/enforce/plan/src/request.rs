@@ -18,7 +18,7 @@ pub enum Strategy {
         /// The number of bands.
         usize,
     ),
-    /// As many bands as lower the average noticeably: see [`knee`](crate::bands::knee).
+    /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
     AutoBands,
     /// The fewest bands that keep the average latency within this share over the unshaped one, with
     /// confidence: see [`Profile::fewest`](crate::profile::Profile::fewest).

@@ -301,7 +301,7 @@ impl<'de> Deserialize<'de> for Ms {
         // longer times.
         if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
-                "{ms} is no time in milliseconds"
+                "{ms} is not a time in milliseconds"
             )));
         }
         Ok(Ms((ms * NS_PER_MS).round() as u64))

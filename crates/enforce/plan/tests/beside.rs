@@ -86,7 +86,7 @@ fn last_slot(plan: &Plan) -> u64 {
 }
 
 #[test]
-fn two_origins_are_two_plans_and_the_refusal_says_so() {
+fn chains_with_two_origins_need_two_plans() {
     let m = two((50.0, 2.0), (100.0, 3.0));
     let together = Request {
         chains: vec!["chain-a".into(), "chain-b".into()],
@@ -122,7 +122,7 @@ fn two_origins_are_two_plans_and_the_refusal_says_so() {
 }
 
 #[test]
-fn what_would_break_the_other_plan_is_refused() {
+fn plans_that_would_break_the_other_plan_are_refused() {
     let m = two((50.0, 2.0), (100.0, 3.0));
     let (a, _) = both(&m).unwrap();
     let beside = |request: Request| Request {
@@ -166,11 +166,11 @@ fn what_would_break_the_other_plan_is_refused() {
         threads: 1,
     }];
     let text = said(&shared, low());
-    assert!(text.contains("shuts them between its slots"), "{text}");
+    assert!(text.contains("freezes them between its slots"), "{text}");
 }
 
 #[test]
-fn a_chain_is_planned_up_to_the_callback_that_another_plan_has() {
+fn a_chain_is_planned_up_to_a_callback_of_another_plan() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
     let mut part = m.chains[1].clone();
     (part.id, part.cut) = ("chain-part".into(), true);
@@ -197,7 +197,7 @@ fn a_chain_is_planned_up_to_the_callback_that_another_plan_has() {
 }
 
 #[test]
-fn threads_of_both_chains_stay_in_the_servers_of_the_first() {
+fn threads_of_both_chains_stay_in_the_servers_of_the_first_plan() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
     m.executors = vec![Executor {
         callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),
@@ -248,7 +248,7 @@ fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
 
 proptest! {
     #[test]
-    fn the_second_plan_holds_at_any_phase(
+    fn the_second_plan_keeps_its_promise_at_any_phase(
         a in (200u64..1500, 5u64..60),
         b in (200u64..1500, 5u64..60),
         phase in 0u64..1500,

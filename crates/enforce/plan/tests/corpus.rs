@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn models() {
+fn models_give_a_readable_plan_or_a_one_line_refusal() {
     let corpus = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/model_json"
@@ -46,7 +46,7 @@ fn models() {
 }
 
 #[test]
-fn plans() {
+fn plan_files_are_read_or_refused_without_a_panic() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/plan");
     let mut accepted = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {

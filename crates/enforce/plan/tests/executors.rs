@@ -161,13 +161,13 @@ fn slots(server: &Server) -> Vec<(f64, f64)> {
     server.slots_ms.iter().map(|s| (of(s.0), of(s.1))).collect()
 }
 
-fn said<'p>(plan: &'p Plan, what: &str) -> &'p str {
+fn assumption<'p>(plan: &'p Plan, what: &str) -> &'p str {
     let found = plan.assumes.iter().find(|a| a.contains(what));
     found.unwrap_or_else(|| panic!("no {what:?} in {:#?}", plan.assumes))
 }
 
 #[test]
-fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
+fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_frozen() {
     let m = reference(Form::Single);
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     let gamma = server(&made, "gamma");
@@ -183,7 +183,7 @@ fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
         .iter()
         .all(|r| !r.required && !HOT.contains(&r.id.as_str())));
     assert!(HOT.iter().all(|id| made.requires(id)));
-    let text = said(&made, "On the threads of server gamma");
+    let text = assumption(&made, "On the threads of server gamma");
     assert!(
         text.contains("26 callbacks of no planned chain run too, which took 65.0 % of a CPU"),
         "{text}"
@@ -205,7 +205,7 @@ fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_shut() {
 }
 
 #[test]
-fn a_start_that_others_delay_is_in_the_slot_and_in_the_jitter() {
+fn a_delayed_start_moves_the_slot_and_adds_to_the_jitter() {
     let mut m = reference(Form::Single);
     let at = |m: &Model| {
         let made = plan(m, &hot_path(Strategy::Bands(1))).unwrap();
@@ -249,7 +249,7 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     // The expected length is the shortest one that holds all that comes within it: the chain's 20
     // ms and every other callback as often as it comes.
-    let text = said(&made, "longer than when it was measured");
+    let text = assumption(&made, "longer than when it was measured");
     let gamma = server(&made, "gamma");
     assert_eq!(slots(gamma), [(0.0, 100.0)]);
     let last = slots(server(&made, "delta"))[0].0;
@@ -265,7 +265,9 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
         (length - (20.0 + within(length))).abs() < 1e-6,
         "{last} {text}"
     );
-    assert!(said(&made, "All 3 threads of 1 executor belong to server gamma").contains("CPU 1"));
+    assert!(
+        assumption(&made, "All 3 threads of 1 executor belong to server gamma").contains("CPU 1")
+    );
     // Latencies that were measured at a real-time priority on that CPU contain the wait.
     for callback in &mut m.callbacks {
         callback.threads = vec![ThreadUse {
@@ -298,11 +300,11 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
     // `fifo` makes a plan for measuring, without a promise about that wait.
     let fifo = plan(&busy, &hot_path(Strategy::Fifo)).unwrap();
     assert_eq!(fifo.promises.worst_ms, Ms(ms(20.0)));
-    said(&fifo, "has no bound below a cycle");
+    assumption(&fifo, "has no bound below a cycle");
 }
 
 #[test]
-fn with_an_executor_for_each_node_only_the_other_input_of_a_node_is_shared() {
+fn with_an_executor_for_each_node_only_callbacks_of_the_same_node_are_adopted() {
     let m = reference(Form::PerNode);
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     let adopted: Vec<&str> = made.callbacks.iter().map(|r| r.id.as_str()).collect();
@@ -317,11 +319,11 @@ fn with_an_executor_for_each_node_only_the_other_input_of_a_node_is_shared() {
     // The hot path's other threads share one CPU now: 2 ms each within 24 ms, and one of them
     // before the first callback starts.
     assert_eq!(slots(server(&made, "delta")), [(27.0, 28.0)]);
-    assert!(said(&made, "On the threads of server gamma").contains("2 callbacks"));
+    assert!(assumption(&made, "On the threads of server gamma").contains("2 callbacks"));
 }
 
 #[test]
-fn slots_of_an_executor_are_those_of_all_its_callbacks_and_have_room_for_others() {
+fn an_executor_has_the_slots_of_all_its_callbacks_with_room_for_others() {
     let m = reference(Form::PerNode);
     let alone =
         |id: &str| !id.starts_with("/EuclideanCluster") && !id.starts_with("/PointCloudFusion");
@@ -339,7 +341,7 @@ fn slots_of_an_executor_are_those_of_all_its_callbacks_and_have_room_for_others(
             false => assert!(length > 6.0, "{id} {length}"),
         }
     }
-    let text = said(&made, "they run in its slots only");
+    let text = assumption(&made, "they run in its slots only");
     assert!(
         text.contains("may lose messages or a timer's calls"),
         "{text}"

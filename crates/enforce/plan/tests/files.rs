@@ -33,7 +33,7 @@ fn shaped() -> Plan {
 /// To update the golden file, run `UPDATE_GOLDEN=1 cargo test -p onbeat-plan`, and check the
 /// changes.
 #[test]
-fn the_file_is_as_documented() {
+fn the_plan_file_matches_the_golden_file() {
     let text = write(&shaped()).unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &text).unwrap();
@@ -46,7 +46,7 @@ fn the_file_is_as_documented() {
 }
 
 /// Changes the golden plan as an editor would, and returns the refusal.
-fn said(from: &str, to: &str) -> String {
+fn refusal_after(from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(GOLDEN).unwrap();
     assert!(text.contains(from), "no '{from}' in the golden plan");
     let text = read(text.replacen(from, to, 1).as_bytes())
@@ -58,7 +58,7 @@ fn said(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_slip_of_the_hand_is_named_with_its_line() {
+fn a_mistake_in_the_file_is_reported_with_its_line() {
     let line_of = |word: &str| {
         let text = std::fs::read_to_string(GOLDEN).unwrap();
         let n = text.lines().position(|l| l.contains(word)).unwrap() + 1;
@@ -70,48 +70,54 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
         }
     };
     has(
-        said("onbeat-plan/1", "onbeat-plan/2"),
+        refusal_after("onbeat-plan/1", "onbeat-plan/2"),
         &["onbeat-plan/2", "onbeat-plan/1"],
     );
     has(
-        said("cycle_ms: 100", "cycle_ms: soon"),
+        refusal_after("cycle_ms: 100", "cycle_ms: soon"),
         &[&line_of("cycle_ms"), "soon"],
     );
     has(
-        said("cycle_ms: 100", "cycle_ms: -5"),
+        refusal_after("cycle_ms: 100", "cycle_ms: -5"),
         &[&line_of("cycle_ms"), "-5"],
     );
     has(
-        said("cycle_ms: 100", "cycle_ms: 50"),
+        refusal_after("cycle_ms: 100", "cycle_ms: 50"),
         &["line", "[", "50 ms"],
     );
     has(
-        said("cycle_ms: 100", "cycle_ms: 100\ncycle_ms: 100"),
+        refusal_after("cycle_ms: 100", "cycle_ms: 100\ncycle_ms: 100"),
         &["cycle_ms"],
     );
     has(
-        said("overshoot: carry", "overshoot: discard"),
+        refusal_after("overshoot: carry", "overshoot: discard"),
         &[&line_of("overshoot"), "discard", "drop"],
     );
-    has(said("priority: 81", "prioritty: 81"), &["prioritty"]);
     has(
-        said("priority: 80", "priority: 99"),
+        refusal_after("priority: 81", "prioritty: 81"),
+        &["prioritty"],
+    );
+    has(
+        refusal_after("priority: 80", "priority: 99"),
         &[&line_of("name: gamma"), "99", "gamma"],
     );
     has(
-        said("priority: 80", "priority: 81"),
+        refusal_after("priority: 80", "priority: 81"),
         &["gamma", "throttle", "81", "CPU 1"],
     );
     has(
-        said("name: gamma", "name: delta"),
-        &["'delta' stands in it twice"],
+        refusal_after("name: gamma", "name: delta"),
+        &["'delta' occurs twice"],
     );
-    has(said("server: delta", "server: detla"), &["detla", "/t5"]);
-    has(said("/t5/onbeat_held", "/t5"), &["held_topic"]);
+    has(
+        refusal_after("server: delta", "server: detla"),
+        &["detla", "/t5"],
+    );
+    has(refusal_after("/t5/onbeat_held", "/t5"), &["held_topic"]);
     // The plan has more slots than a shaper holds, or more topics than it serves.
     let slots: String = (20..35).map(|n| format!("  - [{n}, {n}.5]\n")).collect();
     has(
-        said("  - [31.000575, 31.800575]\n", &slots),
+        refusal_after("  - [31.000575, 31.800575]\n", &slots),
         &["/t5", "17", "at most 16"],
     );
     let input =
@@ -119,31 +125,31 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
     let inputs: String = (0..16)
         .map(|n| input.replace("/points", &format!("/points{n}")))
         .collect();
-    has(said(input, &inputs), &["17 topics", "at most 16"]);
+    has(refusal_after(input, &inputs), &["17 topics", "at most 16"]);
     has(
-        said(
+        refusal_after(
             "overshoot: carry",
             "overshoot: carry\ncallbacks: [{id: /n9:client(/x)}]",
         ),
         &["'/n9:client(/x)' is in no server"],
     );
     has(
-        said(
+        refusal_after(
             "overshoot: carry",
             "overshoot: carry\ncallbacks: [{id: '/n2:subscription(/t1)', required: false}]",
         ),
         &["/n2:subscription(/t1)", "chain-0123456789ab"],
     );
-    has(said("share: 0.5", "share: 50.5"), &["share"]);
-    has(said("1: 0.7", "1: 1.7"), &["CPU 1", "%"]);
+    has(refusal_after("share: 0.5", "share: 50.5"), &["share"]);
+    has(refusal_after("1: 0.7", "1: 1.7"), &["CPU 1", "%"]);
     has(
-        said("origin: /n1:timer(100ms)", "origin: \"\\e[31m\""),
+        refusal_after("origin: /n1:timer(100ms)", "origin: \"\\e[31m\""),
         &["chain-0123456789ab"],
     );
 }
 
 #[test]
-fn what_is_no_plan_is_refused() {
+fn files_that_are_not_plans_are_refused() {
     let refused = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
     assert!(refused("").contains("empty"));
     assert!(refused("# only words\n").contains("empty"));
@@ -322,21 +328,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_come_back_as_they_were(plan in plans()) {
+    fn written_plans_are_read_back_unchanged(plan in plans()) {
         let text = write(&plan).unwrap();
         let back = read(text.as_bytes());
         prop_assert_eq!(back.as_ref(), Ok(&plan), "{}", text);
     }
 
     #[test]
-    fn times_come_back_exactly(ns in 0u64..864_000_000_000_000) {
+    fn written_times_are_read_back_to_the_nanosecond(ns in 0u64..864_000_000_000_000) {
         let mut plan = shaped();
         plan.promises.worst_ms = Ms(ns);
         prop_assert_eq!(read(write(&plan).unwrap().as_bytes()).unwrap().promises.worst_ms, Ms(ns));
     }
 
     #[test]
-    fn nothing_panics_and_errors_take_a_line(at in 0usize..4000, with in ".{0,6}") {
+    fn damaged_plan_files_give_one_line_errors_without_a_panic(at in 0usize..4000, with in ".{0,6}") {
         let text = std::fs::read_to_string(GOLDEN).unwrap();
         let at = (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
         let text = format!("{}{with}{}", &text[..at], text.get(at + 1..).unwrap_or(""));
@@ -347,7 +353,7 @@ proptest! {
 }
 
 #[test]
-fn slots_may_wrap_around_but_not_onto_themselves() {
+fn slots_may_wrap_around_but_not_overlap_themselves() {
     let mut plan = shaped();
     let cycle = plan.cycle_ms.0;
     let gamma = plan.servers.iter().position(|s| s.name == "gamma").unwrap();

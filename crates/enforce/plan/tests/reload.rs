@@ -77,7 +77,7 @@ fn taken_over(running: &Plan, other: &Plan) -> Plan {
 
 proptest! {
     #[test]
-    fn any_pair_is_swapped_whole_or_refused(numbers in prop::collection::vec(0usize..170, 0..6)) {
+    fn any_pair_of_plans_is_swapped_completely_or_refused(numbers in prop::collection::vec(0usize..170, 0..6)) {
         let (running, mut new) = (plan(), plan());
         let changes: Vec<bool> = numbers.iter().map(|&n| change(&mut new, n)).collect();
         let may = !changes.contains(&false);
@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn each_difference_is_named() {
+fn each_difference_is_reported() {
     let running = plan();
     let mut new = plan();
     new.cycle_ms = Ms(50 * MS);

@@ -83,7 +83,7 @@ fn servers_per_callback_are_those_of_the_thesis() {
 }
 
 #[test]
-fn a_callbacks_slot_holds_what_its_executor_does_before_it() {
+fn a_callbacks_slot_includes_its_executors_work_before_it() {
     let mut m = synthetic();
     for edge in &mut m.edges {
         edge.figures.latency_ns = dist(&[0.5, 2.0]);
@@ -199,7 +199,7 @@ fn both_sides(strategy: Strategy) -> Request {
 }
 
 #[test]
-fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
+fn callbacks_of_one_node_share_a_server_and_a_synchroniser_waits_for_both_inputs() {
     let both = made(&fusion(), &both_sides(Strategy::ServerPerCallback));
     let by_callback = |id: &str| {
         let server = both
@@ -271,7 +271,7 @@ fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
 }
 
 #[test]
-fn a_chain_that_waits_for_another_says_so() {
+fn a_plan_names_the_inputs_that_its_chain_waits_for() {
     let m = fusion();
     let mut r = both_sides(Strategy::Bands(1));
     r.chains = vec!["chain-ab".into()];
@@ -303,7 +303,7 @@ fn a_chain_that_waits_for_another_says_so() {
 }
 
 #[test]
-fn one_band_and_several() {
+fn bands_end_where_the_groups_of_latencies_end() {
     let m = synthetic();
     let one = made(&m, &request(Strategy::Bands(1)));
     // Section 4.5.2 has [0,59] and [59,60] for 58.5 ms. Epsilon is 1 ms here.
@@ -378,7 +378,7 @@ fn one_band_and_several() {
 }
 
 #[test]
-fn what_is_not_asked_for_comes_from_the_measurements() {
+fn missing_settings_come_from_the_measurements() {
     let mut m = synthetic();
     let auto = Request::default();
     let plan = made(&m, &auto);
@@ -467,7 +467,7 @@ fn logical_execution_time_per_callback_and_per_chain() {
 }
 
 #[test]
-fn a_node_that_takes_what_is_held_is_refused() {
+fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
     let mut m = synthetic();
     let own = callback(
         "/n5:subscription(/t5)",
@@ -491,7 +491,7 @@ fn a_node_that_takes_what_is_held_is_refused() {
 }
 
 #[test]
-fn what_took_longer_than_its_chain_was_not_on_its_way() {
+fn executions_longer_than_their_chain_do_not_count() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));
@@ -503,7 +503,7 @@ fn what_took_longer_than_its_chain_was_not_on_its_way() {
 }
 
 #[test]
-fn an_event_is_let_through_once_per_cycle() {
+fn a_throttled_input_is_let_through_once_per_cycle() {
     let mut m = synthetic();
     let first = &mut m.callbacks[0];
     (first.kind, first.input, first.period_ns) =
@@ -564,7 +564,7 @@ fn an_event_is_let_through_once_per_cycle() {
 }
 
 #[test]
-fn background_gets_what_is_left() {
+fn background_callbacks_get_the_remaining_time() {
     let mut m = synthetic();
     m.callbacks.push(callback(
         "/int:timer(10ms)",
@@ -597,7 +597,7 @@ fn assert_says(text: String, words: &[&str]) {
 }
 
 #[test]
-fn settings_that_cannot_hold_are_refused_with_the_numbers() {
+fn impossible_settings_are_refused_with_the_numbers() {
     let m = synthetic();
     let ask = |f: fn(&mut Request)| {
         let mut r = request(Strategy::Bands(1));
@@ -642,7 +642,25 @@ fn settings_that_cannot_hold_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_model_that_no_plan_holds_for_is_refused_with_the_numbers() {
+fn a_chain_with_rare_slow_executions_is_refused_with_a_miss_rate_as_the_way_out() {
+    let mut model = model_of_starts(40, 250);
+    model.chains[0].figures.latency_ns.record(ms(330.0));
+    let text = refused(&model, &request(Strategy::Bands(1)));
+    assert_says(
+        text,
+        &[
+            "the chain does not fit into its period",
+            "need 332 ms, and the cycle leaves 100 ms",
+            "Its slowest execution took 330 ms; 99 % took at most 49.",
+            "--miss 1%",
+        ],
+    );
+    let text = refused(&model, &request(Strategy::ServerPerChain));
+    assert_says(text, &["took 330 ms", "or its period longer"]);
+}
+
+#[test]
+fn a_model_that_fits_no_plan_is_refused_with_the_numbers() {
     let m = synthetic();
     let mut heavy = m.clone();
     heavy.callbacks[4].figures.exec_ns = dist(&[41.0]);
@@ -673,7 +691,7 @@ fn a_model_that_no_plan_holds_for_is_refused_with_the_numbers() {
     never.chains[0].figures.latency_ns = dist(&[]);
     assert_says(
         refused(&never, &request(Strategy::Fifo)),
-        &["record longer"],
+        &["Record longer"],
     );
 
     let mut huge = m;
@@ -684,7 +702,7 @@ fn a_model_that_no_plan_holds_for_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn chains_that_the_request_does_not_tell_apart_are_refused() {
+fn ambiguous_chain_names_are_refused() {
     let m = synthetic();
     let mut none = m.clone();
     none.chains.clear();
@@ -707,7 +725,7 @@ fn chains_that_the_request_does_not_tell_apart_are_refused() {
 }
 
 #[test]
-fn services_cannot_be_held() {
+fn services_cannot_be_held_back() {
     let callbacks = vec![
         callback(
             "/a:timer(100ms)",
@@ -737,7 +755,7 @@ fn services_cannot_be_held() {
 }
 
 #[test]
-fn comparing_shows_what_each_strategy_costs() {
+fn the_comparison_shows_the_cost_of_each_strategy() {
     let rows = compare(&synthetic(), &request(Strategy::Fifo));
     let of = |name: &str| {
         rows.iter()
@@ -757,7 +775,7 @@ fn comparing_shows_what_each_strategy_costs() {
 }
 
 /// Checks that the throttler's thread, recorded while an input was throttled, is not a feeder.
-fn a_throttler_is_no_feeder(m: &Model, asked: &Request, fed: &str) {
+fn assert_the_throttler_is_not_a_feeder(m: &Model, asked: &Request, fed: &str) {
     let (mut m, mut asked) = (m.clone(), asked.clone());
     m.callbacks.push(callback(
         "/throttler:thread(/f)",
@@ -782,7 +800,7 @@ fn a_throttler_is_no_feeder(m: &Model, asked: &Request, fed: &str) {
 }
 
 #[test]
-fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
+fn feeders_of_a_chain_run_at_any_time() {
     let sub = CallbackType::Subscription;
     let callbacks = vec![
         callback("/rear:timer(100ms)", CallbackType::Timer, &[2.0], &["/r"]),
@@ -840,7 +858,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     // The same thread takes the fusion's other input.
     assert!(server("gamma").callbacks.iter().any(|c| c == front[2]));
 
-    a_throttler_is_no_feeder(&m, &asked, front[1]);
+    assert_the_throttler_is_not_a_feeder(&m, &asked, front[1]);
     asked.cpus.of = vec![("/filter".into(), 3)];
     let plan = made(&m, &asked);
     let of = |id: &str| {
@@ -853,7 +871,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
 
 /// Makes the synthetic chain with one more callback, which reads `/t5` and publishes nothing. The
 /// part up to `/t5` is a chain only if it was `measured`.
-fn read_on(measured: bool) -> onbeat_document::Model {
+fn synthetic_with_reader(measured: bool) -> onbeat_document::Model {
     let whole = synthetic();
     let mut callbacks = whole.callbacks.clone();
     let reader = "/n6:subscription(/t5)";
@@ -876,8 +894,8 @@ fn between(from: &str, to: &str) -> Request {
 }
 
 #[test]
-fn a_chain_whose_output_is_read_on_is_planned_up_to_there() {
-    let model = read_on(true);
+fn a_chain_can_be_planned_up_to_an_output_that_others_read() {
+    let model = synthetic_with_reader(true);
     let refused = plan(&model, &request(Strategy::Bands(1))).unwrap_err();
     assert!(matches!(refused, PlanError::WhichChain { .. }), "{refused}");
     let mut whole = request(Strategy::Bands(1));
@@ -896,24 +914,24 @@ fn a_chain_whose_output_is_read_on_is_planned_up_to_there() {
             .iter()
             .filter(|a| !alone.assumes.contains(a))
             .collect();
-        assert_eq!(cut, ["The chain is cut: it begins with /n1:timer(100ms) and ends with /t5 (read by /n6:subscription(/t5)); what runs before and beyond is not part of the plan, and of its promises."]);
+        assert_eq!(cut, ["The chain is cut: it begins with /n1:timer(100ms) and ends with /t5 (read by /n6:subscription(/t5)); the plan and its promises do not cover the callbacks before and after it."]);
     }
 }
 
 #[test]
-fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
+fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() {
     let error = |from: &str, to: &str| {
-        let refused = plan(&read_on(false), &between(from, to)).unwrap_err();
+        let refused = plan(&synthetic_with_reader(false), &between(from, to)).unwrap_err();
         refused.to_string()
     };
     assert_eq!(
         error("/n1", "/t5"),
-        "these 5 callbacks are a part of a chain, and the model has the latency of the whole alone: \
-         make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'"
+        "these 5 callbacks are a part of a chain, but the model has only the latency of the whole chain. \
+         Make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
     );
     assert!(error("/n9", "/t5").contains("'/n9' is no callback, node or topic"));
     assert!(error("/n4", "/t2").contains("no chain leads from '/n4' to '/t2'"));
-    let mut both = read_on(true);
+    let mut both = synthetic_with_reader(true);
     let mut other = both.chains[0].clone();
     other.id = "chain-eeee".into();
     other.callbacks.remove(2);
@@ -921,7 +939,7 @@ fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
     both.chains.push(other);
     let refused = plan(&both, &between("/n1", "/t5")).unwrap_err().to_string();
     assert!(
-        refused.starts_with("2 chains lead from one end to the other: name one with --through: "),
+        refused.starts_with("2 chains lead from one end to the other. Name one with --through: "),
         "{refused}"
     );
     let mut through = between("/n1", "/t5");
@@ -931,7 +949,7 @@ fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
 
 /// Makes the synthetic chain with `each` executions in every start. They take 30 to 50 ms, and the
 /// longest are rare.
-fn of_starts(starts: u64, each: u64) -> Model {
+fn model_of_starts(starts: u64, each: u64) -> Model {
     let mut model = synthetic();
     let mut all = onbeat_document::Dist::new();
     let run = model.runs[0].clone();
@@ -959,8 +977,8 @@ fn of_starts(starts: u64, each: u64) -> Model {
 }
 
 #[test]
-fn the_last_slot_lies_where_few_enough_miss_it() {
-    let model = of_starts(40, 250);
+fn the_last_slot_meets_the_miss_rate() {
+    let model = model_of_starts(40, 250);
     let mut rare = request(Strategy::Bands(2));
     (rare.outputs.epsilon_ns, rare.outputs.miss) = (None, Some(1e-3));
     let plan = made(&model, &rare);
@@ -1005,12 +1023,12 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
     assert!(refused(&synthetic(), &rare).contains("7 executions of 1 starts"));
     let mut unknown = model.clone();
     unknown.chains[0].per_run.clear();
-    assert!(refused(&unknown, &rare).contains("of which start"));
+    assert!(refused(&unknown, &rare).contains("which start each"));
 }
 
 #[test]
-fn as_few_bands_as_keep_the_average() {
-    let model = of_starts(12, 60);
+fn the_plan_has_the_fewest_bands_that_keep_the_average() {
+    let model = model_of_starts(12, 60);
     let mut averages = Vec::new();
     for above in [0.3, 0.1, 0.05] {
         let plan = made(&model, &request(Strategy::Average(above)));
@@ -1028,6 +1046,6 @@ fn as_few_bands_as_keep_the_average() {
         averages[0] < averages[1] && averages[1] < averages[2],
         "{averages:?}"
     );
-    assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("the best are"));
+    assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("The best result is"));
     assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs 5 starts"));
 }

@@ -58,13 +58,13 @@ impl NoBound {
     pub fn sentence(&self) -> String {
         match self {
             NoBound::NoExecutor(id) => format!("no executor of one thread runs {id}"),
-            NoBound::Junction(id) => format!("it waits for other inputs at {id}"),
+            NoBound::Junction(id) => format!("the chain waits for other inputs at {id}"),
             NoBound::Overloaded(id) => {
                 format!(
-                    "the executor of {id} may get more work than it can do, by the longest times"
+                    "the executor of {id} may get more work than it can do, if callbacks take their longest times"
                 )
             }
-            NoBound::Unmeasured(id) => format!("too little was measured of {id}"),
+            NoBound::Unmeasured(id) => format!("there are no measurements of {id}"),
         }
     }
 }
@@ -163,36 +163,36 @@ fn longest(callback: &Callback) -> Result<u64, NoBound> {
 
 struct Load {
     is_timer: bool,
-    takes: u64,
-    usual: u64,
-    sooner: u64,
+    longest_ns: u64,
+    period_ns: u64,
+    earliness_ns: u64,
     response: u64,
 }
 
 impl Load {
     fn of(callback: &Callback) -> Result<Load, NoBound> {
         let between = &callback.figures.interarrival_ns;
-        let usual = callback.period_ns.unwrap_or(between.mean() as u64);
-        if usual == 0 {
+        let period_ns = callback.period_ns.unwrap_or(between.mean() as u64);
+        if period_ns == 0 {
             return Err(NoBound::Unmeasured(callback.id.clone()));
         }
-        let sooner = match between.count() {
+        let earliness_ns = match between.count() {
             0 => 0,
-            _ => usual.saturating_sub(between.min()),
+            _ => period_ns.saturating_sub(between.min()),
         };
         Ok(Load {
             is_timer: callback.kind == CallbackType::Timer,
-            takes: longest(callback)?,
-            usual,
-            sooner,
+            longest_ns: longest(callback)?,
+            period_ns,
+            earliness_ns,
             response: 0,
         })
     }
 
     /// Returns how often the callback can be released in a time.
     fn releases(&self, within: u64) -> u64 {
-        let within = within.saturating_add(self.sooner);
-        within.div_ceil(self.usual).max(1)
+        let within = within.saturating_add(self.earliness_ns);
+        within.div_ceil(self.period_ns).max(1)
     }
 }
 
@@ -217,10 +217,12 @@ fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
 /// executor may get more work than it can do.
 fn responses(loads: &mut [Load]) -> bool {
     let all = |t: u64| -> u64 {
-        let each = loads.iter().map(|l| l.releases(t).saturating_mul(l.takes));
+        let each = loads
+            .iter()
+            .map(|l| l.releases(t).saturating_mul(l.longest_ns));
         each.fold(0, u64::saturating_add)
     };
-    let largest = loads.iter().map(|l| l.usual.max(l.takes)).max();
+    let largest = loads.iter().map(|l| l.period_ns.max(l.longest_ns)).max();
     let limit = largest.unwrap_or(0).saturating_mul(PERIODS_MAX);
     let Some(busy) = settle(limit, all) else {
         return false;
@@ -239,8 +241,8 @@ fn responses(loads: &mut [Load]) -> bool {
                     (times, true) => times,
                     (times, false) => times.min(windows + 1),
                 };
-                let others = others.map(|(_, l)| times(l).saturating_mul(l.takes));
-                let own = windows.saturating_mul(loads[i].takes);
+                let others = others.map(|(_, l)| times(l).saturating_mul(l.longest_ns));
+                let own = windows.saturating_mul(loads[i].longest_ns);
                 others.fold(own, u64::saturating_add)
             };
             if let Some(response) = settle(now, work).filter(|r| *r < now) {

@@ -32,9 +32,9 @@ impl std::error::Error for IsolatedError {}
 /// Fails if the configuration would have no entries.
 pub fn isolated(model: &Model, priorities: &Priorities) -> Result<String, IsolatedError> {
     let mut out = String::from(
-        "# Priorities by `onbeat advise`: each callback as if it had a callback group of its own. The id of a\n\
-         # group with several callbacks has all of them (NODE@Timer(..)@Subscription(..)): compare with the\n\
-         # template that the configurator writes.\n\
+        "# Priorities by `onbeat advise`. Each entry assumes that its callback has a callback group of its own.\n\
+         # The id of a group with several callbacks lists all of them (NODE@Timer(..)@Subscription(..)).\n\
+         # Compare the ids with the template that the configurator writes.\n\
          callback_groups:\n",
     );
     let mut written = 0;

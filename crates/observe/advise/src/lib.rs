@@ -99,7 +99,7 @@ pub struct Report {
 pub fn advise(model: &Model, options: &Options) -> Report {
     let order = order(model, options);
     let view = View::of(model, &order);
-    let mut advices = rules::all(&view, options);
+    let mut advices = rules::all_advice(&view, options);
     advices.sort_by(|a, b| {
         b.share
             .total_cmp(&a.share)
@@ -130,19 +130,19 @@ fn order(model: &Model, options: &Options) -> Vec<usize> {
 
 fn not_judged(model: &Model) -> Vec<String> {
     let mut said = vec![
-        "Whether timers of one period come at the same instant: a model keeps no phases."
+        "A model keeps no phases, so it cannot show whether timers of one period are due at the same instant."
             .to_owned(),
     ];
     if model.helpers.is_empty() {
         said.push(
-            "Threads that run no callback, as the middleware's: the recording has none (onbeat record --all-threads)."
+            "The recording has no threads that run no callback, such as the middleware's. Record with --all-threads to judge them."
                 .to_owned(),
         );
     }
     let lost: u64 = model.runs.iter().flat_map(|r| r.lost.values()).sum();
     if lost > 0 {
         said.push(format!(
-            "{lost} events were lost: figures near them are off, and so may be what follows from them."
+            "{lost} events were lost. Figures near them, and advice that rests on these figures, may be wrong."
         ));
     }
     said

@@ -88,12 +88,12 @@ fn only(model: &Model) -> Advice {
 }
 
 #[test]
-fn a_chain_without_costs_needs_no_advice() {
+fn a_chain_without_costs_gets_no_advice() {
     assert_eq!(found(&model(|_| ())), vec![]);
 }
 
 #[test]
-fn what_waits_for_others_of_its_executor_is_found_with_these() {
+fn waiting_for_other_callbacks_of_the_executor_is_found() {
     let wait = |other_ms: u64| {
         model(|m| {
             let mut other = callback("/drive", "/map", "/grid");
@@ -119,7 +119,7 @@ fn what_waits_for_others_of_its_executor_is_found_with_these() {
 }
 
 #[test]
-fn what_is_less_important_and_goes_first_is_named() {
+fn less_important_callbacks_that_go_first_are_named() {
     let inverted = |priority: u8| {
         model(|m| {
             let mut other = callback("/log", "/tick", "/line");
@@ -143,13 +143,13 @@ fn what_is_less_important_and_goes_first_is_named() {
     // A callback of lower priority is not the cause.
     let advice = only(&inverted(5));
     assert!(
-        advice.finding.contains("by no callback of the model"),
+        advice.finding.contains("not a callback of the model"),
         "{advice:?}"
     );
 }
 
 #[test]
-fn a_more_important_chain_may_go_first() {
+fn preemption_by_a_more_important_chain_gets_no_advice() {
     let two = model(|m| {
         let mut other = callback("/brake", "/stop", "/halt");
         other.threads = vec![thread(Some(30), &[1])];
@@ -246,7 +246,7 @@ fn helper(name: &str, ready_ns: u64) -> Helper {
 }
 
 #[test]
-fn a_thread_of_the_middleware_that_is_kept_from_its_cpu_is_found_and_named() {
+fn a_middleware_thread_that_waits_for_its_cpu_is_named() {
     let inhibited = |ready_ns: u64, transport_ns: u64| {
         model(|m| {
             m.helpers = vec![helper("dds.ev", MS / 100), helper("dds.shm", ready_ns)];
@@ -281,7 +281,7 @@ fn full_cpus_and_executors_are_found_once() {
 }
 
 #[test]
-fn waiting_at_a_synchroniser_is_of_the_input_that_comes_first() {
+fn waiting_at_a_synchroniser_counts_for_the_input_that_comes_first() {
     let advice = only(&model(|m| {
         let mut sync = callback("/drive", "", "/cmd");
         sync.id = "/drive:sync(/cmd)".into();
@@ -308,13 +308,15 @@ fn waiting_at_a_synchroniser_is_of_the_input_that_comes_first() {
         (Rule::Synchroniser, Some(6.0 * MS as f64))
     );
     assert!(
-        advice.finding.contains("for /drive:subscription(/pose)"),
+        advice
+            .finding
+            .contains("for items of /drive:subscription(/pose)"),
         "{advice:?}"
     );
 }
 
 #[test]
-fn configurations_name_callbacks_as_their_reader_does() {
+fn configurations_use_the_callback_ids_of_the_isolated_executor() {
     let named = model(|m| m.callbacks[0].node = "/dri\"ve".into());
     let priorities = Priorities::of(&named, &[0]);
     let text = isolated(&named, &priorities).unwrap();

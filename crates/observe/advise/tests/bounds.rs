@@ -107,7 +107,7 @@ fn work(is_timer: bool, period: u64, takes: u64) -> Work {
 }
 
 #[test]
-fn the_bound_is_the_work_that_can_come_without_a_pause() {
+fn the_bound_is_the_longest_time_of_work_without_a_pause() {
     // The bound is 2 ms, 5 ms, and two times 4 ms of the timer, which is due twice in 15 ms.
     let works = [
         work(false, 100_000, 2000),
@@ -125,7 +125,7 @@ fn the_bound_is_the_work_that_can_come_without_a_pause() {
 }
 
 #[test]
-fn who_waits_sees_others_once_in_each_window() {
+fn others_run_once_in_each_window_before_a_waiting_callback() {
     // The executor is busy for 22 ms: 2 ms, and four times 5 ms. But only two windows pass.
     let works = [work(false, 100_000, 2000), work(false, 5500, 5000)];
     assert_eq!(responses(&model(&works))[0], Ok(12_000));
@@ -135,7 +135,7 @@ fn who_waits_sees_others_once_in_each_window() {
 }
 
 #[test]
-fn what_came_sooner_than_usual_may_come_so_again() {
+fn a_bound_allows_for_early_releases() {
     let works = [work(false, 100_000, 2000), work(true, 10_000, 4000)];
     let mut model = model(&works);
     assert_eq!(responses(&model)[0], Ok(6000));
@@ -148,7 +148,7 @@ fn what_came_sooner_than_usual_may_come_so_again() {
 }
 
 #[test]
-fn no_bound_is_told_with_its_reason() {
+fn a_missing_bound_has_a_reason() {
     let too_much = [work(false, 100_000, 2000), work(true, 10_000, 11_000)];
     let id = |i: usize| model(&too_much).chains[i].callbacks[1].clone();
     assert_eq!(

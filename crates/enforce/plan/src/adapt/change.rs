@@ -97,7 +97,7 @@ impl fmt::Display for Reason {
             } => {
                 let of = match by_miss_rate {
                     true => "the limit for the miss rate",
-                    false => "the longest of the last executions and its buffer",
+                    false => "the longest of the last executions, with its buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))
             }
@@ -124,7 +124,7 @@ impl fmt::Display for Change {
         match self.is_move() {
             true => write!(
                 f,
-                "Bands begin at {} ms, before at {}: {}",
+                "Bands begin at {} ms instead of {} ms: {}",
                 starts(&self.slots),
                 starts(&self.before),
                 self.reason

@@ -6,24 +6,22 @@ use crate::schema::{Hold, Ms, Plan, Server, Slot};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
     /// The plan has no bands.
-    #[error(
-        "the plan has no latency bands that could follow the load: plan with --strategy bands"
-    )]
+    #[error("the plan has no latency bands that can follow the load. Plan with --strategy bands.")]
     NoBands,
     /// The middleware holds an output back. The field names its topic.
-    #[error("the middleware holds {0} back, so that nobody knows when it was ready: plan with --design sync")]
+    #[error("the middleware holds {0} back, so the time at which an output is ready is unknown. Plan with --design sync.")]
     PublisherThread(String),
     /// Outputs leave in the slots of several servers. The fields name two of them.
-    #[error("outputs leave in slots of the servers {0} and {1}: bands follow the load where all leave in one server's")]
+    #[error("outputs leave in slots of the servers {0} and {1}. Bands follow the load only if all outputs leave in slots of one server.")]
     Servers(String, String),
     /// A topic is held back before the end of its chain. The field names it.
-    #[error("{0} is held back before the end of its chain, so that nobody knows when the chain would have been done")]
+    #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown")]
     Before(String),
     /// The slots of a server are not bands that can move. The field names the server.
-    #[error("the slots of server {0} are no bands of one length within the chain's slot: make the plan again")]
+    #[error("the slots of server {0} are not bands of one length within the chain's slot. Make the plan again.")]
     Slots(String),
     /// The deadline lies before the end of the last slot.
-    #[error("the last slot ends at {last}, after the deadline of {deadline}: plan with fewer bands, or give a later one")]
+    #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]
     Deadline {
         /// The end of the last slot.
         last: Ms,

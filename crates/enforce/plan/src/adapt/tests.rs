@@ -86,7 +86,12 @@ fn run(adapt: &mut Adapt, ready: impl Iterator<Item = u64>) -> (Vec<(usize, Chan
     (changes, late)
 }
 
-fn holds(plan: &Plan, adapt: &Adapt, chain_ms: u64, deadline_ms: u64) -> Result<(), TestCaseError> {
+fn check_slots(
+    plan: &Plan,
+    adapt: &Adapt,
+    chain_ms: u64,
+    deadline_ms: u64,
+) -> Result<(), TestCaseError> {
     let now = adapt.plan();
     prop_assert!(crate::validate(now).is_ok());
     let slots = adapt.slots();
@@ -118,7 +123,7 @@ fn holds(plan: &Plan, adapt: &Adapt, chain_ms: u64, deadline_ms: u64) -> Result<
 }
 
 /// The seed is fixed, because a rare load breaks any limit.
-fn drawn() -> ProptestConfig {
+fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 10,
         failure_persistence: None,
@@ -128,10 +133,10 @@ fn drawn() -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(drawn())]
+    #![proptest_config(fixed_seed())]
 
     #[test]
-    fn edges_settle_and_stay(seed: u64, law in law(), bands in 1u64..5) {
+    fn band_edges_settle_under_a_steady_load(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 70, 80);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -152,10 +157,10 @@ proptest! {
         prop_assert!(adapt.last().0 .0 <= buffered(50 * MS) + 2 * MS);
         // The average is near that of the best placement.
         let samples = adapt.window.recent();
-        let best = adapt.optimum(&samples, adapt.last().0 .0).unwrap();
+        let best = adapt.best_ends(&samples, adapt.last().0 .0).unwrap();
         let (now, best) = (average_ns(&samples, &adapt.ends()), average_ns(&samples, &best));
         prop_assert!(now <= best * 1.03, "{now} instead of {best}");
-        holds(&plan, &adapt, 80, 100)?;
+        check_slots(&plan, &adapt, 80, 100)?;
     }
 
     #[test]
@@ -184,11 +189,11 @@ proptest! {
         let after = late.iter().filter(|n| **n > first_known).count();
         prop_assert!(after <= 1 + known_after, "late: {:?}, known after {}", late, known_after);
         prop_assert!(adapt.last().0 .0 <= 99 * MS);
-        holds(&plan, &adapt, 99, 100)?;
+        check_slots(&plan, &adapt, 99, 100)?;
     }
 
     #[test]
-    fn a_step_down_lowers_it_slowly(seed: u64, law in law(), bands in 1u64..5) {
+    fn a_step_down_lowers_the_last_slot_slowly(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 85, 90);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -215,22 +220,22 @@ proptest! {
         }
         prop_assert!(times.windows(2).all(|w| w[1] - w[0] >= EVERY));
         prop_assert!(last <= buffered(50 * MS) + 2 * MS, "it ends at {last}");
-        holds(&plan, &adapt, 90, 100)?;
+        check_slots(&plan, &adapt, 90, 100)?;
     }
 
     #[test]
-    fn a_drift_is_followed(seed: u64, law in law(), bands in 1u64..5, up: bool) {
+    fn the_last_slot_follows_a_slow_drift(seed: u64, law in law(), bands in 1u64..5, up: bool) {
         let plan = plan(bands, 80, 99);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
         let drift = |n: u64| if up { n } else { 12_000 - n } * 30 * MS / 12_000;
         let (_, late) = run(&mut adapt, (0..12_000).map(|n| load.next() + drift(n)));
         prop_assert!(late.len() <= 10, "late: {:?}", late);
-        holds(&plan, &adapt, 99, 100)?;
+        check_slots(&plan, &adapt, 99, 100)?;
     }
 
     #[test]
-    fn outliers_do_not_stay(seed: u64, law in law(), bands in 1u64..5, outliers in 1u64..4) {
+    fn outliers_raise_the_last_slot_only_for_a_while(seed: u64, law in law(), bands in 1u64..5, outliers in 1u64..4) {
         let plan = plan(bands, 55, 95);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -243,7 +248,7 @@ proptest! {
         let full = changes.iter().filter(|c| !c.1.is_move()).count();
         prop_assert!(full <= 1, "told {full} times");
         prop_assert!(adapt.last().0 .0 <= buffered(50 * MS) + 2 * MS);
-        holds(&plan, &adapt, 95, 100)?;
+        check_slots(&plan, &adapt, 95, 100)?;
     }
 
 }
@@ -252,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_constraint_is_ever_violated(
+    fn slots_never_violate_a_constraint(
         bands in 1u64..6, chain_ms in 60u64..=99, liveliness in prop::option::of(3u64..40),
         deadline in prop::option::of(61u64..120),
         parts in prop::collection::vec(
@@ -267,14 +272,14 @@ proptest! {
             let odd = wild.iter().find(|(at, _)| *at == n).map(|w| w.1);
             let change = adapt.completed(odd.unwrap_or(ready_ns));
             if change.is_some() {
-                holds(&plan, &adapt, chain_ms, deadline.unwrap_or(100))?;
+                check_slots(&plan, &adapt, chain_ms, deadline.unwrap_or(100))?;
             }
         }
     }
 }
 
 #[test]
-fn the_last_slot_is_lowered_only_as_far_as_the_miss_rate_carries() {
+fn the_last_slot_is_lowered_only_when_the_miss_rate_is_supported() {
     let mut plan = plan(2, 70, 80);
     plan.promises.miss = Some(crate::schema::Miss {
         rate: 1e-3,
@@ -308,13 +313,13 @@ fn the_last_slot_is_lowered_only_as_far_as_the_miss_rate_carries() {
 }
 
 #[test]
-fn changes_say_why() {
+fn changes_report_their_reason() {
     let plan = plan(2, 60, 80);
     let mut adapt = Adapt::new(&plan, None).unwrap();
     let near = adapt.completed(60 * MS - 100_000).expect("a near miss");
     assert_eq!(
         near.to_string(),
-        "Bands begin at 58.0, 60.5 ms, before at 58.0, 60.0: an output was ready after 59.9 ms, a near miss"
+        "Bands begin at 58.0, 60.5 ms instead of 58.0, 60.0 ms: an output was ready after 59.9 ms, a near miss"
     );
     let missed = adapt.completed(70 * MS).expect("a miss");
     assert!(
@@ -335,7 +340,7 @@ fn changes_say_why() {
 }
 
 #[test]
-fn what_cannot_follow_is_refused_with_the_way_out() {
+fn plans_that_cannot_follow_the_load_are_refused_with_the_way_out() {
     let good = plan(2, 60, 80);
     let refused = |change: &dyn Fn(&mut Plan), deadline_ms: Option<u64>| {
         let mut plan = good.clone();
@@ -359,10 +364,10 @@ fn what_cannot_follow_is_refused_with_the_way_out() {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms[0].0 = Ms(50 * MS);
     };
-    assert!(refused(&uneven, None).contains("no bands of one length"));
+    assert!(refused(&uneven, None).contains("not bands of one length"));
     let later = |p: &mut Plan| {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms = vec![Slot(Ms(95 * MS), Ms(105 * MS))];
     };
-    assert!(refused(&later, None).contains("no bands"));
+    assert!(refused(&later, None).contains("not bands"));
 }

@@ -9,41 +9,41 @@ use std::collections::VecDeque;
 /// cycles.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    most: usize,
+    capacity: usize,
     values: VecDeque<u64>,
     /// The last executions of one load, at most `recent_capacity`.
     recent: usize,
-    most_recent: usize,
+    recent_capacity: usize,
     /// The range of the load before.
     range_before: u64,
 }
 
 impl Window {
-    pub(super) fn new(most: usize, most_recent: usize) -> Window {
+    pub(super) fn new(capacity: usize, recent_capacity: usize) -> Window {
         Window {
-            most,
-            values: VecDeque::with_capacity(most),
+            capacity,
+            values: VecDeque::with_capacity(capacity),
             recent: 0,
-            most_recent,
+            recent_capacity,
             range_before: 0,
         }
     }
 
     pub(super) fn push(&mut self, ready_ns: u64) {
-        if self.values.len() == self.most {
+        if self.values.len() == self.capacity {
             self.values.pop_front();
         }
         self.values.push_back(ready_ns);
-        self.recent = (self.recent + 1).min(self.most_recent);
+        self.recent = (self.recent + 1).min(self.recent_capacity);
     }
 
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn start_new_load(&mut self) {
         self.range_before = self.range();
         self.recent = 0;
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.values.len() == self.most
+        self.values.len() == self.capacity
     }
 
     fn last(&self, from: usize, until: usize) -> Vec<u64> {
@@ -79,7 +79,7 @@ impl Window {
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
-        match self.recent * 2 < self.most_recent {
+        match self.recent * 2 < self.recent_capacity {
             true => range.max(self.range_before),
             false => range,
         }

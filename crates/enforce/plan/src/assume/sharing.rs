@@ -17,8 +17,8 @@ pub(super) fn sentences(
 ) -> Vec<String> {
     if !scope.executors.are_known() {
         return vec![
-            "The model does not say which callbacks share threads, as those of older versions: only callbacks of one \
-             node are taken to."
+            "The model does not say which callbacks share threads, as models of older versions do not. The plan assumes \
+             that only the callbacks of one node share threads."
                 .into(),
         ];
     }
@@ -31,9 +31,9 @@ pub(super) fn sentences(
     said.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         said.push(format!(
-            "The first callback starts up to {} behind its release, since others run on its threads or before it on its \
-             CPU: as late as it did in {}, and by the longest of the others more, whose phase each start of the \
-             application decides. Executions that start late leave in the same slot, and are as much shorter.",
+            "The first callback starts up to {} behind its release, because others run on its threads or before it on its \
+             CPU. This is its latest start in {}, plus the longest of the others, because their phase changes with each \
+             start of the application. Executions that start late leave in the same slot, so their latency is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -50,7 +50,7 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut said = vec![format!(
-        "{plans} beside this one: {} of its servers run before the chain on its CPUs, each as often as it did when \
+        "{plans} beside this one: {} of the other servers run before the chain on its CPUs, each as often as when \
          measured, at any phase.",
         count(here.count(), "callback"),
     )];
@@ -58,8 +58,8 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
     if !ids.is_empty() {
         said.push(format!(
-            "The threads of {} belong to the plan beside, whose servers are open at all times ({}): it must be enforced \
-             while this one is.",
+            "The threads of {} belong to the other plan, whose servers are open at all times ({}). That plan must be \
+             enforced while this one is.",
             count(ids.len(), "callback"),
             listed(&ids)
         ));
@@ -71,18 +71,18 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     match request.strategy {
         Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
         _ if added_ns > 0 && !request.beside.is_empty() => Some(format!(
-            "For these the chain waits at most {} longer than when it was measured, if each comes as often as it did.",
+            "The chain waits for these at most {} longer than when it was measured, if each comes as often as it did.",
             Ms(added_ns)
         )),
         _ if added_ns > 0 => Some(format!(
-            "For these the chain waits at most {} longer than when it was measured, if each comes as often as it did: \
-             then they ran beside it on other CPUs, now they run before it. Measured again under `--strategy fifo`, \
-             latencies hold that wait, and give a tighter plan.",
+            "The chain waits for these at most {} longer than when it was measured, if each comes as often as it did. \
+             They ran beside it on other CPUs then, and run before it now. Measure again under `--strategy fifo` for a \
+             tighter plan.",
             Ms(added_ns)
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
-            "How long the chain waits for these has no bound below a cycle, and is in no promise: what ran beside it on \
-             other CPUs runs before it now."
+            "The chain's wait for these has no bound below a cycle, and no promise contains it. Callbacks that ran beside \
+             it on other CPUs run before it now."
                 .into(),
         ),
         _ => None,
@@ -117,16 +117,16 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             let others = scope.others.iter();
             let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
             format!(
-                ": they run in its slots only, in which {} of each cycle are kept for them, so that one that comes \
-                 several times in a cycle may lose messages or a timer's calls.",
+                ": they run in its slots only, which keep {} of each cycle for them. A callback that comes several times \
+                 in a cycle may lose messages or a timer's calls.",
                 Ms(room_ns(here, scope.cycle_ns))
             )
         }
         (true, false) => {
-            ": at the chain's priority, and at any time, since none of them may wait for a slot."
+            ": at the chain's priority, and at any time, because none of them may wait for a slot."
                 .into()
         }
-        (false, _) => ": as the others of that server.".into(),
+        (false, _) => ": like the others of that server.".into(),
     };
     Some(which + &how)
 }

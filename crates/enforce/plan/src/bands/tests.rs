@@ -56,7 +56,7 @@ proptest! {
 
     // Brute force tries all whole numbers, so this proves the choice of candidates too.
     #[test]
-    fn the_optimum_is_that_of_brute_force(
+    fn the_optimum_equals_that_of_brute_force(
         latencies in proptest::collection::vec(0u64..26, 1..9),
         count in 1usize..5,
         slot in 1u64..5,
@@ -115,7 +115,7 @@ fn equation_4_1_by_hand() {
 }
 
 #[test]
-fn sums_may_be_wide() {
+fn large_counts_do_not_overflow() {
     let narrow = Samples::new(&[30_000_000, 31_000_000, 50_000_000, 80_000_000]);
     let mut wide = narrow.clone();
     wide.up_to.iter_mut().for_each(|n| *n *= 1 << 60);
@@ -128,7 +128,7 @@ fn sums_may_be_wide() {
 }
 
 #[test]
-fn a_distribution_is_no_better_than_its_samples() {
+fn slots_from_a_distribution_are_nearly_as_good_as_from_its_samples() {
     let values: Vec<u64> = (0..5000u64).map(|i| 33_000_000 + i * i * 2).collect();
     let mut dist = Dist::new();
     values.iter().for_each(|&v| dist.record(v));
@@ -144,7 +144,7 @@ fn a_distribution_is_no_better_than_its_samples() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_numbers() {
+fn impossible_bands_are_refused_with_the_numbers() {
     let samples = Samples::new(&[10_000_000, 20_000_000]);
     let refused = |count, limits| optimal(&samples, count, &limits).unwrap_err().to_string();
     let none = optimal(&Samples::default(), 1, &limits(1, 0, None));
@@ -152,7 +152,7 @@ fn what_cannot_be_is_refused_with_the_numbers() {
     assert!(refused(0, limits(1, 0, None)).contains("1 to 16"));
     let text = refused(5, limits(5_000_000, 0, None));
     assert!(
-        text.contains("5 ms") && text.contains("at most 2 do"),
+        text.contains("5 ms") && text.contains("at most 2."),
         "{text}"
     );
     assert!(optimal(&samples, 2, &limits(5_000_000, 0, None)).is_ok());
@@ -161,7 +161,7 @@ fn what_cannot_be_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn the_knee_is_where_more_brings_little() {
+fn the_knee_is_where_more_bands_bring_little() {
     // The values lie in three tight groups, so three bands gain nearly all.
     let values: Vec<u64> = (0..300u64)
         .map(|i| [30, 50, 80][(i % 3) as usize] * 1_000_000 + i * 1000)

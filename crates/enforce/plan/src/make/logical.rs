@@ -33,7 +33,7 @@ impl<'m> Maker<'_, 'm> {
         }
         for (cpu, need) in need {
             self.fits(
-                &format!("one execution of every callback on CPU {cpu}"),
+                &format!("single executions of all callbacks on CPU {cpu}"),
                 need,
                 left,
             )?;

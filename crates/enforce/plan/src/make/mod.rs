@@ -68,11 +68,8 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
         return Err(PlanFault::Cycle { cycle }.into());
     }
     if scope.latency.max() > MAX_LATENCY_NS {
-        return Err(PlanError::TooLong {
-            what: "executions of the chain".into(),
-            need: Ms(scope.latency.max()),
-            have: Ms(scope.cycle_ns),
-        });
+        let times = (scope.latency.max(), scope.cycle_ns);
+        return Err(too_long(&scope, request, "executions of the chain", times));
     }
     if request.outputs.miss.is_some() && !request.strategy.has_bands() {
         return Err(PlanError::MissStrategy);
@@ -93,6 +90,32 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     let plan = maker.finish(layout)?;
     validate(&plan)?;
     Ok(plan)
+}
+
+/// Returns the error for a chain that needs more time than the cycle leaves. It suggests a miss rate
+/// if the chain would fit without its slowest 1 %.
+fn too_long(
+    scope: &Scope<'_>,
+    request: &Request,
+    what: &str,
+    (need_ns, have_ns): (u64, u64),
+) -> PlanError {
+    let (slowest_ns, usual_ns) = (scope.latency.max(), scope.latency.quantile(0.99));
+    let fits = need_ns.saturating_sub(slowest_ns.saturating_sub(usual_ns)) <= have_ns;
+    let can_miss = request.strategy.has_bands() && request.outputs.miss.is_none();
+    // Percentiles are only as exact as their buckets.
+    let rounded = |ns: u64| Ms(ns.saturating_add(5_000) / 10_000 * 10_000);
+    PlanError::TooLong {
+        what: what.into(),
+        need: Ms(need_ns),
+        have: Ms(have_ns),
+        slowest: rounded(slowest_ns),
+        usual: rounded(usual_ns),
+        remedy: match fits && can_miss {
+            true => "Plan without the slowest 1 %: --miss 1%.",
+            false => "Make its callbacks faster, or its period longer.",
+        },
+    }
 }
 
 /// Refuses requests that would break the promises of the plans beside.
@@ -255,11 +278,8 @@ impl<'a, 'm> Maker<'a, 'm> {
                 (need_ns, have_ns),
             ));
         }
-        Err(PlanError::TooLong {
-            what: what.into(),
-            need: Ms(need_ns),
-            have: Ms(have_ns),
-        })
+        let times = (need_ns, have_ns);
+        Err(too_long(self.scope, self.request, what, times))
     }
 
     /// Returns the slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). It

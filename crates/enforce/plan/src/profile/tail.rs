@@ -225,8 +225,8 @@ impl Spread {
     }
 }
 
-/// Returns the value that chi-square of this many degrees of freedom falls below with probability 1
-/// - [`CONFIDENCE`] (Wilson and Hilferty 1931; exact for one and two).
+/// Returns the value that chi-square of this many degrees of freedom exceeds at [`CONFIDENCE`]
+/// (Wilson and Hilferty 1931; exact for one and two).
 fn chi_square(freedom: f64) -> f64 {
     match freedom {
         f if f < 1.5 => 0.003_932,

@@ -85,7 +85,7 @@ fn a_fit_finds_the_tail_that_values_were_drawn_from() {
 }
 
 #[test]
-fn limits_cover_as_often_as_they_say_or_are_refused() {
+fn limits_hold_at_their_confidence_or_are_refused() {
     const REPEAT: usize = 60;
     let rate = 0.01;
     let mut random = Random(1);
@@ -129,7 +129,7 @@ fn limits_cover_as_often_as_they_say_or_are_refused() {
 }
 
 #[test]
-fn what_a_profile_cannot_carry_is_refused_with_what_would_do() {
+fn an_unsupported_miss_rate_is_refused_with_the_starts_that_suffice() {
     let mut random = Random(2);
     let refused = |p: &Profile, rate| match p.limit(rate) {
         Err(ProfileError::Few {
@@ -178,7 +178,7 @@ fn what_a_profile_cannot_carry_is_refused_with_what_would_do() {
 }
 
 #[test]
-fn equal_profiles_give_equal_limits_and_rarer_misses_later_ones() {
+fn equal_profiles_give_equal_limits_and_rarer_misses_give_later_ones() {
     let mut random = Random(3);
     let profile = profile(&mut random, PARETO, 30, 300, 0.0);
     let limit = profile.limit(1e-3).unwrap();
@@ -220,7 +220,7 @@ const LIMITS: Constraints = Constraints {
 };
 
 #[test]
-fn the_fewest_bands_keep_to_the_average_on_later_starts() {
+fn the_fewest_bands_keep_the_average_on_later_starts() {
     let mut random = Random(4);
     let last = 63_000_000;
     let (mut kept, mut few) = (0, 0);
@@ -249,7 +249,7 @@ fn the_fewest_bands_keep_to_the_average_on_later_starts() {
 }
 
 #[test]
-fn an_average_that_no_bands_keep_is_refused_with_the_best() {
+fn an_average_that_no_bands_reach_is_refused_with_the_best_number() {
     let mut random = Random(5);
     let refused = groups(&mut random, 6, 60).fewest(0.001, 63_000_000, &LIMITS, 0);
     let Err(ProfileError::Average { asked, best, bands }) = refused else {

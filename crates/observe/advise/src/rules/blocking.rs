@@ -9,7 +9,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;
     let blocked = &callback.figures.blocked_ns;
     let cost_ns = blocked.mean().min(step.own_ns);
-    let share = on.matters(cost_ns)?;
+    let share = on.share_if_large(cost_ns)?;
     let times = callback.figures.blockings as f64 / blocked.count().max(1) as f64;
     Some(Advice {
         rule: Rule::Blocking,
@@ -23,8 +23,8 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(blocked.mean()),
             duration(blocked.max() as f64)
         ),
-        remedy: "wait for nothing in it: not for a lock that longer work holds, not for a service's answer, \
-                 not for a device; take the answer in a callback of its own"
+        remedy: "let it wait neither for a lock that longer work holds, nor for a service's response or a device. \
+                 Take the response in a callback of its own"
             .to_owned(),
         evidence: vec![
             mean("blocked_ns", &callback.id, blocked),

@@ -1,6 +1,6 @@
 //! Rule: an urgent callback waits because its executor is running other callbacks.
 
-use super::{mean, number, some, OnChain};
+use super::{first_three, mean, number, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
 use onbeat_document::text::duration;
@@ -12,7 +12,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let waiting = &edge.figures.waiting_ns;
     let cost_ns = waiting.mean().min(part_ns);
-    let share = on.matters(cost_ns)?;
+    let share = on.share_if_large(cost_ns)?;
     let others = on.view.beside(step.callback);
     // Others that never run long cannot be the cause.
     let longest_ns = others.first()?.figures.exec_ns.max();
@@ -50,7 +50,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             "{id} waits {} for its thread (p99 {}), which also runs {}",
             duration(waiting.mean()),
             duration(waiting.quantile(0.99) as f64),
-            some(&named)
+            first_three(&named)
         ),
         remedy: "give it a callback group and an executor of its own, whose thread has the higher priority"
             .to_owned(),

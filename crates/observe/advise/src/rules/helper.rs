@@ -23,7 +23,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         .filter(|h| h.nodes.contains(node))
         .max_by(|a, b| of_item(a).total_cmp(&of_item(b)))?;
     let cost_ns = of_item(most).min(transport_ns);
-    let share = on.matters(cost_ns)?;
+    let share = on.share_if_large(cost_ns)?;
     let ready = &most.figures.ready_ns;
     Some(Advice {
         rule: Rule::Helper,
@@ -32,15 +32,15 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} of {node} runs no callback, and is ready without a CPU for {} of each item on {} (longest {}); it is {}",
+            "{} of {node}, which runs no callback, waits {} for a CPU for each item on {} (longest {}); it runs {}",
             most.name,
             duration(of_item(most)),
             edge.topic,
             duration(ready.max() as f64),
             scheduled(most)
         ),
-        remedy: "give it a priority above all that shares its CPUs, as that of a real-time executor whose items it \
-                 brings, or a CPU without real-time programs"
+        remedy: "give it a priority above all threads on its CPUs, the real-time executor that gets its items included, \
+                 or move it to a CPU without real-time programs"
             .to_owned(),
         evidence: evidence(most, edge),
     })
@@ -50,7 +50,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
 fn scheduled(helper: &Helper) -> String {
     let lowest = helper.threads.iter().max_by_key(|t| t.priority);
     let Some(lowest) = lowest else {
-        return "scheduled in an unknown way".into();
+        return "at an unknown priority".into();
     };
     let cpus: Vec<String> = lowest.cpus.iter().map(u16::to_string).collect();
     let cpus = match cpus.len() {
@@ -59,7 +59,7 @@ fn scheduled(helper: &Helper) -> String {
     };
     match lowest.priority {
         p if p < NORMAL => format!("at real-time priority {}, {cpus}", NORMAL - 1 - p),
-        _ => format!("time-sharing, {cpus}"),
+        _ => format!("under time-sharing, {cpus}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rule: a CPU or an executor's threads have no room left.
 
-use super::{number, some};
+use super::{first_three, number};
 use crate::view::{cpus, View};
 use crate::{Advice, Options, Rule};
 use onbeat_document::schema::Callback;
@@ -25,8 +25,8 @@ fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
             continue;
         }
         let threads = match executor.threads {
-            0 | 1 => "The thread".to_owned(),
-            n => format!("The {n} threads"),
+            0 | 1 => "the thread".to_owned(),
+            n => format!("the {n} threads"),
         };
         found.push(Advice {
             rule: Rule::Load,
@@ -38,9 +38,9 @@ fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
             cost_ns: None,
             share: load,
             finding: format!(
-                "{threads} that run {} are at work for {} of the time",
-                loads(&callbacks),
-                percent(load)
+                "callbacks keep {threads} of their executor busy for {} of the time: {}",
+                percent(load),
+                loads(&callbacks)
             ),
             remedy: "spread these callbacks over more executors, or let them run less often"
                 .to_owned(),
@@ -69,7 +69,10 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
         let others = bound.iter().filter(|(other, _)| *other != cpu);
         let least = others.min_by(|a, b| total(a.1).total_cmp(&total(b.1)));
         let where_to = match least {
-            Some((other, on)) => format!("CPU {other}, which has {} of such", percent(total(on))),
+            Some((other, on)) => format!(
+                "CPU {other}, which is busy for {} with such callbacks",
+                percent(total(on))
+            ),
             None => "another CPU".to_owned(),
         };
         found.push(Advice {
@@ -79,11 +82,11 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
             cost_ns: None,
             share: load,
             finding: format!(
-                "CPU {cpu} is at work for {} of the time with what runs nowhere else: {}",
+                "CPU {cpu} is busy for {} of the time with callbacks that run on no other CPU: {}",
                 percent(load),
                 loads(callbacks)
             ),
-            remedy: format!("move some of it to {where_to}"),
+            remedy: format!("move some of them to {where_to}"),
             evidence: evidence(callbacks),
         });
     }
@@ -97,7 +100,7 @@ fn loads(callbacks: &[&Callback]) -> String {
         .iter()
         .map(|c| format!("{} ({})", c.id, percent(c.figures.load)))
         .collect();
-    some(&named)
+    first_three(&named)
 }
 
 fn evidence(callbacks: &[&Callback]) -> Vec<crate::Evidence> {

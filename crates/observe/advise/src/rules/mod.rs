@@ -50,7 +50,7 @@ impl Rule {
     }
 }
 
-pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
+pub(crate) fn all_advice(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut found = Vec::new();
     for (place, chain) in view.chains() {
         let latency_ns = chain.figures.latency_ns.mean();
@@ -72,7 +72,7 @@ pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
         }
     }
     found.extend(load::find(view, options));
-    once(found)
+    deduplicated(found)
 }
 
 pub(crate) struct OnChain<'a, 'm> {
@@ -85,7 +85,7 @@ pub(crate) struct OnChain<'a, 'm> {
 
 impl OnChain<'_, '_> {
     /// Returns a time as a share of the chain's latency, if it is large enough for an advice.
-    pub(crate) fn matters(&self, ns: f64) -> Option<f64> {
+    pub(crate) fn share_if_large(&self, ns: f64) -> Option<f64> {
         let share = ns / self.latency_ns;
         let is_large = ns >= self.options.min_time_ns && share >= self.options.min_share;
         (self.latency_ns > 0.0 && is_large).then_some(share)
@@ -111,7 +111,7 @@ pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Eviden
 }
 
 /// Lists up to three names, and the number of the others.
-pub(crate) fn some(names: &[String]) -> String {
+pub(crate) fn first_three(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = names[..names.len().min(SHOWN)].join(", ");
     match names.len().saturating_sub(SHOWN) {
@@ -122,7 +122,7 @@ pub(crate) fn some(names: &[String]) -> String {
 
 /// Keeps one advice for each rule and subject: the one for the chain that it costs most. Chains
 /// share callbacks, so several chains may have the same advice.
-fn once(mut found: Vec<Advice>) -> Vec<Advice> {
+fn deduplicated(mut found: Vec<Advice>) -> Vec<Advice> {
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.chain.cmp(&b.chain)));
     let mut kept: Vec<Advice> = Vec::new();
     for advice in found {

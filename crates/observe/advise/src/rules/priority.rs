@@ -1,6 +1,6 @@
 //! Rule: a callback of a chain is preempted, or waits for a CPU.
 
-use super::{mean, number, some, OnChain};
+use super::{first_three, mean, number, OnChain};
 use crate::view::{cpus, real_time, Step};
 use crate::{Advice, Rule};
 use onbeat_document::schema::Callback;
@@ -11,12 +11,12 @@ use onbeat_document::text::{duration, percent};
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;
     let preempted = &callback.figures.preempted_ns;
-    let waits_ns = alone(on, step).unwrap_or(0.0);
+    let waits_ns = wait_for_cpu_ns(on, step).unwrap_or(0.0);
     let cost_ns = preempted.mean().min(step.own_ns) + waits_ns;
-    let share = on.matters(cost_ns)?;
+    let share = on.share_if_large(cost_ns)?;
     let own = real_time(callback);
-    let above = above(on, callback, own);
-    if gives_way(on, callback) {
+    let above = less_important_ahead(on, callback, own);
+    if yields_to_important_only(on, callback) {
         return None;
     }
     let mut evidence = vec![
@@ -49,17 +49,17 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
 }
 
 /// Reports whether only more important callbacks go before it, which needs no advice.
-pub(super) fn gives_way(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
+pub(super) fn yields_to_important_only(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
     let own = real_time(callback);
     let others = on.view.on_its_cpus(callback);
     own.is_some()
-        && above(on, callback, own).is_empty()
+        && less_important_ahead(on, callback, own).is_empty()
         && others.iter().any(|c| real_time(c) > own)
 }
 
 /// Returns the mean wait of its items in ns, if its thread runs nothing else. Then the thread waits
 /// for a CPU.
-fn alone(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
+fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     let (edge, part_ns) = step.from?;
     // A callback that is behind its input waits for itself.
     let exec = &step.callback.figures.exec_ns;
@@ -70,7 +70,11 @@ fn alone(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
 
 /// Returns the callbacks that go first and should not. They have a higher real-time priority on one
 /// of its CPUs, but belong to no chain that is as important.
-fn above<'m>(on: &OnChain<'_, 'm>, callback: &Callback, own: Option<u8>) -> Vec<&'m Callback> {
+fn less_important_ahead<'m>(
+    on: &OnChain<'_, 'm>,
+    callback: &Callback,
+    own: Option<u8>,
+) -> Vec<&'m Callback> {
     let own_place = on.view.importance(callback);
     let mut found = on.view.on_its_cpus(callback);
     found.retain(|other| {
@@ -121,7 +125,10 @@ fn finding(
         })
         .collect();
     let who = match (above.is_empty(), own) {
-        (false, _) => format!("; less important, and before it: {}", some(&named)),
+        (false, _) => format!(
+            "; less important callbacks go before it: {}",
+            first_three(&named)
+        ),
         (true, None) => {
             let load: f64 = on
                 .view
@@ -132,7 +139,7 @@ fn finding(
             format!("; other callbacks take {} of these CPUs", percent(load))
         }
         (true, Some(_)) => {
-            "; by no callback of the model: by other threads, or the host".to_owned()
+            "; the cause is not a callback of the model but another thread or the host".to_owned()
         }
     };
     format!(

@@ -24,7 +24,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(gap_ns as f64)
         ),
         (true, false) => "give its subscription a deeper queue, or a thread that is free when items come".to_owned(),
-        (false, _) => "look at its QoS: best effort loses what the middleware has no room for".to_owned(),
+        (false, _) => "check its QoS: with best effort, the middleware drops items for which it has no room".to_owned(),
     };
     let counts = [
         ("overwritten", figures.overwritten),
@@ -38,7 +38,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: None,
         share,
         finding: format!(
-            "{} never takes {} of the {} items on {}: {} gave way to later ones, {} were lost otherwise",
+            "{} never takes {} of the {} items on {}: {} were overwritten by later ones, {} were lost otherwise",
             callback.id,
             percent(share),
             figures.published,

@@ -1,7 +1,7 @@
 //! Rule: a chain's timer starts late.
 
-use super::priority::gives_way;
-use super::{mean, number, some, OnChain};
+use super::priority::yields_to_important_only;
+use super::{first_three, mean, number, OnChain};
 use crate::view::Step;
 use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
@@ -21,7 +21,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     if late.count() == 0 || p99_ns < MAX_LATE * period_ns || p99_ns < on.options.min_time_ns {
         return None;
     }
-    if on.view.beside(callback).is_empty() && gives_way(on, callback) {
+    if on.view.beside(callback).is_empty() && yields_to_important_only(on, callback) {
         return None;
     }
     let beside: Vec<String> = on
@@ -32,12 +32,12 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         .collect();
     let (why, remedy) = match beside.is_empty() {
         false => (
-            format!("; its thread also runs {}", some(&beside)),
+            format!("; its thread also runs {}", first_three(&beside)),
             "give it a callback group and an executor of its own",
         ),
         true => (
             String::new(),
-            "give its thread a real-time priority, or move what runs before it to another CPU",
+            "give its thread a real-time priority, or move the threads that run before it to another CPU",
         ),
     };
     Some(Advice {

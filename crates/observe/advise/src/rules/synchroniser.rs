@@ -20,7 +20,7 @@ pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
         };
         let (from, topic) = (&on.chain.callbacks[i - 1], &on.chain.topics[i - 1]);
         let cost_ns = part_ns(on.chain, Part::Into(i));
-        let Some(share) = on.matters(cost_ns) else {
+        let Some(share) = on.share_if_large(cost_ns) else {
             continue;
         };
         let edges = on.view.model.edges.iter();
@@ -35,13 +35,13 @@ pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
             cost_ns: Some(cost_ns),
             share,
             finding: format!(
-                "what {from} brings waits {} at the synchroniser of {} for {}",
+                "items of {from} wait {} at the synchroniser of {} for items of {}",
                 duration(cost_ns),
                 sync.node,
-                super::some(&partners)
+                super::first_three(&partners)
             ),
-            remedy: "let the sources of these inputs begin so much apart that their items meet: a timer's \
-                     phase, or a sensor's trigger; else speed up the slower way"
+            remedy: "shift the sources of these inputs so that their items arrive together, by a timer's phase or a \
+                     sensor's trigger; or speed up the slower path"
                 .to_owned(),
             evidence: vec![number(
                 "shares.mean_ns",

@@ -110,8 +110,10 @@ impl Adapt {
     pub fn completed(&mut self, ready_ns: u64) -> Option<Change> {
         let last = self.last();
         let change = match ready_ns {
-            r if r > last.1 .0 => self.raise(ready_ns, true),
-            r if r.saturating_add(self.half_buffer_ns()) > last.0 .0 => self.raise(ready_ns, false),
+            r if r > last.1 .0 => self.raise_last_slot(ready_ns, true),
+            r if r.saturating_add(self.half_buffer_ns()) > last.0 .0 => {
+                self.raise_last_slot(ready_ns, false)
+            }
             _ => None,
         };
         self.window.push(ready_ns);
@@ -135,8 +137,7 @@ impl Adapt {
         (buffered(start) - start) / 2
     }
 
-    /// Moves the last slot behind an output that was ready too late, or nearly too late.
-    fn raise(&mut self, ready_ns: u64, is_missed: bool) -> Option<Change> {
+    fn raise_last_slot(&mut self, ready_ns: u64, is_missed: bool) -> Option<Change> {
         let range = if is_missed { self.window.range() } else { 0 };
         let wanted = buffered(ready_ns.saturating_add(range));
         let start = wanted.min(self.room.last_start_ns);
@@ -146,7 +147,7 @@ impl Adapt {
         }
         let mut ends = self.ends();
         *ends.last_mut()? = start + self.room.slot_ns;
-        if self.room.slots(&ends).is_none() {
+        if self.room.allowed_slots(&ends).is_none() {
             // The last slot is too far from its neighbour, so all slots move.
             ends = self.best_ends(&self.window.recent(), start)?;
         }
@@ -178,7 +179,7 @@ impl Adapt {
         };
         let mut kept = self.ends();
         *kept.last_mut()? = start + self.room.slot_ns;
-        let is_possible = self.room.slots(&kept).is_some();
+        let is_possible = self.room.allowed_slots(&kept).is_some();
         let newest = self.window.halves_of(EVERY);
         if self.gain_of(newest, &kept, start) >= CLEAR_GAIN {
             self.window.keep_recent(EVERY);
@@ -238,7 +239,7 @@ impl Adapt {
 
     /// Moves the slots, if the moved plan passes [`crate::validate`].
     fn move_slots(&mut self, ends: &[u64], reason: Reason) -> Option<Change> {
-        let slots = self.room.slots(ends)?;
+        let slots = self.room.allowed_slots(ends)?;
         let before = self.slots().to_vec();
         if slots == before {
             return None;

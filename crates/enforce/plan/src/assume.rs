@@ -15,14 +15,9 @@ use std::collections::BTreeSet;
 pub(crate) struct Times {
     /// The length of an output's slot, or 0 if no output is held back.
     pub(crate) output_ns: u64,
-    /// The time at the start of each cycle during which inputs are let in.
     pub(crate) let_in_ns: u64,
-    /// The time from an input's publication to the first callback's start.
     pub(crate) input_delay_ns: u64,
-    /// The time by which executions can be longer than measured, because their threads run other
-    /// callbacks.
     pub(crate) added_ns: u64,
-    /// The delay of the first callback behind its release, if other callbacks run on its threads.
     pub(crate) late_ns: u64,
 }
 
@@ -156,7 +151,6 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
     said
 }
 
-/// Says that the parts of a redacted model stand for callbacks whose times are unknown.
 fn redacted(scope: &Scope<'_>) -> Option<String> {
     let ours: BTreeSet<&str> = scope
         .chains

@@ -49,7 +49,7 @@ impl Samples {
         sorted.sort_unstable();
         let mut samples = Samples::default();
         for value in sorted {
-            samples.push(value, 1);
+            samples.push_ascending(value, 1);
         }
         samples
     }
@@ -57,7 +57,7 @@ impl Samples {
     /// Collects the values of a measured distribution. A bucket counts as its highest value, at
     /// most 0.006 % above the measured one.
     pub fn of(dist: &Dist) -> Self {
-        Self::counted(Self::pairs(dist))
+        Self::from_counts(Self::pairs(dist))
     }
 
     /// Returns the values of a measured distribution in ascending order, each with its count. A
@@ -69,34 +69,31 @@ impl Samples {
         dist.buckets().map(pair).collect()
     }
 
-    /// Collects ascending values, each with its count.
-    pub(crate) fn counted(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
+    pub(crate) fn from_counts(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut samples = Samples::default();
         for (value, count) in pairs {
-            samples.push(value, count);
+            samples.push_ascending(value, count);
         }
         samples
     }
 
-    /// Returns the samples with larger values replaced by `most_ns`.
     pub(crate) fn capped(&self, most_ns: u64) -> Self {
         let inside = self.values.partition_point(|&v| v <= most_ns);
         let mut capped = Samples {
             values: self.values[..inside].to_vec(),
             up_to: self.up_to[..inside].to_vec(),
         };
-        capped.push(most_ns, self.count() - capped.count());
+        capped.push_ascending(most_ns, self.count() - capped.count());
         capped
     }
 
-    /// Returns the samples with smaller values replaced by `least_ns`.
     pub(crate) fn floored(&self, least_ns: u64) -> Self {
         let mut before = 0;
         let pairs = self.values.iter().zip(&self.up_to).map(|(&value, &until)| {
             let count = until - std::mem::replace(&mut before, until);
             (value.max(least_ns), count)
         });
-        Self::counted(pairs)
+        Self::from_counts(pairs)
     }
 
     pub(crate) fn mean_ns(&self) -> f64 {
@@ -108,8 +105,7 @@ impl Samples {
         sum as f64 / self.count().max(1) as f64
     }
 
-    /// Adds a value that is not below the last one.
-    fn push(&mut self, value: u64, count: u64) {
+    fn push_ascending(&mut self, value: u64, count: u64) {
         let total = self.count().saturating_add(count);
         if count == 0 {
             return;

@@ -17,10 +17,8 @@ use onbeat_document::schema::Callback;
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The callbacks, executors and CPU shares of the other plans.
 #[derive(Debug, Default)]
 pub(crate) struct Beside<'m> {
-    /// The callbacks of the other plans, each on its server's CPU.
     pub(crate) others: Vec<Other<'m>>,
     /// The executors in the other plans' servers, with the CPUs of these servers.
     owned: BTreeMap<Group<'m>, u16>,
@@ -121,8 +119,7 @@ impl<'m> Beside<'m> {
     }
 }
 
-/// Returns the lowest real-time priority of the other plans' servers on these CPUs.
-pub(crate) fn lowest(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> Option<u8> {
+pub(crate) fn lowest_priority(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> Option<u8> {
     let servers = plans.iter().flat_map(|p| &p.servers);
     let here = servers.filter(|s| s.priority > 0 && is_ours(s.cpu));
     here.map(|s| s.priority).min()
@@ -132,5 +129,5 @@ pub(crate) fn lowest(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> Option<u8
 /// priority above it, its feeders one below.
 #[must_use]
 pub fn priority_beside(plans: &[Plan]) -> Option<u8> {
-    lowest(plans, |_| true).map(|p| p.saturating_sub(2).max(1))
+    lowest_priority(plans, |_| true).map(|p| p.saturating_sub(2).max(1))
 }

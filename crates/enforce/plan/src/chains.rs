@@ -65,8 +65,7 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-/// Returns the one chain between two ends, whole or cut.
-pub(crate) fn between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, PlanError> {
+pub(crate) fn chain_between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, PlanError> {
     let ways = cuts::ways(model, ends)?;
     let way = match ways.as_slice() {
         [one] => one,

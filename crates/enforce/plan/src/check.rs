@@ -230,7 +230,7 @@ fn outputs(plan: &Plan) -> Result<(), PlanFault> {
         if !seen.insert((&output.topic, &output.callback)) {
             return Err(twice("output", &output.topic));
         }
-        has_slots(plan, &output.topic, &output.server)?;
+        check_output_server(plan, &output.topic, &output.server)?;
         match (output.hold, &output.held_topic) {
             (Hold::Republish, Some(held)) if *held != output.topic && !held.is_empty() => {}
             (Hold::PublisherThread, None) => {}
@@ -252,7 +252,7 @@ fn inputs(plan: &Plan) -> Result<(), PlanFault> {
         if !seen.insert((&input.topic, &input.node)) {
             return Err(twice("input", &input.topic));
         }
-        has_slots(plan, &input.topic, &input.server)?;
+        check_output_server(plan, &input.topic, &input.server)?;
         if input.held_topic == input.topic || input.held_topic.is_empty() {
             return Err(wrong_held_topic(&input.topic, "the throttler", OTHER_TOPIC));
         }
@@ -277,8 +277,7 @@ fn twice(what: &'static str, twice: &str) -> PlanFault {
     }
 }
 
-/// Checks that `topic` can leave in the slots of this server.
-fn has_slots(plan: &Plan, topic: &str, server: &str) -> Result<(), PlanFault> {
+fn check_output_server(plan: &Plan, topic: &str, server: &str) -> Result<(), PlanFault> {
     let found = plan.servers.iter().find(|s| s.name == server);
     let (topic, server) = (topic.to_string(), server.to_string());
     match found.map(|s| s.slots_ms.len()) {

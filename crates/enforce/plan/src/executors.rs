@@ -15,7 +15,6 @@ pub(crate) enum Group<'m> {
     Node(&'m str),
 }
 
-/// A callback of the chains, and its CPU.
 pub(crate) type Placed<'m> = (&'m Callback, u16);
 
 #[derive(Debug)]
@@ -29,13 +28,11 @@ pub(crate) struct Executors<'m> {
 pub(crate) struct Other<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) group: Group<'m>,
-    /// The CPU of that executor's callbacks.
     pub(crate) cpu: u16,
 }
 
 impl Other<'_> {
-    /// Returns the 99th percentile of its execution time, in ns.
-    fn usual_ns(&self) -> u64 {
+    fn p99_exec_ns(&self) -> u64 {
         self.callback.figures.exec_ns.quantile(0.99)
     }
 
@@ -65,7 +62,6 @@ impl Other<'_> {
         self.worst_ns().saturating_mul(times)
     }
 
-    /// Reports whether all its threads were measured at a real-time priority on this CPU alone.
     fn was_alone_on(&self, cpu: u16) -> bool {
         is_alone_on(self.callback, cpu)
     }
@@ -89,7 +85,6 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// Returns the callbacks that share their threads with `callback`.
     pub(crate) fn of(&self, callback: &'m Callback) -> Group<'m> {
         match self.of.get(callback.id.as_str()) {
             Some(&executor) => Group::Executor(executor),
@@ -104,8 +99,7 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// Reports whether the model says which callbacks share threads.
-    pub(crate) fn are_known(&self) -> bool {
+    pub(crate) fn threads_are_known(&self) -> bool {
         !self.of.is_empty() || self.model.callbacks.is_empty()
     }
 
@@ -124,7 +118,6 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// Returns the callbacks outside the chains that run on the threads of these callbacks.
     pub(crate) fn others(&self, placed: &[Placed<'m>]) -> Vec<Other<'m>> {
         let ours: BTreeSet<&str> = placed.iter().map(|p| p.0.id.as_str()).collect();
         let groups: BTreeMap<Group<'m>, u16> = placed.iter().map(|p| (self.of(p.0), p.1)).collect();
@@ -187,7 +180,7 @@ impl<'m> Executors<'m> {
     ) -> Option<u64> {
         let group = self.of(origin);
         let before = others.iter().filter(|o| o.group == group || o.cpu == cpu);
-        let longest = before.map(Other::usual_ns).max()?;
+        let longest = before.map(Other::p99_exec_ns).max()?;
         let figures = &origin.figures;
         // After a late attach, releases are unknown. A start that comes later than a period after
         // the one before is late by at least the difference.

@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 /// The confidence of all bounds: the share of profiles for which a bound holds.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The number of times that starts are drawn anew.
-const DRAWS: usize = if cfg!(test) { 60 } else { 200 };
+const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 
 /// The fewest starts from which onbeat draws. Fewer starts allow too few different draws.
 pub const LEAST_STARTS: usize = 5;
@@ -87,7 +86,6 @@ pub enum ProfileError {
 /// The latencies of a chain, by start of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// All different values in ns, ascending.
     values: Vec<u64>,
     /// The index and count of each value of a start, ascending.
     starts: Vec<Vec<(usize, u64)>>,
@@ -157,10 +155,9 @@ impl Profile {
         drawn
     }
 
-    /// Returns the latencies if every start counts `drawn` times.
     fn samples(&self, drawn: &[u64]) -> Samples {
         let counts = self.drawn(drawn);
-        Samples::counted(self.values.iter().copied().zip(counts))
+        Samples::from_counts(self.values.iter().copied().zip(counts))
     }
 }
 
@@ -177,8 +174,7 @@ impl Random {
     }
 }
 
-/// Returns the upper limit of these values at [`CONFIDENCE`].
-fn upper(mut values: Vec<f64>) -> f64 {
+fn upper_limit(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * CONFIDENCE).ceil() as usize;
     values.get(at.max(1) - 1).copied().unwrap_or(f64::INFINITY)

@@ -77,16 +77,13 @@ pub(crate) struct Scope<'m> {
     pub(crate) chains: Vec<&'m Chain>,
     /// The callbacks with threads, predecessors first. Synchronisers have none.
     pub(crate) parts: Vec<Part<'m>>,
-    /// The latencies of all chains together.
     pub(crate) latency: Dist,
     pub(crate) origin: &'m Callback,
     pub(crate) cycle_ns: u64,
     pub(crate) beside: Beside<'m>,
-    /// The callbacks that get the remaining time, each with its CPU.
     pub(crate) background: Vec<(&'m Callback, u16)>,
     pub(crate) inputs: Vec<Throttle>,
     pub(crate) executors: Executors<'m>,
-    /// The other callbacks on the threads of the parts.
     pub(crate) others: Vec<Other<'m>>,
 }
 
@@ -141,7 +138,7 @@ impl<'m> Scope<'m> {
     pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
         let chains = match request.ends.is_empty() {
             true => chains::select(model, &request.chains)?,
-            false => vec![chains::between(model, &request.ends)?],
+            false => vec![chains::chain_between(model, &request.ends)?],
         };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
@@ -225,7 +222,6 @@ impl<'m> Scope<'m> {
         Ok(scope)
     }
 
-    /// Returns the background callbacks. It refuses those that share threads with the chains.
     fn find_background(
         &self,
         request: &Request,
@@ -287,8 +283,6 @@ impl<'m> Scope<'m> {
         Ok(())
     }
 
-    /// Returns how much longer the chains wait for others than when they were measured, as in
-    /// [`Executors::wait_ns`].
     pub(crate) fn wait_ns(&self) -> Option<u64> {
         let (placed, cpus) = (placed(&self.parts), self.cpus());
         let mut beside = 0u64;
@@ -347,7 +341,6 @@ impl<'m> Scope<'m> {
         self.model.callbacks.iter().find(|c| c.id == id)
     }
 
-    /// Returns the output at a chain's end.
     pub(crate) fn last_publication(&self, chain: &'m Chain) -> Result<Publication<'m>, PlanError> {
         let last = chain.callbacks.last().and_then(|id| self.callback(id));
         let (Some(topic), Some(c)) = (chains::output(chain), last) else {
@@ -368,7 +361,6 @@ impl<'m> Scope<'m> {
         })
     }
 
-    /// Returns all publications along a chain, including the one at its end.
     pub(crate) fn publications(&self, chain: &'m Chain) -> Result<Vec<Publication<'m>>, PlanError> {
         let mut found = Vec::new();
         for (pair, topic) in chain.callbacks.windows(2).zip(&chain.topics) {
@@ -410,7 +402,6 @@ impl<'m> Scope<'m> {
         figures.max()
     }
 
-    /// Returns the figures of the chains' edges that carry messages.
     fn messages(&self) -> impl Iterator<Item = &'m EdgeFigures> {
         let pairs: BTreeSet<(&str, &str)> = self
             .chains
@@ -433,7 +424,6 @@ fn placed<'m>(parts: &[Part<'m>]) -> Vec<Placed<'m>> {
     parts.iter().map(|p| (p.callback, p.cpu)).collect()
 }
 
-/// Returns the error for two callbacks that share threads and are bound to two CPUs.
 fn split((first, a): (&Callback, u16), (second, b): (&Callback, u16)) -> PlanError {
     if first.node == second.node {
         let node = first.node.clone();
@@ -467,7 +457,6 @@ impl<'r> Cpus<'r> {
         }
     }
 
-    /// Returns the CPU requested for the callback, or else for its node, or else for all.
     fn of(&self, callback: &Callback) -> u16 {
         self.request.cpu_for(callback).unwrap_or(self.default)
     }

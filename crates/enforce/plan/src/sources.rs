@@ -8,7 +8,6 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, JunctionKind};
 use onbeat_document::Model;
 use std::collections::BTreeSet;
 
-/// The server in which throttled inputs are let in.
 pub(crate) const INPUTS: &str = "throttle";
 
 /// Returns the callbacks outside the chains whose outputs a synchroniser of a chain waits for, and
@@ -39,7 +38,6 @@ pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callba
     model.callbacks.iter().filter(is_one).collect()
 }
 
-/// Returns the inputs that the request throttles, each with the node that publishes it.
 pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle>, PlanError> {
     let input = |asked: &crate::request::ThrottleRequest| {
         Ok(Throttle {
@@ -63,7 +61,6 @@ pub(crate) fn publishers<'m>(model: &'m Model, inputs: &[Throttle]) -> Vec<&'m C
     model.callbacks.iter().filter(publishes).collect()
 }
 
-/// Returns the one node that publishes a topic.
 fn publisher(model: &Model, topic: &str) -> Result<String, PlanError> {
     let publishes = model
         .callbacks

@@ -68,7 +68,6 @@ fn request(chain: &str) -> Request {
     }
 }
 
-/// Plans `a`, and then `b` beside it.
 fn both(model: &Model) -> Result<(Plan, Plan), PlanError> {
     let first = plan(model, &request("chain-a"))?;
     let second = Request {

@@ -503,7 +503,6 @@ fn ends(
     ends
 }
 
-/// Makes a chain over the executors `/n0`, `/n1`, ... with others on the same executors.
 fn mixed(chain_of: &[(usize, u64)], others: &[(usize, u64, u64, u64)]) -> Model {
     let mut callbacks = Vec::new();
     let (mut ids, mut topics) = (Vec::new(), Vec::new());

@@ -185,7 +185,6 @@ fn fusion() -> Model {
     m
 }
 
-/// Requests both chains of [`fusion`], with the front filter on CPU 0 and the rest on CPU 1.
 fn both_sides(strategy: Strategy) -> Request {
     Request {
         chains: vec!["chain-aa".into(), "ab".into()],
@@ -774,7 +773,6 @@ fn the_comparison_shows_the_cost_of_each_strategy() {
     assert!(of("let-per-chain").average_ms < of("let-per-callback").average_ms);
 }
 
-/// Checks that the throttler's thread, recorded while an input was throttled, is not a feeder.
 fn assert_the_throttler_is_not_a_feeder(m: &Model, asked: &Request, fed: &str) {
     let (mut m, mut asked) = (m.clone(), asked.clone());
     m.callbacks.push(callback(

@@ -32,7 +32,6 @@ use onbeat_document::Model;
 /// An executor has no bound if it has work without a pause for this many times its callbacks'
 /// longest period.
 const PERIODS_MAX: u64 = 1000;
-/// The most rounds in which bounds are made smaller.
 const ROUNDS: usize = 20;
 /// The most steps in which a bound is searched. A model may come from anywhere, so the search must
 /// end.
@@ -189,7 +188,6 @@ impl Load {
         })
     }
 
-    /// Returns how often the callback can be released in a time.
     fn releases(&self, within: u64) -> u64 {
         let within = within.saturating_add(self.earliness_ns);
         within.div_ceil(self.period_ns).max(1)

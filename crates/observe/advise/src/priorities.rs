@@ -83,7 +83,6 @@ impl Priorities {
     }
 }
 
-/// The threads that share one priority: those of an executor.
 #[derive(Debug, PartialEq, Eq)]
 enum Key {
     Executor(usize),

@@ -5,17 +5,15 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kernel priorities below this one are real-time.
-const NORMAL: u8 = 100;
+const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 pub(crate) struct View<'m> {
     pub(crate) model: &'m Model,
-    /// The indices of chains, the most important first.
     pub(crate) order: &'m [usize],
     callbacks: BTreeMap<&'m str, &'m Callback>,
     executors: BTreeMap<&'m str, usize>,
 }
 
-/// A callback of a chain, and the edge to it.
 pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
     /// The mean part of the chain's latency between its start and its publication.
@@ -73,7 +71,6 @@ impl<'m> View<'m> {
         steps
     }
 
-    /// Returns the index of the callback's executor in the model.
     pub(crate) fn executor(&self, callback: &Callback) -> Option<usize> {
         self.executors.get(callback.id.as_str()).copied()
     }
@@ -113,7 +110,6 @@ impl<'m> View<'m> {
     }
 }
 
-/// A part of a chain's latency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     /// The execution of the callback at this index of the chain.
@@ -134,7 +130,6 @@ pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
     share.map_or(0.0, |s| s.mean_ns)
 }
 
-/// Returns the CPUs on which a callback's threads were seen.
 pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
     let threads = callback.threads.iter();
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
@@ -144,7 +139,9 @@ pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
 /// has none.
 pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
     let threads = callback.threads.iter();
-    let of_threads = threads.map(|t| (t.priority < NORMAL).then(|| NORMAL - 1 - t.priority));
+    let of_threads = threads.map(|t| {
+        (t.priority < KERNEL_NORMAL_PRIORITY).then(|| KERNEL_NORMAL_PRIORITY - 1 - t.priority)
+    });
     let all: Option<Vec<u8>> = of_threads.collect();
     all?.into_iter().min()
 }

@@ -43,7 +43,7 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn of(plan: &Plan, deadline_ns: Option<u64>) -> Result<Room, AdaptError> {
-        let server = outputs(plan)?;
+        let server = output_server_index(plan)?;
         let delta = &plan.servers[server];
         let wrong = || AdaptError::Slots(delta.name.clone());
         let first = delta.slots_ms.first().ok_or(AdaptError::NoBands)?;
@@ -72,14 +72,13 @@ impl Room {
             miss: plan.promises.miss.map(|miss| miss.rate),
         };
         let ends: Vec<u64> = delta.slots_ms.iter().map(|slot| slot.1 .0).collect();
-        match room.slots(&ends) {
+        match room.allowed_slots(&ends) {
             Some(slots) if slots == delta.slots_ms => Ok(room),
             _ => Err(wrong()),
         }
     }
 
-    /// Returns slots with these ends, or `None` if the room does not allow them.
-    pub(super) fn slots(&self, ends: &[u64]) -> Option<Vec<Slot>> {
+    pub(super) fn allowed_slots(&self, ends: &[u64]) -> Option<Vec<Slot>> {
         let start = |end: &u64| end.checked_sub(self.slot_ns);
         let starts: Vec<u64> = ends.iter().map(start).collect::<Option<_>>()?;
         let apart = |w: &[u64]| {
@@ -94,8 +93,7 @@ impl Room {
     }
 }
 
-/// Returns the index of the server in whose slots all outputs leave.
-fn outputs(plan: &Plan) -> Result<usize, AdaptError> {
+fn output_server_index(plan: &Plan) -> Result<usize, AdaptError> {
     let Some(first) = plan
         .outputs
         .first()

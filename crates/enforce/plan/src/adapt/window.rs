@@ -14,8 +14,7 @@ pub(super) struct Window {
     /// The last executions of one load, at most `recent_capacity`.
     recent: usize,
     recent_capacity: usize,
-    /// The range of the load before.
-    range_before: u64,
+    range_of_last_load: u64,
 }
 
 impl Window {
@@ -25,7 +24,7 @@ impl Window {
             values: VecDeque::with_capacity(capacity),
             recent: 0,
             recent_capacity,
-            range_before: 0,
+            range_of_last_load: 0,
         }
     }
 
@@ -38,7 +37,7 @@ impl Window {
     }
 
     pub(super) fn start_new_load(&mut self) {
-        self.range_before = self.range();
+        self.range_of_last_load = self.range();
         self.recent = 0;
     }
 
@@ -80,7 +79,7 @@ impl Window {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
         match self.recent * 2 < self.recent_capacity {
-            true => range.max(self.range_before),
+            true => range.max(self.range_of_last_load),
             false => range,
         }
     }

@@ -8,14 +8,13 @@ use crate::scope::Scope;
 use onbeat_document::schema::Callback;
 use std::collections::BTreeSet;
 
-/// Lists what else the threads of each server run, and how long the chain waits for it.
 pub(super) fn sentences(
     scope: &Scope<'_>,
     request: &Request,
     plan: &Plan,
     times: &Times,
 ) -> Vec<String> {
-    if !scope.executors.are_known() {
+    if !scope.executors.threads_are_known() {
         return vec![
             "The model does not say which callbacks share threads, as models of older versions do not. The plan assumes \
              that only the callbacks of one node share threads."
@@ -41,7 +40,6 @@ pub(super) fn sentences(
     said
 }
 
-/// Says what the plans beside this one run on its CPUs, and which threads both use.
 fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     if request.beside.is_empty() {
         return Vec::new();
@@ -89,7 +87,6 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     }
 }
 
-/// Says which callbacks of no planned chain came into a server with its threads.
 fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server) -> Option<String> {
     let is_adopted = |id: &str| plan.callbacks.iter().any(|r| r.id == id && !r.required);
     let found = callbacks(scope, server).filter(|c| is_adopted(&c.id));

@@ -24,7 +24,6 @@ pub(super) fn place(
 trait Cost: Copy + Ord {
     /// More than any sum. Adding it to any sum does not overflow.
     const NONE: Self;
-    /// Returns the cost of `n` executions of `x` ns each.
     fn of(n: u64, x: u64) -> Self;
     fn plus(self, other: Self) -> Self;
 }

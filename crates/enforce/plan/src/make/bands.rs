@@ -9,7 +9,6 @@ use crate::request::Strategy;
 use crate::schema::{Band, Cost, Miss, Ms, Promises, Slot};
 
 impl<'m> Maker<'_, 'm> {
-    /// Lays out the chain's slot, and the slots behind or within it in which outputs leave.
     pub(super) fn bands(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;

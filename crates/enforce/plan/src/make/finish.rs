@@ -57,7 +57,6 @@ impl<'m> Maker<'_, 'm> {
         Ok(plan)
     }
 
-    /// Returns the server in which inputs are let in, if there are inputs.
     fn throttler(&self) -> Option<Server> {
         (!self.scope.inputs.is_empty()).then(|| Server {
             name: INPUTS.into(),
@@ -201,7 +200,6 @@ impl<'m> Maker<'_, 'm> {
         of_cpu.into_iter().map(server).collect()
     }
 
-    /// Reports whether a server has callbacks of the chain in this callback's executor.
     fn runs_executor_of(&self, server: &Server, callback: &'m Callback) -> bool {
         let group = |c: &'m Callback| self.scope.executors.of(c);
         let mut parts = self.scope.parts.iter();
@@ -232,7 +230,6 @@ impl<'m> Maker<'_, 'm> {
         Ok(shares)
     }
 
-    /// Lists for each CPU the shares that are used, and by which callback or server.
     fn uses<'s>(
         &'s self,
         servers: &'s [Server],
@@ -265,7 +262,6 @@ impl<'m> Maker<'_, 'm> {
         uses
     }
 
-    /// Returns the servers of the background: normal threads, one server per CPU.
     fn background(&self) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for (callback, cpu) in &self.scope.background {
@@ -287,7 +283,6 @@ impl<'m> Maker<'_, 'm> {
     }
 }
 
-/// Returns the error for an overloaded CPU, with its three largest uses.
 fn overload(cpu: u16, share: f64, mut uses: Vec<(f64, &str)>) -> PlanError {
     uses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let part = |(share, id): &(f64, &str)| format!("{:.1} % {}", share * 100.0, name(id));

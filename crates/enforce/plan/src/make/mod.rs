@@ -9,7 +9,7 @@ mod logical;
 mod others;
 mod servers;
 
-use crate::beside::lowest;
+use crate::beside::lowest_priority;
 use crate::check::validate;
 use crate::error::PlanError;
 use crate::fault::{PlanFault, MAX_CYCLE_NS};
@@ -19,7 +19,6 @@ use crate::scope::{Publication, Scope};
 use onbeat_document::Model;
 use std::collections::BTreeSet;
 
-/// The step of slots that onbeat chooses: a tenth of a millisecond.
 const STEP_NS: u64 = 100_000;
 
 /// The shortest and the longest slot that onbeat derives from the measured transport.
@@ -130,7 +129,8 @@ fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
     }
     // The outputs have one priority above the chain's.
     let cpus = scope.cpus();
-    let most = lowest(&request.beside, |cpu| cpus.contains(&cpu)).map(|p| p.saturating_sub(2));
+    let most =
+        lowest_priority(&request.beside, |cpu| cpus.contains(&cpu)).map(|p| p.saturating_sub(2));
     match most.filter(|&most| request.priority > most) {
         Some(most) => Err(PlanError::Behind {
             asked: request.priority,
@@ -140,17 +140,13 @@ fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
     }
 }
 
-/// The servers and promises that a strategy decides.
 struct Layout<'m> {
     servers: Vec<Server>,
-    /// The publications that are held back until the slots of the output server.
     held: Vec<Publication<'m>>,
     promises: Promises,
-    /// The length of the outputs' slot, which they take from each cycle.
     output_ns: u64,
 }
 
-/// The values that all strategies share.
 struct Maker<'a, 'm> {
     scope: &'a Scope<'m>,
     request: &'a Request,
@@ -159,7 +155,6 @@ struct Maker<'a, 'm> {
     input_delay_ns: u64,
     /// The part of `input_delay_ns` that the measured latencies do not contain.
     start_ns: u64,
-    /// The length of the throttler's slot at the start of the cycle.
     let_in_ns: u64,
     /// The time by which executions can be longer than measured, because their threads run other
     /// callbacks.
@@ -168,7 +163,6 @@ struct Maker<'a, 'm> {
     late_ns: u64,
 }
 
-/// Rounds up to a multiple of [`STEP_NS`].
 fn round_up(ns: u64) -> u64 {
     ns.saturating_add(STEP_NS - 1) / STEP_NS * STEP_NS
 }
@@ -209,8 +203,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         })
     }
 
-    /// Returns the longest time of an execution: as measured, with the other callbacks on its
-    /// threads.
     fn worst_ns(&self) -> u64 {
         self.scope.latency.max().saturating_add(self.added_ns)
     }
@@ -234,7 +226,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         all.min(scope.cycle_ns)
     }
 
-    /// Returns the length of the slot for a measured worst case, with the buffer epsilon.
     fn with_epsilon(&self, worst_ns: u64) -> u64 {
         match self.request.outputs.epsilon_ns {
             Some(epsilon) => worst_ns.saturating_add(epsilon),
@@ -242,7 +233,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         }
     }
 
-    /// Returns the length of a slot in which `outputs` outputs leave.
     fn slot_ns(&self, outputs: usize) -> Result<u64, PlanError> {
         let cycle = self.scope.cycle_ns;
         let slot = match self.request.outputs.slot_ns {
@@ -264,7 +254,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         Ok(slot)
     }
 
-    /// Refuses a layout that needs more time than there is.
     fn fits(&self, what: &str, need_ns: u64, have_ns: u64) -> Result<(), PlanError> {
         if need_ns <= have_ns {
             return Ok(());
@@ -290,7 +279,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         slot(0, self.start_ns.saturating_add(end))
     }
 
-    /// Returns the outputs at the chains' ends, each once.
     fn last_publications(&self) -> Result<Vec<Publication<'m>>, PlanError> {
         let all: Result<BTreeSet<_>, _> = self
             .scope

@@ -53,7 +53,6 @@ pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     }
 }
 
-/// Returns the error for a cycle without time for both the chain and the others.
 pub(super) fn too_long(
     scope: &Scope<'_>,
     what: &str,
@@ -88,7 +87,6 @@ impl<'m> Maker<'_, 'm> {
         self.scope.others.iter().any(|o| !joins(o.callback))
     }
 
-    /// Returns the time per cycle that others take in the slots of this executor.
     pub(super) fn room_ns(&self, group: Group<'m>) -> u64 {
         let others = self.scope.others.iter().filter(|o| o.group == group);
         room_ns(others, self.scope.cycle_ns)

@@ -11,7 +11,6 @@ use crate::scope::Part;
 use onbeat_document::schema::Chain;
 use std::collections::BTreeMap;
 
-/// The start and end of a callback's slot in the cycle, in ns.
 type Span = (u64, u64);
 
 impl<'m> Maker<'_, 'm> {
@@ -118,7 +117,6 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Lays out servers without slots, the baseline.
     pub(super) fn fifo(&self) -> Layout<'m> {
         Layout {
             servers: self.latency_servers(vec![]),
@@ -184,8 +182,6 @@ impl<'m> Maker<'_, 'm> {
         Ok((spans.into_iter().flatten().collect(), order))
     }
 
-    /// Returns one server per executor, with the slots of all its callbacks, because they share
-    /// threads.
     fn executor_servers(&self, spans: &[Span], order: &[usize]) -> Vec<Server> {
         let mut servers: Vec<Server> = Vec::new();
         let mut of_group: BTreeMap<Group<'_>, usize> = BTreeMap::new();

@@ -5,7 +5,7 @@
 //! them. It then takes the average by Equation 4.1 of the starts that were not drawn, over their
 //! own mean. The bound is the upper confidence limit of the draws.
 
-use super::{upper, Profile, ProfileError, Random, DRAWS, LEAST_STARTS};
+use super::{upper_limit, Profile, ProfileError, Random, DRAW_COUNT, LEAST_STARTS};
 use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BANDS};
 
 /// A number of bands and its cost in average latency.
@@ -87,8 +87,8 @@ impl Profile {
     /// those that were not.
     fn bound(&self, figure: impl Fn(&Samples, &Samples) -> Result<f64, BandsError>) -> f64 {
         let mut random = Random::new();
-        let mut figures = Vec::with_capacity(DRAWS);
-        for _ in 0..DRAWS {
+        let mut figures = Vec::with_capacity(DRAW_COUNT);
+        for _ in 0..DRAW_COUNT {
             let drawn = self.draw(&mut random);
             let others: Vec<u64> = drawn.iter().map(|&n| u64::from(n == 0)).collect();
             if others.iter().all(|&n| n == 0) {
@@ -98,6 +98,6 @@ impl Profile {
             let one = figure(&self.samples(&drawn), &self.samples(&others));
             figures.push(one.unwrap_or(f64::INFINITY));
         }
-        upper(figures)
+        upper_limit(figures)
     }
 }

@@ -7,8 +7,7 @@
 /// The grid has this many places, and more for many values.
 const GRID: usize = 20;
 
-/// The most places of the grid.
-const MOST: usize = 40;
+const MAX_GRID: usize = 40;
 
 /// A fitted generalised Pareto distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,7 +33,7 @@ impl Pareto {
             seen >= quarter
         });
         let (lower, most) = (lower?.0, values.last()?.0);
-        let grid = (GRID + count.sqrt() as usize).min(MOST);
+        let grid = (GRID + count.sqrt() as usize).min(MAX_GRID);
         let place = |j: usize| {
             let root = (grid as f64 / (j as f64 - 0.5)).sqrt();
             1.0 / most + (1.0 - root) / (3.0 * lower)
@@ -67,7 +66,6 @@ impl Pareto {
         (fit.shape.is_finite() && fit.scale > 0.0).then_some(fit)
     }
 
-    /// Returns the value that is exceeded with this probability.
     pub(super) fn exceeded_with(&self, probability: f64) -> f64 {
         if self.shape.abs() < 1e-9 {
             return -self.scale * probability.ln();

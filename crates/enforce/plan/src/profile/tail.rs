@@ -21,17 +21,15 @@
 //! count for less.
 
 use super::pareto::Pareto;
-use super::{upper, Profile, ProfileError, Random, CONFIDENCE, DRAWS};
+use super::{upper_limit, Profile, ProfileError, Random, CONFIDENCE, DRAW_COUNT};
 use crate::schema::Ms;
 
-/// The fewest values above the threshold for which a tail is fitted.
-const LEAST_ABOVE: u64 = 50;
+const MIN_TAIL_VALUES: u64 = 50;
 
 /// The longest accepted limit: ten days.
 const LONGEST_NS: f64 = 864e12;
 
-/// The most starts that a refusal asks for.
-const MOST_STARTS: u64 = 100_000;
+const MAX_STARTS_ASKED: u64 = 100_000;
 
 /// An upper confidence limit of the latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,9 +67,9 @@ impl Profile {
         let effect = spread.effect(self.starts() as u64);
         let independent = executions as f64 / effect;
         if independent < least(rate) {
-            return Err(self.few(rate, &spread, independent));
+            return Err(self.too_few(rate, &spread, independent));
         }
-        let order = self.order(&counts, rate, independent, effect);
+        let order = self.order_statistic_ns(&counts, rate, independent, effect);
         let (above, shape) = self.pareto(&counts, rate);
         let ns = above.unwrap_or(0.0).max(order as f64);
         if ns > LONGEST_NS {
@@ -89,12 +87,11 @@ impl Profile {
         })
     }
 
-    /// Returns the refusal, with the number of like starts that would suffice.
-    fn few(&self, rate: f64, spread: &Spread, independent: f64) -> ProfileError {
+    fn too_few(&self, rate: f64, spread: &Spread, independent: f64) -> ProfileError {
         let each = (self.executions() / self.starts().max(1) as u64).max(1);
         let enough = |starts: &u64| (starts * each) as f64 / spread.as_of(*starts) >= least(rate);
-        let more = (self.starts() as u64 + 1).max(2)..MOST_STARTS;
-        let starts = more.clone().find(enough).unwrap_or(MOST_STARTS);
+        let more = (self.starts() as u64 + 1).max(2)..MAX_STARTS_ASKED;
+        let starts = more.clone().find(enough).unwrap_or(MAX_STARTS_ASKED);
         ProfileError::Few {
             rate,
             starts: self.starts(),
@@ -127,12 +124,11 @@ impl Profile {
                 0 => freedom,
                 _ => self.starts.iter().map(difference).sum(),
             },
-            freedom,
+            degrees_of_freedom: freedom,
         }
     }
 
-    /// Returns the limit from the order statistic.
-    fn order(&self, counts: &[u64], rate: f64, independent: f64, effect: f64) -> u64 {
+    fn order_statistic_ns(&self, counts: &[u64], rate: f64, independent: f64, effect: f64) -> u64 {
         // Finds how many of the largest values may be left out.
         let n = independent.floor();
         // The logarithm of the probability that exactly `left_out` executions exceed the quantile.
@@ -162,11 +158,11 @@ impl Profile {
             return (None, None);
         };
         let mut random = Random::new();
-        let draws = (0..DRAWS).filter_map(|_| {
+        let draws = (0..DRAW_COUNT).filter_map(|_| {
             let counts = self.drawn(&self.draw(&mut random));
             self.quantile(&counts, rate).map(|q| q.0)
         });
-        (Some(upper(draws.collect())), Some(shape))
+        (Some(upper_limit(draws.collect())), Some(shape))
     }
 
     /// Returns the quantile in ns of the tail fitted to these counts, and the tail's shape.
@@ -179,7 +175,7 @@ impl Profile {
             above += counts[at];
         }
         let share = above as f64 / n.max(1) as f64;
-        if above < LEAST_ABOVE || share <= rate {
+        if above < MIN_TAIL_VALUES || share <= rate {
             return None;
         }
         let seen = (0..at).rev().find(|&i| counts[i] > 0)?;
@@ -196,11 +192,9 @@ impl Profile {
     }
 }
 
-/// The spread of starts, measured by chi-square.
 struct Spread {
     chi_square: f64,
-    /// The degrees of freedom: the number of starts less one.
-    freedom: f64,
+    degrees_of_freedom: f64,
 }
 
 impl Spread {
@@ -216,7 +210,7 @@ impl Spread {
     /// Estimates the design effect of `starts` starts that differ as much.
     fn as_of(&self, starts: u64) -> f64 {
         // One start cannot show a difference.
-        let factor = match self.freedom {
+        let factor = match self.degrees_of_freedom {
             f if f < 1.0 => 1.0,
             f => (self.chi_square / f).max(1.0),
         };

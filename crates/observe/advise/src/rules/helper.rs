@@ -6,8 +6,7 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::{Edge, Helper};
 use onbeat_document::text::duration;
 
-/// Kernel priorities below this one are real-time.
-const NORMAL: u8 = 100;
+const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 /// Finds receiving threads that wait for a CPU, which delays the items. The thread runs no
 /// callback, so no other figure shows it. The time of all its waits, divided by the items, is the
@@ -46,7 +45,6 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     })
 }
 
-/// Describes how the helper is scheduled, and on which CPUs.
 fn scheduled(helper: &Helper) -> String {
     let lowest = helper.threads.iter().max_by_key(|t| t.priority);
     let Some(lowest) = lowest else {
@@ -58,7 +56,10 @@ fn scheduled(helper: &Helper) -> String {
         _ => format!("CPUs {}", cpus.join(", ")),
     };
     match lowest.priority {
-        p if p < NORMAL => format!("at real-time priority {}, {cpus}", NORMAL - 1 - p),
+        p if p < KERNEL_NORMAL_PRIORITY => format!(
+            "at real-time priority {}, {cpus}",
+            KERNEL_NORMAL_PRIORITY - 1 - p
+        ),
         _ => format!("under time-sharing, {cpus}"),
     }
 }

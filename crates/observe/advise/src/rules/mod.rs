@@ -110,7 +110,6 @@ pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Eviden
     }
 }
 
-/// Lists up to three names, and the number of the others.
 pub(crate) fn first_three(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = names[..names.len().min(SHOWN)].join(", ");

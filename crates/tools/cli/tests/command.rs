@@ -621,7 +621,7 @@ fn plans_are_made_compared_and_checked() {
     assert_eq!(json["promises"]["bands"].as_array().unwrap().len(), 3);
 
     // A refusal leaves the old plan; a slip of the hand is named.
-    assert!(fails(here, &of(&["--slot", "99"]), 1).contains("longer than its period"));
+    assert!(fails(here, &of(&["--slot", "99"]), 1).contains("does not fit into its period"));
     assert_eq!(fs::read_to_string(here.join("plan.yaml")).unwrap(), written);
     fs::write(
         here.join("plan.yaml"),

@@ -1,23 +1,21 @@
-//! What a relay's messages mean. A message is a word of 64 bits for its kind, two for numbers, and
-//! for an item its payload.
+//! The messages between the two relays of a channel. A message is a word of 64 bits for its kind,
+//! two for numbers, and for an item its payload.
 
 /// Bytes before an item's payload.
 pub(super) const HEAD: usize = 24;
 
-/// An item on its way.
+/// An item that passes over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Passed<'a> {
-    /// Its number in its channel.
     pub(super) number: u64,
-    /// Items that newer ones replaced before they left, up to now.
+    /// How many items were replaced by newer ones before they left, up to now.
     pub(super) lost: u64,
     pub(super) payload: &'a [u8],
 }
 
-/// A message between relays.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
-    /// As many consumers as expected have attached: items may come.
+    /// As many consumers as expected have attached. Items may follow.
     Ready,
     Item(Passed<'a>),
     /// All consumers have consumed all items with smaller numbers.
@@ -47,7 +45,6 @@ impl<'a> Message<'a> {
         HEAD + self.payload().len()
     }
 
-    /// Writes it into a slot of that size.
     pub(super) fn write(&self, slot: &mut [u8]) {
         for (place, word) in slot.chunks_exact_mut(8).zip(self.words()) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -55,7 +52,7 @@ impl<'a> Message<'a> {
         slot[HEAD..].copy_from_slice(self.payload());
     }
 
-    /// Reads what another host has sent; `None` if it is no message.
+    /// Reads bytes from another host. Returns `None` if they are not a message.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Message<'a>> {
         let (head, payload) = bytes.split_at_checked(HEAD)?;
         let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));

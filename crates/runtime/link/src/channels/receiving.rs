@@ -1,5 +1,5 @@
-//! A relay's threads on the host that receives: one puts items into the channel, the other one tells
-//! what consumers have consumed.
+//! The threads of a relay on the host that receives. One puts items into the channel, and the other
+//! reports what consumers have consumed.
 
 use super::control::Control;
 use super::message::{Message, Passed};
@@ -9,7 +9,8 @@ use crate::interface::{End, Incoming, Outgoing};
 use onbeat_flow::{Channel, Producer};
 use std::sync::atomic::Ordering;
 
-/// Puts items into the channel until the relay stops or the link ends. No allocation while it runs.
+/// Puts items into the channel until the relay stops or the link ends. Allocates nothing while it
+/// runs.
 pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: &Control) {
     let mut put = Put {
         control,
@@ -33,18 +34,18 @@ pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: 
     control.end(None);
 }
 
-/// The channel's producer in the other host's place.
+/// The channel's producer on this host, which stands for the other host's producer.
 struct Put<'a> {
     control: &'a Control,
     producer: Producer,
-    /// The other host's producer has left, and no other one has come.
+    /// The other host's producer has left, and no new one has come.
     has_left: bool,
     /// The smallest number that the next item may have.
     next: u64,
 }
 
 impl Put<'_> {
-    /// Does what a message says; the error says what is wrong with it.
+    /// Carries out a message. The error says what is wrong with the message.
     fn take(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match Message::read(bytes) {
             Some(Message::Item(item)) => self.put(&item),
@@ -76,21 +77,21 @@ impl Put<'_> {
         let loan = producer.loan(payload.len());
         let mut loan = loan.map_err(|_| "items that are larger than agreed, or too many")?;
         loan.copy_from_slice(payload);
-        // Within its credits, the other host never has to wait here. Consumers that have left before
-        // the first item came can make it wait.
+        // The credits never let the other host wait here. But consumers that left before the first
+        // item came can delay it.
         while let Err(refused) = loan.send_until(self.control.look_again_ns()) {
             if self.control.is_stopping() || self.control.is_over() {
                 break;
             }
             loan = refused.loan;
         }
-        // What was consumed cannot be told during a delivery.
+        // Consumption during the delivery could not be reported until now.
         self.control.progress.wake();
         Ok(())
     }
 }
 
-/// Tells the other host that consumers are there, and what they have consumed.
+/// Reports to the other host that consumers have attached, and which items they have consumed.
 pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
     let (progress, options) = (&control.progress, channel.options());
     let is_done = || control.is_stopping() || control.is_over();
@@ -112,5 +113,5 @@ pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Cont
         told = progress.consumed();
         end = send(&mut *out, &Message::Consumed(told), control);
     }
-    // What ends the link is for the other thread to say: it may still have items to put.
+    // The other thread reports why the link ended, since it may still have items to put.
 }

@@ -11,8 +11,8 @@ use onbeat_flow::Channel;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A relay between a channel of this host and one of another host. It ends when it is dropped: what
-/// was sent still leaves, for as long as the other host takes it, and 10 s at most.
+/// A relay between a channel of this host and one of another host. Dropping it ends the relay.
+/// Items that were sent still leave for as long as the other host takes them, 10 s at most.
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,
@@ -20,7 +20,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Connects the two hosts, makes sure that both want the same, and starts the threads.
+    /// Connects the two hosts, checks that both ask for the same, and starts the threads.
     pub(super) fn start(
         backend: &dyn Backend,
         channel: &Channel,
@@ -38,7 +38,8 @@ impl Relay {
         };
         let halves = backend.initialize(terms.sizes(), Memory::Allot, Some(deadline_ns));
         let mut halves = halves.map_err(setup)?;
-        // The items are those of the channel, which both hosts know by the same number.
+        // A recorder sees the messages as items of the channel, which both hosts know by the same
+        // number.
         let (sent, received) = (halves.0.unseen(), halves.1.unseen());
         let link = match terms.direction {
             Direction::Sending => sent,
@@ -97,7 +98,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.control.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to do.
+            // A thread that panicked needs no clean-up.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Sockets: options, connecting, accepting, and the handshake within its time.
+//! Makes sockets: sets their options, connects, listens, and limits the time of the handshake.
 
 use super::handshake::{self, Agreed, Failed, Hello};
 use super::key::Key;
@@ -8,16 +8,16 @@ use std::io::{Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Time for a handshake as a whole.
+/// The longest time for a whole handshake.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Bytes that the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. It
-/// doubles what is asked for, and counts its own structures among them.
+/// How much the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. The kernel
+/// doubles the number, and counts its own structures too.
 pub const SOCKET_BYTES: usize = 128 << 10;
 
-/// A listening socket. What it accepts inherits the receive buffer, which must be set before the
-/// window is agreed.
+/// Makes a listening socket. Accepted connections inherit its receive buffer, which must be set
+/// before TCP agrees on the window.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -29,12 +29,11 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     socket.set_send_buffer_size(SOCKET_BYTES)?;
     socket.bind(&address.into())?;
     socket.listen(8)?;
-    // What is accepted after `poll` may be gone again.
+    // A connection may be gone again between `poll` and `accept`.
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// A connection to a listening end.
 pub fn connect(address: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -47,8 +46,8 @@ pub fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// No Nagle, and no more unsent bytes in the kernel than a chunk: what is more urgent waits for
-/// these at most, and for what is on the wire.
+/// Turns Nagle off, and limits the unsent bytes in the kernel to one chunk. A more urgent message
+/// waits at most for these bytes and for those on the wire.
 pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nonblocking(false)?;
@@ -56,7 +55,7 @@ pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     socket.set_tcp_notsent_lowat(u32::try_from(chunk).unwrap_or(u32::MAX))
 }
 
-/// A stream whose reads and writes end at a deadline, however slowly bytes come.
+/// A stream whose reads and writes end at a deadline, even if bytes come slowly.
 struct Timed<'s> {
     stream: &'s TcpStream,
     deadline: Instant,
@@ -103,7 +102,6 @@ fn within_limit<T>(
     Ok(agreed)
 }
 
-/// The handshake of the connecting end.
 pub fn shake_connecting(
     stream: &TcpStream,
     key: &Key,
@@ -112,7 +110,8 @@ pub fn shake_connecting(
     within_limit(stream, ours.chunk, |s| handshake::connect(s, key, ours))
 }
 
-/// The handshake of the listening end: takes new sessions if it has none, and else its own only.
+/// Shakes hands as the listening end. An end without a session takes a new one; otherwise it takes
+/// its own session only.
 pub fn shake_listening(
     stream: &TcpStream,
     key: &Key,

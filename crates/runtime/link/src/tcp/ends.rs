@@ -1,4 +1,4 @@
-//! The two halves of an end, and its threads.
+//! The two halves of an end, and the threads that serve them.
 
 use super::state::{Posted, Shared, State, Value};
 use super::supervise::{self, Terms, Way};
@@ -13,12 +13,13 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A closing end waits this long for a peer that takes nothing.
+/// How long a closing end waits for a peer that receives nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// And this long for the peer to see the end of the connection.
+/// How long a closing end waits until the peer sees the end of the connection.
 const FAREWELL_NS: u64 = 1_000_000_000;
 
-/// The threads of an end: a reader, a writer, and one that keeps it connected. They end with it.
+/// The threads of an end: a reader, a writer, and one that keeps it connected. They stop with the
+/// end.
 pub struct Threads {
     shared: Arc<Shared>,
     wake: Waking,
@@ -26,8 +27,6 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts them.
-    ///
     /// # Errors
     /// The kernel gives no thread.
     pub fn start(
@@ -63,7 +62,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until `done`, as long as chunks leave and the peer goes on receiving.
+    /// Waits until `done`. Gives up when nothing has moved for `limit_ns`: no chunk left, and the
+    /// peer received nothing.
     fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
         let shared = &*self.shared;
         let moved = |state: &State| (shared.chunks_written(), state.sender.progress());
@@ -88,7 +88,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.linger(LINGER_NS, State::is_told);
         let mut state = self.shared.lock();
-        // First: that the connection ends now is no reason to connect again.
+        // Set before the connection ends, so that the threads do not connect again.
         state.stopping = true;
         if let Some(connection) = &state.link.connection {
             let _ = connection.stream.shutdown(Shutdown::Write);
@@ -106,17 +106,15 @@ impl Drop for Threads {
     }
 }
 
-/// The sending half.
 pub struct TcpOutgoing {
     pub shared: Arc<Shared>,
-    /// They end with the second half.
+    /// The threads stop when both halves are dropped.
     pub _threads: Arc<Threads>,
 }
 
-/// The receiving half.
 pub struct TcpIncoming {
     pub shared: Arc<Shared>,
-    /// They end with the second half.
+    /// The threads stop when both halves are dropped.
     pub _threads: Arc<Threads>,
 }
 
@@ -166,7 +164,7 @@ impl Outgoing for TcpOutgoing {
             since_ns: now_ns(),
         };
         state.sender.post();
-        // One that comes before it goes first, and is known to the port.
+        // An earlier message goes first, and the port already has it.
         if state.sender.to_transmit() == Some(number) {
             shared.tell_port(&state);
         }
@@ -183,7 +181,7 @@ impl Outgoing for TcpOutgoing {
         let values = &state.values;
         let (published, sending) = (values.published, values.sending);
         drop(state);
-        // The writer takes up nothing but what is published: one of three stays free.
+        // The writer takes only the published value, so one of the three slots stays free.
         let is_free =
             |slot: &usize| published.is_none_or(|v| v.slot != *slot) && sending != Some(*slot);
         let slot = (0..shared.slots.values.len()).find(is_free).unwrap_or(0);

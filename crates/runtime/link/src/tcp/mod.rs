@@ -1,28 +1,29 @@
-//! The interface layer between machines, over TCP.
+//! Links between machines: the interface layer over TCP.
 //!
 //! Each end has three threads: a reader, a writer and one that keeps it connected. The writer sends
-//! counts first, then answers, then messages in chunks; the reader reads each chunk where it stays.
-//! So there is no copy in user space on either side, or one each when sealed.
+//! counts first, then answers, then messages in chunks. The reader reads each chunk directly into
+//! its slot. So neither side copies in user space; if sealed, each side copies once.
 //!
-//! **What a broken connection costs.** Time. The connecting end dials anew for as long as
-//! [`Tcp::resume_within`] says, and both go on where the receiver is ([`crate::resume`]). A process
-//! that was started anew cannot go on in place of the old one: that is [`End::Gone`].
+//! **Broken connections** cost only time. The connecting end dials again for as long as
+//! [`Tcp::resume_within`] says, and both continue where the receiver is ([`crate::resume`]). A
+//! restarted process cannot continue in place of the old one: the peer gets [`End::Gone`].
 //!
-//! **The lock.** The halves share a lock with the threads. It is held for some dozen instructions,
-//! never across a wait, and whoever holds it inherits the priority of who waits (PI futex).
+//! **The lock.** The halves share a lock with the threads. A thread holds it for some dozen
+//! instructions, never across a wait. The holder inherits the priority of a waiting thread (PI
+//! futex).
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `frame` | what runs through a connection |
+//! | `frame` | the frames of a connection |
 //! | `key` | the key file |
-//! | `handshake` | who the peer is, and whether the ends fit |
+//! | `handshake` | proving the key, and comparing sizes and options |
 //! | `dial` | sockets and their options |
-//! | `door` | handshakes of those who come |
+//! | `door` | handshakes of arriving connections |
 //! | `stream` | frames in clear or sealed |
 //! | `slots` | the end's memory |
-//! | `state` | what the threads share |
+//! | `state` | the state that the threads share |
 //! | `threads` | writing and reading |
 //! | `supervise` | staying connected |
 //! | `ends` | the two halves |
@@ -61,7 +62,7 @@ use supervise::{Terms, Way};
 
 pub use key::{Key, KeyError};
 
-/// Links between machines.
+/// A backend that links machines over TCP.
 #[derive(Debug)]
 pub struct Tcp {
     pub(crate) way: Place,
@@ -72,7 +73,6 @@ pub struct Tcp {
     port: Option<(Port, u8)>,
 }
 
-/// The end's own address, or the peer's.
 #[derive(Debug)]
 pub(crate) enum Place {
     Listen(TcpListener),
@@ -80,18 +80,18 @@ pub(crate) enum Place {
 }
 
 impl Tcp {
-    /// The end to which another one connects. With port 0 the kernel chooses one
+    /// Makes the end that listens at `address` for one peer. With port 0 the kernel chooses a port
     /// ([`Tcp::address`]).
     ///
     /// # Errors
-    /// The address is in use or not this machine's.
+    /// The address is in use or does not belong to this machine.
     pub fn listen(address: SocketAddr, key: Key) -> Result<Tcp, SetupError> {
         let listener = dial::listen(address);
         let listener = listener.map_err(system(address, "listen"))?;
         Ok(Tcp::new(Place::Listen(listener), key))
     }
 
-    /// The end that connects.
+    /// Makes the end that connects to `address`.
     pub fn connect(address: SocketAddr, key: Key) -> Tcp {
         Tcp::new(Place::Connect(address), key)
     }
@@ -108,37 +108,38 @@ impl Tcp {
     }
 
     /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
-    /// priorities are more urgent; all messages of a link have the same. Chunks are the port's from
-    /// now on: the other end needs [`Tcp::chunk_bytes`] with
-    /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
+    /// priorities are more urgent. All messages of a link have the same priority. The chunks now
+    /// have the port's size. If the other end is not on such a port, it needs [`Tcp::chunk_bytes`]
+    /// with [`Settings::chunk`](crate::port::Settings::chunk).
     pub fn on_port(mut self, port: &Port, priority: u8) -> Tcp {
         self.chunk = port.settings().chunk();
         self.port = Some((port.clone(), priority));
         self
     }
 
-    /// Bytes of a chunk, between which what is more urgent goes first; 64 KiB by default. Both ends
-    /// must have the same.
+    /// Sets the size of chunks, 64 KiB by default. Between chunks a more urgent message goes first.
+    /// Both ends must use the same size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Tcp {
         self.chunk = bytes.clamp(1, 1 << 30);
         self
     }
 
-    /// Without encryption after the handshake: the peers are still authenticated at the beginning,
-    /// but whoever can write into the connection can change what follows. For networks of one's
-    /// own. Both ends must do the same.
+    /// Turns encryption off after the handshake, at both ends. The ends still authenticate each
+    /// other at the beginning. But anybody who can write into the connection can change what
+    /// follows. Meant for private networks.
     pub fn in_clear(mut self) -> Tcp {
         self.sealed = false;
         self
     }
 
-    /// How long a broken link is to be resumed; 30 s by default. Until then sends wait for credits.
+    /// Sets how long the ends try to resume a broken link; 30 s by default. Until then sends wait
+    /// for credits.
     pub fn resume_within(mut self, time: Duration) -> Tcp {
         self.resume_within = time;
         self
     }
 
-    /// The address at which it listens, or to which it connects.
+    /// Returns the address at which this end listens, or to which it connects.
     pub fn address(&self) -> SocketAddr {
         match &self.way {
             Place::Connect(address) => *address,
@@ -147,9 +148,9 @@ impl Tcp {
         }
     }
 
-    /// Bytes of less urgent data that may leave before what is more urgent. On a port its window,
-    /// over all connections. Without one the chunk that this end is writing, and what the kernel
-    /// holds for it (SO_SNDBUF, which it doubles).
+    /// Returns how many bytes of less urgent data may leave before a more urgent message. On a port
+    /// this is the window, over all connections. Without a port it is the chunk that this end is
+    /// writing, plus what the kernel holds for it (SO_SNDBUF, which the kernel doubles).
     pub fn bytes_ahead(&self) -> usize {
         match &self.port {
             Some((port, _)) => port.settings().window_bytes() as usize,
@@ -157,14 +158,15 @@ impl Tcp {
         }
     }
 
-    /// How long these delay it, in ns, on a link of that rate.
+    /// Returns how long [`Tcp::bytes_ahead`] delay a more urgent message on a link of that rate, in
+    /// ns.
     pub fn ahead_ns(&self, bits_per_second: u64) -> u64 {
         let bits = self.bytes_ahead() as u128 * 8;
         let ns = bits * 1_000_000_000 / u128::from(bits_per_second.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The socket of an end that listens.
+    /// Returns the socket of a listening end.
     pub(crate) fn listener(&self) -> Option<&TcpListener> {
         match &self.way {
             Place::Connect(_) => None,
@@ -172,7 +174,7 @@ impl Tcp {
         }
     }
 
-    /// The same end with the same options.
+    /// Copies the end with its options.
     pub(crate) fn again(&self) -> std::io::Result<Tcp> {
         Ok(Tcp {
             way: match &self.way {
@@ -194,14 +196,13 @@ impl Tcp {
         SetupError::Refused { peer, reason }
     }
 
-    /// The page of an end that waits for its peer.
     pub(crate) fn page(&self, backend: status::Backend, sizes: Sizes) -> Option<Arc<Page>> {
         let listens = matches!(self.way, Place::Listen(_));
         Page::new(backend, listens, &self.peer(), sizes)
     }
 
-    /// What recordings know the link by: its session, and the address that the connecting end has
-    /// used.
+    /// Returns the name under which recordings show the link: its session, and the address that the
+    /// connecting end has used.
     pub(crate) fn directions(
         &self,
         kind: &str,
@@ -218,7 +219,7 @@ impl Tcp {
         Directions::between(session.bytes(), &format!("{kind}/{place}"), listens)
     }
 
-    /// The first connection of a session.
+    /// Makes the first connection of a session.
     pub(crate) fn meet(
         &self,
         terms: &Terms,

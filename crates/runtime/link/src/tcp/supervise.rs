@@ -1,4 +1,4 @@
-//! The thread that keeps an end connected: it dials anew, or accepts the peer's next connection.
+//! The thread that keeps an end connected: it dials again, or accepts the peer's next connection.
 
 use super::dial;
 use super::door::Door;
@@ -13,30 +13,28 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How an end comes to connections.
+/// The address to which an end connects, or the socket at which it listens.
 pub enum Way {
     Connect(SocketAddr),
     Listen(TcpListener),
 }
 
-/// What it needs for them.
 pub struct Terms {
     pub key: Key,
     pub hello: Hello,
     pub resume_within_ns: u64,
-    /// Where the end counts.
+    /// The status page of the end.
     pub page: Option<Arc<Page>>,
 }
 
 impl Terms {
-    /// The peer is there.
     pub fn met(&self, stream: &TcpStream) {
         if let (Some(page), Ok(peer)) = (&self.page, stream.peer_addr()) {
             page.set_peer(&peer.to_string());
         }
     }
 
-    /// Who came was sent away, or the peer has sent this end away.
+    /// Counts refusals, by this end or by the peer.
     pub fn not_met(&self, failed: &Failed) {
         if let (Some(page), Failed::Refused(_)) = (&self.page, failed) {
             page.count(Word::Refused, 1);
@@ -44,18 +42,18 @@ impl Terms {
     }
 }
 
-/// Pause before the next attempt to connect: doubled after each, up to `MOST_PAUSE`.
+/// Pause before the next attempt to connect. It doubles after each attempt, up to `MOST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MOST_PAUSE: Duration = Duration::from_millis(200);
 
-/// One attempt at a connection: a stream and what was agreed.
+/// Tries once to connect and to shake hands.
 pub fn dial(address: SocketAddr, key: &Key, hello: Hello) -> Result<(TcpStream, Agreed), Failed> {
     let stream = dial::connect(address)?;
     let agreed = dial::shake_connecting(&stream, key, hello)?;
     Ok((stream, agreed))
 }
 
-/// Whether another attempt can help.
+/// Reports whether another attempt is pointless.
 pub fn is_final(failed: &Failed) -> bool {
     let passing = matches!(
         failed,
@@ -72,7 +70,7 @@ fn install(shared: &Shared, terms: &Terms, stream: TcpStream, agreed: Agreed) {
     shared.install(stream, terms.hello.sealed.then_some(agreed.keys));
 }
 
-/// Keeps a connecting end connected, until the link ends.
+/// Keeps a connecting end connected until the link ends.
 pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -114,8 +112,8 @@ pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
     }
 }
 
-/// Keeps a listening end connected, until the link ends. Takes a connection of its session also
-/// while the old one seems to stand: the peer may know better.
+/// Keeps a listening end connected until the link ends. Takes a new connection of its session even
+/// if the old one seems to work: the peer may already have noticed a break.
 pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader, terms: &Terms) {
     let mut door = match Door::new(listener, &terms.key, terms.hello) {
         Ok(door) => door,

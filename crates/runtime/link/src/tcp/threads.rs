@@ -1,4 +1,4 @@
-//! The two threads at a connection: one writes what is most urgent, the other reads.
+//! The two threads of a connection: one writes the most urgent frame, the other reads.
 
 use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
 use super::state::{Connection, Posted, Shared, Value, Work};
@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An end says something at least this often.
+/// An end sends something at least this often.
 const BEAT_NS: u64 = 250_000_000;
-/// An end of which nothing came for this long counts as unreachable.
+/// An end that was silent for this long counts as unreachable.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// Waits for a connection newer than `generation`; `None` once the link has ended.
+/// Waits for a connection newer than `generation`. Returns `None` once the link has ended.
 fn next_connection(
     shared: &Shared,
     generation: u64,
@@ -34,7 +34,6 @@ fn next_connection(
     }
 }
 
-/// The writing thread.
 pub fn write(shared: &Shared) {
     let mut generation = 0;
     while let Some(connection) = next_connection(shared, generation, &shared.work) {
@@ -52,8 +51,8 @@ pub fn write(shared: &Shared) {
         };
         let mut writer = FrameWriter::new(counted, keys);
         while let Some(work) = next_work(shared, generation) {
-            // A peer that has ended can have said so before: the reader finds out what came of
-            // the connection, once it has read all that came through it.
+            // A peer may have closed the link before it ended the connection. The reader finds this
+            // out once it has read everything that came.
             if perform(shared, generation, &mut writer, work).is_err() {
                 break;
             }
@@ -64,7 +63,7 @@ pub fn write(shared: &Shared) {
     }
 }
 
-/// Waits for something to write; `None` when the connection is no longer the present one.
+/// Waits for something to write. Returns `None` when the connection is no longer the present one.
 fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     let mut state = shared.lock();
     let beat_ns = now_ns() + BEAT_NS;
@@ -93,7 +92,6 @@ fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     }
 }
 
-/// Frames into the present connection.
 type Frames<'c> = FrameWriter<'c, Counted<'c>>;
 
 fn perform(
@@ -110,7 +108,7 @@ fn perform(
     }
 }
 
-/// Waits until the port lets a chunk go; counts that are due go meanwhile.
+/// Waits until the port lets a chunk go. Writes counts that are due meanwhile.
 fn admit(
     shared: &Shared,
     generation: u64,
@@ -144,7 +142,7 @@ fn admit(
     }
 }
 
-/// Writes a chunk that the port lets go.
+/// Writes a chunk that the port has let go.
 fn write_chunk(
     shared: &Shared,
     writer: &mut Frames<'_>,
@@ -214,12 +212,12 @@ fn write_status(
         state.status_on_way = false;
     }
     drop(state);
-    // Who closes waits until that is told.
+    // A closing end waits until the peer has this status.
     shared.progress.ring();
     Ok(())
 }
 
-/// Between two chunks: counts that are due, since the peer may wait for them.
+/// Writes counts that are due between two chunks, since the peer may wait for them.
 fn write_urgent(shared: &Shared, generation: u64, writer: &mut Frames<'_>) -> std::io::Result<()> {
     let mut state = shared.lock();
     if !state.is_present(generation) {
@@ -254,7 +252,7 @@ fn write_value(
         version: number,
     } = value.unwrap_or(none);
     let (mut offset, mut since_ns) = (0, now_ns());
-    // It goes in the place of a message that waits already.
+    // The value takes the turn of a message that waits already.
     if let Some(message) = shared.lock().next_message() {
         since_ns = since_ns.min(message.since_ns);
     }
@@ -287,7 +285,7 @@ fn write_value(
     Ok(())
 }
 
-/// The reading thread. Calls `left` when a connection has ended.
+/// Reads from connections until the link ends. Calls `left` when a connection has ended.
 pub fn read(shared: &Shared, left: impl Fn()) {
     let mut generation = 0;
     while let Some(connection) = next_connection(shared, generation, &shared.connecting) {
@@ -302,7 +300,6 @@ pub fn read(shared: &Shared, left: impl Fn()) {
     }
 }
 
-/// Why nothing more is read from a connection.
 #[derive(Debug)]
 pub enum Stopped {
     Broken(String),
@@ -331,9 +328,8 @@ impl From<Violation> for Stopped {
     }
 }
 
-/// Reads frames until the connection ends.
 pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) -> Stopped {
-    // What of the present message, or value, has arrived.
+    // The last chunk of a message, and of a value, that has not arrived completely.
     let (mut of_message, mut of_value) = (None, None);
     loop {
         let step = read_frame(shared, generation, reader, &mut of_message, &mut of_value);
@@ -343,7 +339,7 @@ pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) ->
     }
 }
 
-/// A chunk goes on where the last one of the same whole ended.
+/// Reports whether a chunk continues where the last one of the same message or value ended.
 fn follows(last: &Option<Chunk>, chunk: &Chunk) -> bool {
     match last {
         None => chunk.offset == 0,

@@ -1,4 +1,5 @@
-//! Rows as Parquet and back: columns of few types, each of which may lack cells; what is read is checked.
+//! Writes rows as Parquet and reads them back. Cells may be empty. Bytes that are read are
+//! untrusted.
 
 use crate::guard;
 use bytes::Bytes;
@@ -12,27 +13,25 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// Most rows of a file that is read.
+/// The limit for the rows of a file that is read.
 pub(crate) const MAX_ROWS: i64 = 4_000_000;
-/// Most bytes of a file that is read.
+/// The limit for the size of a file that is read.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
-/// Most bytes of a column's pages once they are unpacked, of a file that is read.
+/// The limit for the unpacked size of a column's pages that are read.
 const MAX_UNPACKED: i64 = 512 << 20;
 
-/// What a column holds.
+/// The type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// UTF-8.
     Text,
-    /// Whole numbers.
     Int,
-    /// Instants: ns since 1970, UTC.
+    /// Points in time: ns since 1970, UTC.
     Time,
-    /// Numbers.
+    /// Floating-point numbers.
     Real,
 }
 
-/// One cell. Numbers above `i64::MAX` are kept as that.
+/// The value of one row in one column. Numbers above `i64::MAX` are stored as `i64::MAX`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
     None,
@@ -41,7 +40,7 @@ pub(crate) enum Cell {
     Real(f64),
 }
 
-/// Name and content of a column.
+/// The name and type of a column.
 pub(crate) type Column = (String, Holds);
 
 impl Holds {
@@ -62,7 +61,8 @@ impl Holds {
     }
 }
 
-/// A Parquet file of these rows, each as long as `columns`. The same rows make the same bytes.
+/// Encodes rows as a Parquet file. Each row must be as long as `columns`. Equal rows give equal
+/// bytes.
 pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, ParquetError> {
     let fields: Result<Vec<_>, _> = columns
         .iter()
@@ -129,13 +129,14 @@ fn real(cell: &Cell) -> Option<f64> {
     }
 }
 
-/// The rows of a Parquet file that has these columns, and perhaps others. The bytes are untrusted.
+/// Decodes the rows of a Parquet file that has at least these columns. The bytes are untrusted.
 ///
 /// # Errors
 ///
-/// One line: it is no Parquet, is damaged, lacks a column, or is larger than any that is written.
+/// Returns one line if the bytes are not Parquet, are damaged, lack a column or exceed the limits.
 pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
-    // The library panics at some files that contradict themselves. What it has built is dropped.
+    // The Parquet library panics at some inconsistent files. The panic drops everything that it has
+    // built.
     let read = guard::quietly(|| read_rows(bytes, columns));
     read.unwrap_or_else(|| Err("it contradicts itself".into()))
 }
@@ -185,7 +186,7 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
     Ok(rows)
 }
 
-/// The cells of a column of a row group that has `count` rows.
+/// Reads one column of a row group with `count` rows.
 fn column(
     group: &dyn RowGroupReader,
     place: usize,

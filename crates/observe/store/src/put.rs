@@ -1,6 +1,6 @@
-//! Puts models and traces into a store: objects first, then figures, then the row by which they are found.
+//! Puts models and traces into a store: objects first, then figures, then the index rows.
 //!
-//! A writer that is killed leaves objects that nothing names; putting the same again uses them.
+//! A killed writer leaves objects that no row names. Putting the same files again uses them.
 
 use crate::error::StoreError;
 use crate::files::{Listed, Listing};
@@ -16,30 +16,32 @@ use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-/// Rows wait no longer for their part of the index than this, and one file more.
+/// The time after which waiting rows are written to the index. The next file can delay it.
 const NAMED_AFTER: Duration = Duration::from_secs(3600);
 
-/// What was put.
+/// The result of putting one model or trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Put {
-    /// Its name in the store.
+    /// The id of the object in the store.
     pub object: Id,
-    /// What it is.
+    /// The kind of the object: model or trace.
     pub kind: Kind,
-    /// Runs of it.
+    /// The number of runs in the object.
     pub runs: usize,
-    /// Bytes of the file, or of all files of the trace.
+    /// The size of the model, or of all files of the trace.
     pub bytes: u64,
-    /// Whether the store had it before, under the same build.
+    /// The store already had the object under the same build.
     pub known: bool,
 }
 
-/// Puts model files and trace directories, all as of one build. They are found by queries once this returns,
-/// and if it fails, those before the one that failed.
+/// Puts model files and trace directories, all under one build name. Queries find them when the
+/// function returns. If it fails, they find the inputs before the one that failed. Calls `done`
+/// after each input.
 ///
 /// # Errors
 ///
-/// An input is none of ours or cannot be read, or the store cannot be written.
+/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be
+/// written.
 pub fn put(
     store: &Store,
     paths: &[&Path],
@@ -55,7 +57,7 @@ pub fn put(
     )
 }
 
-/// Puts them, with another clock than the machine's.
+/// Does the same as [`put`], with another clock than the machine's.
 #[doc(hidden)]
 pub fn put_by(
     store: &Store,
@@ -96,7 +98,7 @@ pub fn put_by(
     failed.map_or(named.map(|()| all), Err)
 }
 
-/// What took too long to write is not named: who tidies up may have removed what was written first.
+/// Refuses a file that took too long to write. Tidying may have removed its first parts already.
 fn in_time<T>(
     store: &Store,
     begun_ns: u64,
@@ -114,19 +116,19 @@ fn in_time<T>(
     }
 }
 
-/// What was written and no row names yet.
+/// The files that are written but not named by an index row yet.
 struct Pending<'s> {
     store: &'s Store,
     now_ns: &'s dyn Fn() -> u64,
-    /// When the first of it was begun.
+    /// The start of writing the first of these files.
     begun_ns: u64,
     rows: Vec<Row>,
     written: Vec<Written<'s>>,
 }
 
-/// Files in the store of what was put.
+/// The files of one object in the store.
 struct Written<'s> {
-    /// Where it is put from.
+    /// The input on this machine.
     path: &'s Path,
     id: Id,
     keys: Vec<String>,
@@ -147,7 +149,8 @@ impl<'s> Pending<'s> {
         Duration::from_nanos((self.now_ns)().saturating_sub(self.begun_ns))
     }
 
-    /// One more was written. Those that wait are named before it takes too long.
+    /// Adds a written object. Writes the waiting rows to the index if the first has waited too
+    /// long.
     fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.rows.extend(rows);
         self.written.push(written);
@@ -157,7 +160,7 @@ impl<'s> Pending<'s> {
         }
     }
 
-    /// Adds the rows to the index: what they name is found from now on.
+    /// Adds the waiting rows to the index, so that queries find their objects.
     fn name(&mut self) -> Result<(), StoreError> {
         if !self.rows.is_empty() {
             self.store.add(&self.rows)?;
@@ -175,8 +178,8 @@ impl<'s> Pending<'s> {
 }
 
 impl Written<'_> {
-    /// Writes it once more if a file of it is gone: removed by one that tidied up, and had looked before it was
-    /// written.
+    /// Writes the object again if one of its files is gone. Tidying may have removed the file
+    /// because it had listed the store before the file was written again.
     fn mend(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),
@@ -199,13 +202,12 @@ impl Written<'_> {
     }
 }
 
-/// What the index lacks of one, and the files that its rows lead to.
+/// The rows that the index lacks, and the store's files that these rows need.
 struct New {
     rows: Vec<Row>,
     keys: Vec<String>,
 }
 
-/// Puts one.
 fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, New), StoreError> {
     let object = Object::of(path)?;
     let row = |run: &Run| object.row(run, build);
@@ -218,7 +220,8 @@ fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, N
         bytes: object.bytes,
         known: rows.is_empty(),
     };
-    // An object that a row names is there, and one that none names may be removed at any time.
+    // If a row names the object, its files exist. Files that no row names may be removed at any
+    // time.
     let named = known.iter().any(|row| row.object == object.id);
     if !named {
         object.store(store, path)?;
@@ -234,14 +237,14 @@ fn fault(path: &Path, what: impl ToString) -> StoreError {
     }
 }
 
-/// What is to be put.
+/// A model or trace that is to be put.
 struct Object {
     id: Id,
     kind: Kind,
     runs: Vec<Run>,
-    /// Bytes of all files.
+    /// The size of all files.
     bytes: u64,
-    /// The object's own bytes: the model, or the list of files.
+    /// The bytes of the object itself: the model, or the list of files.
     content: Vec<u8>,
     of: Of,
 }
@@ -307,7 +310,7 @@ impl Object {
     }
 
     fn row(&self, run: &Run, build: &str) -> Row {
-        // Parquet's numbers end there.
+        // Parquet's numbers end at i64::MAX.
         let within = |n: u64| n.min(i64::MAX as u64);
         Row {
             object: self.id,
@@ -325,7 +328,7 @@ impl Object {
         }
     }
 
-    /// Names of its files in the store.
+    /// Returns the paths of the object's files in the store.
     fn keys(&self) -> Vec<String> {
         let mut keys = vec![self.id.key("objects")];
         match &self.of {
@@ -338,7 +341,6 @@ impl Object {
         keys
     }
 
-    /// Writes its objects and figures.
     fn store(&self, store: &Store, path: &Path) -> Result<(), StoreError> {
         match &self.of {
             Of::Model(model) => {
@@ -357,13 +359,13 @@ impl Object {
     }
 }
 
-/// Files of a trace directory, with the names of their contents.
+/// Lists the files of a trace directory with the ids of their contents.
 fn listing(path: &Path) -> Result<Listing, StoreError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(|e| fault(path, e))? {
         let entry = entry.map_err(|e| fault(path, e))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Others are none of the trace's.
+        // Other files do not belong to the trace.
         if !Listing::is_name(&name) {
             continue;
         }
@@ -391,7 +393,8 @@ fn put_file(store: &Store, folder: &Path, file: &Listed) -> Result<(), StoreErro
     };
     let id = Id::parse(&file.object).ok_or_else(changed)?;
     let mut from = File::open(&path).map_err(|e| fault(&path, e))?;
-    // Seen before a byte is sent, and while it is sent: a name must not stand for other bytes.
+    // The content is checked before it is sent, and again while it is sent, because an id must
+    // never name other bytes.
     let mut hashing = Hashing::new(&mut from);
     if io::copy(&mut hashing, &mut io::sink()).map_err(|e| fault(&path, e))? != file.bytes
         || hashing.id() != id

@@ -1,4 +1,5 @@
-//! A store: its place, its index, its objects. What is read is compared with its name.
+//! Opens and reads a store: its place, its index, its objects. Every content is compared with its
+//! id.
 
 use crate::backend::{Backend, Bucket, Entry, Local};
 use crate::columns;
@@ -9,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Value of `schema` in [`MARK`].
+/// The value of `schema` in [`MARK`].
 pub(crate) const FORM: &str = "onbeat-store/1";
 
-/// The file by which a store is known.
+/// The file that marks a directory or prefix as a store.
 const MARK: &str = "onbeat-store.json";
 
-/// Most bytes of a model, or of a list of files.
+/// The limit for the size of a model, or of a list of files.
 const MOST_MODEL: u64 = 1 << 30;
 
-/// How often the index is read anew because somebody has just written its parts anew as one.
+/// The number of attempts to read the index while another process replaces its parts.
 const ATTEMPTS: usize = 5;
 
-/// An open store.
+/// An open store in a directory or a bucket.
 pub struct Store {
     backend: Box<dyn Backend>,
 }
@@ -31,18 +32,18 @@ struct Mark {
     schema: String,
 }
 
-/// The index as it was read.
+/// The content of the index when it was read.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// What is in the store, each row once, sorted.
+    /// The rows of all parts, sorted and without duplicates.
     pub rows: Vec<Row>,
-    /// Parts that were read.
+    /// The parts that were read.
     pub(crate) parts: Vec<String>,
-    /// Parts that could not be used, in a line each.
+    /// The parts that could not be used, one line for each.
     pub damaged: Vec<String>,
 }
 
-/// Takes at most so many bytes.
+/// A buffer with a size limit.
 struct Limited {
     bytes: Vec<u8>,
     most: u64,
@@ -63,10 +64,10 @@ impl Write for Limited {
     }
 }
 
-/// Values of variables by their names.
+/// A function that returns the value of an environment variable, or `None` if it is not set.
 pub type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
-/// Those of the process.
+/// Reads variables from the environment of the process.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -89,12 +90,12 @@ fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, St
 }
 
 impl Store {
-    /// Opens a store. What an object store has to be told is taken from the environment.
+    /// Opens a store. Reads the settings of an object store from the environment.
     pub fn open(place: &str) -> Result<Store, StoreError> {
         Store::open_with(place, &environment)
     }
 
-    /// Opens a store with other variables than the environment's.
+    /// Opens a store, with `variables` instead of the process's environment.
     pub fn open_with(place: &str, variables: Variables<'_>) -> Result<Store, StoreError> {
         let store = Store {
             backend: backend(place, variables)?,
@@ -113,12 +114,14 @@ impl Store {
         }
     }
 
-    /// Makes a store at an empty place, or leaves the one that is there. True if it was made.
+    /// Creates a store at an empty place and returns true. Changes nothing and returns false if a
+    /// store exists there.
     pub fn init(place: &str) -> Result<bool, StoreError> {
         Store::init_with(place, &environment)
     }
 
-    /// Makes one with other variables than the environment's.
+    /// Creates a store as [`Store::init`] does, with `variables` instead of the process's
+    /// environment.
     pub fn init_with(place: &str, variables: Variables<'_>) -> Result<bool, StoreError> {
         let backend = backend(place, variables)?;
         let store = Store { backend };
@@ -139,7 +142,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Where it is, as its user names it.
+    /// Returns the directory or URL of the store, as the user named it.
     pub fn place(&self) -> &str {
         self.backend.place()
     }
@@ -165,7 +168,7 @@ impl Store {
         }
     }
 
-    /// A file, whole.
+    /// Reads a whole file. Returns `None` if it does not exist.
     pub(crate) fn read(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut out = Limited {
             bytes: Vec::new(),
@@ -187,7 +190,7 @@ impl Store {
         listed.map_err(|e| self.access("list", place, &e))
     }
 
-    /// Makes an object of `bytes` bytes, which must have that name.
+    /// Writes an object of `bytes` bytes. The caller guarantees that they match `id`.
     pub(crate) fn put_object(
         &self,
         id: Id,
@@ -199,7 +202,7 @@ impl Store {
         written.map_err(|e| self.access("write", &key, &e))
     }
 
-    /// A model, or a list of files: small objects.
+    /// Reads a small object: a model, or a list of files.
     pub(crate) fn object(&self, id: Id) -> Result<Vec<u8>, StoreError> {
         let key = id.key("objects");
         let bytes = self.read(&key, MOST_MODEL)?;
@@ -210,7 +213,7 @@ impl Store {
         }
     }
 
-    /// Copies an object of any size; what was written counts only if there is no error.
+    /// Copies an object of any size. After an error, `out` may hold wrong bytes.
     pub(crate) fn copy_object(&self, id: Id, out: &mut dyn Write) -> Result<u64, StoreError> {
         let key = id.key("objects");
         let mut hashing = Hashing::new(out);
@@ -224,7 +227,7 @@ impl Store {
         }
     }
 
-    /// What is in the store. Parts that are damaged are named, and the others used.
+    /// Reads the index. Lists damaged parts in the result and uses the others.
     pub fn index(&self) -> Result<Index, StoreError> {
         'again: for _ in 0..ATTEMPTS {
             let mut index = Index::default();
@@ -234,7 +237,7 @@ impl Store {
                         index.rows.extend(rows);
                         index.parts.push(entry.key);
                     }
-                    // Written anew as one with others since the list was made.
+                    // Another process has replaced this part since the list was made.
                     Ok(None) => continue 'again,
                     Err(e) if e.is_damage() => index.damaged.push(e.to_string()),
                     Err(e) => return Err(e),
@@ -248,7 +251,7 @@ impl Store {
         Err(self.access("read", "index", &error))
     }
 
-    /// The rows of a part, if it is still there.
+    /// Reads a part of the index. Returns `None` if it no longer exists.
     fn part(&self, key: &str) -> Result<Option<Vec<Row>>, StoreError> {
         let damaged = |what: &str| self.damaged(&onbeat_document::text::visible(key), what);
         let name = key
@@ -267,7 +270,8 @@ impl Store {
             .map_err(|what| damaged(&what))
     }
 
-    /// Adds rows to the index: after their objects, which are found from now on.
+    /// Adds rows to the index. Call it after writing their objects, which queries find from then
+    /// on.
     pub(crate) fn add(&self, rows: &[Row]) -> Result<String, StoreError> {
         let encoded = index::encode(rows);
         let bytes = encoded.map_err(|e| self.access("write", "index", &io::Error::other(e)))?;
@@ -276,7 +280,7 @@ impl Store {
         Ok(key)
     }
 
-    /// The object whose name begins with these digits.
+    /// Returns the object whose id begins with these digits. Fails if none or several do.
     pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
         let fault = |what| StoreError::Name {
             place: self.place().into(),

@@ -1,6 +1,8 @@
-//! Figures of a model as Parquet tables: callbacks, edges, chains; a file for each model, made of nothing else.
+//! Writes the figures of a model as Parquet tables: callbacks, edges and chains, one file of each
+//! per model.
 //!
-//! A row is for one mode, or with an empty mode for all. An absent cell stands for a figure of no value.
+//! A row describes one mode, or all modes if its mode is empty. An empty cell means that the figure
+//! has no value.
 
 use crate::columns::{self, Cell, Column, Holds};
 use crate::id::Id;
@@ -9,15 +11,14 @@ use onbeat_document::Dist;
 use onbeat_document::Model;
 use std::collections::BTreeMap;
 
-/// Names of the tables.
 pub(crate) const NAMES: [&str; 3] = ["callbacks", "edges", "chains"];
 
-/// Where a model's table lies.
+/// Returns the path of a model's table in the store.
 pub(crate) fn key(name: &str, model: Id) -> String {
     format!("tables/{name}/{model}.parquet")
 }
 
-/// The tables of a model, in the order of [`NAMES`].
+/// Encodes the tables of a model, in the order of [`NAMES`].
 pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, String>); 3] {
     let [callbacks, edges, chains] = NAMES;
     [
@@ -30,13 +31,13 @@ pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, Strin
     ]
 }
 
-/// A row: each cell with its column, the same columns in each.
+/// A row of cells with their columns. All rows of a table have the same columns.
 type Cells = Vec<(String, Holds, Cell)>;
 
 fn table(id: Id, rows: impl Iterator<Item = Cells>) -> Result<Vec<u8>, String> {
     let rows: Vec<Cells> = rows.collect();
     let mut head = vec![("model".to_string(), Holds::Text)];
-    // A table without rows has but this column: there is nothing to ask it.
+    // A table without rows has only this column, because no query needs the others.
     let first: Vec<Column> = rows.first().map_or(Vec::new(), |row| {
         row.iter().map(|(n, h, _)| (n.clone(), *h)).collect()
     });
@@ -61,7 +62,7 @@ fn real(name: &str, value: f64) -> (String, Holds, Cell) {
     (name.into(), Holds::Real, Cell::Real(value))
 }
 
-/// Count, extremes, mean and quantiles.
+/// Adds count, extremes, mean and quantiles of a distribution.
 fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     let some = dist.count() > 0;
     let mut ns = |what: &str, value: u64| {
@@ -81,7 +82,7 @@ fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     cells.push(int(&format!("{name}_count"), dist.count()));
 }
 
-/// The figures over all modes, then those of each.
+/// Returns the figures over all modes, then the figures of each mode.
 fn modes<'a, F>(all: &'a F, each: &'a BTreeMap<String, F>) -> Vec<(&'a str, &'a F)> {
     let each = each.iter().map(|(mode, f)| (mode.as_str(), f));
     std::iter::once(("", all)).chain(each).collect()

@@ -1,8 +1,8 @@
-//! Replays the fuzzers' corpus, without a fuzzer.
+//! Runs the fuzz targets' checks on their stored corpus, without a fuzzer.
 #[path = "../../../../fuzz/checks_trace.rs"]
 mod checks;
 
-/// Runs a check on every file of a target's corpus, and on some that are cut.
+/// Runs a check on every file of a target's corpus, whole and cut.
 fn replay(target: &str, check: fn(&[u8])) {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);

@@ -1,4 +1,4 @@
-//! What somebody else puts into the way of a writer: links, and another directory.
+//! Tests that a writer is not misled by planted links or a replaced directory.
 
 use onbeat_trace::writer::{Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind, Manifest, Reader};
@@ -18,7 +18,7 @@ fn event(number: u64) -> Event {
     }
 }
 
-/// A flight recorder of small segments.
+/// Makes a flight recorder with small segments.
 fn options() -> WriterOptions {
     WriterOptions {
         segment_bytes: 500,

@@ -1,4 +1,4 @@
-//! The text form holds every event of every kind.
+//! Tests that the text form can hold every event of every kind.
 mod common;
 
 use onbeat_trace::text;

@@ -1,14 +1,15 @@
-//! What a server of S3 says when it refuses something, and how a request fails: one line, with none of the request
-//! in it, since its address has the signature.
+//! Turns refusals of an S3 server and failed requests into one-line errors. They contain no part of
+//! the request, because its URL holds the signature.
 
 use std::io::{self, ErrorKind};
 use ureq::http::Response;
 use ureq::{Body, Error};
 
-/// Most bytes of a refusal that are read.
+/// The limit for the size of a refusal that is read.
 const MOST: u64 = 64 << 10;
 
-/// The code of a refusal, such as `NoSuchKey`; empty if it has none. The rest of it repeats the request.
+/// Returns the code of a refusal, for example `NoSuchKey`, or an empty text. The rest of the
+/// refusal repeats the request.
 pub(super) fn code(answer: &mut Response<Body>) -> String {
     let text = answer.body_mut().with_config().limit(MOST).read_to_string();
     code_in(&text.unwrap_or_default())
@@ -25,7 +26,7 @@ fn code_in(text: &str) -> String {
     }
 }
 
-/// A refusal as an error.
+/// Turns a refusal into an error with a hint for the user.
 pub(super) fn refused(answer: &mut Response<Body>) -> io::Error {
     let status = answer.status().as_u16();
     let code = code(answer);
@@ -43,7 +44,7 @@ pub(super) fn refused(answer: &mut Response<Body>) -> io::Error {
     io::Error::other(format!("{hint} ({status}{space}{code})"))
 }
 
-/// Why there was no answer.
+/// Turns a request without an answer into an error.
 pub(super) fn fault(error: Error) -> io::Error {
     match error {
         Error::Io(e) => e,

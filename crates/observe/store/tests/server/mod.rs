@@ -1,4 +1,4 @@
-//! A server of S3's interface on this machine, which checks signatures: buckets are directories, objects are files.
+//! A local S3 server that checks signatures. Buckets are directories, and objects are files.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
@@ -8,20 +8,19 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
-/// Of the only user.
+/// The access key of the only user.
 pub const KEY: &str = "a-user";
-/// Its secret.
+/// The secret key of the only user.
 pub const SECRET: &str = "not-to-be-printed";
 
-/// A server that ends with the process.
+/// A server that runs until the process ends.
 pub struct Server {
     dir: TempDir,
-    /// Where it listens.
     pub endpoint: String,
 }
 
 impl Server {
-    /// Starts one; it answers once this returns.
+    /// Starts a server that accepts requests once the function returns.
     pub fn start() -> Server {
         let dir = TempDir::new().expect("a directory");
         let files = s3s_fs::FileSystem::new(dir.path()).expect("a directory to serve");
@@ -51,14 +50,14 @@ impl Server {
         Server { dir, endpoint }
     }
 
-    /// Makes a bucket; its directory.
+    /// Creates a bucket and returns its directory.
     pub fn bucket(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::create_dir(&path).expect("made");
         path
     }
 
-    /// The variables by which clients find it.
+    /// Returns the environment variables that S3 clients need for this server.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             ("AWS_ACCESS_KEY_ID", KEY.into()),

@@ -9,16 +9,16 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSource};
 use std::ops::Range;
 
-/// Decodes blocks. Allocates only to grow its buffers; they live on from block to block.
+/// A decoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
 pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the event at hand.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
-    /// Time of the event at hand.
+    /// The time of the current event.
     time_ns: u64,
-    /// Length of all names that events of this block refer to.
+    /// The total length of the names that the block's events refer to, each reference counted.
     name_bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder; it can be used for any number of blocks.
+    /// Creates a decoder for any number of blocks.
     pub fn new() -> Decoder {
         Decoder {
             columns: Columns::new(),
@@ -41,7 +41,8 @@ impl Decoder {
         }
     }
 
-    /// Replaces the content of `out` by the block's events; by nothing if there is an error.
+    /// Replaces the content of `out` by the block's events. Leaves `out` empty and fails if the
+    /// block is damaged.
     pub fn decode(
         &mut self,
         header: &BlockHeader,
@@ -67,7 +68,8 @@ impl Decoder {
         }
         self.columns.unpack(body)?;
         let count = header.events as usize;
-        // Each event has at least one byte in this column, so that a wrong count allocates nothing.
+        // Each event has at least one byte in this column, so a wrong count cannot cause a large
+        // allocation.
         if count > self.columns.rest(Column::Kind).len() || count > MAX_EVENTS {
             return Err(BlockError::Content("more events announced than there are"));
         }
@@ -124,7 +126,7 @@ impl Decoder {
     }
 }
 
-/// The dictionary's value for the next index of `column`.
+/// Reads the next index of `column` and returns the dictionary's value at it.
 #[inline]
 fn entry<T: Copy>(
     dictionary: &[T],
@@ -135,10 +137,10 @@ fn entry<T: Copy>(
     dictionary.get(index).copied().ok_or(NO_ENTRY)
 }
 
-/// The columns of a block, each with the place of its next value.
+/// The columns of a block, each with the position of its next value.
 struct Columns {
     data: Vec<u8>,
-    /// What is left of each column, as places in `data`.
+    /// The unread part of each column, as a range in `data`.
     rest: [Range<usize>; COLUMNS],
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -152,7 +154,7 @@ impl Columns {
         }
     }
 
-    /// Replaces the columns by those of a body.
+    /// Replaces the columns by those of `body`.
     fn unpack(&mut self, body: &[u8]) -> Result<(), BlockError> {
         let (&packing, mut stored) = body.split_first().ok_or(SHORT)?;
         let length = take_length(&mut stored)?;
@@ -168,7 +170,7 @@ impl Columns {
             }
             _ => return Err(BlockError::Content("stored in an unknown way")),
         }
-        // The buffer may be larger than asked for, so a frame may be longer than announced.
+        // The buffer may be larger than requested, so a frame may be longer than announced.
         if self.data.len() != length {
             return Err(BlockError::Decompress);
         }
@@ -189,18 +191,16 @@ impl Columns {
         Ok(())
     }
 
-    /// What is left of a column.
     #[inline]
     fn rest(&self, column: Column) -> &[u8] {
         &self.data[self.rest[column as usize].clone()]
     }
 
-    /// The next number of a column.
     #[inline]
     fn varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];
         match self.data.get(rest.start) {
-            // Most numbers are small.
+            // Most numbers fit into one byte.
             Some(&byte) if byte < 0x80 && rest.start < rest.end => {
                 rest.start += 1;
                 Ok(u64::from(byte))
@@ -209,7 +209,8 @@ impl Columns {
         }
     }
 
-    /// As [`Columns::varint`]; apart, so that the common case is small enough to be inlined.
+    /// Reads numbers of more than one byte. It is a function of its own so that `varint` stays
+    /// small enough to be inlined.
     #[inline(never)]
     fn long_varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];
@@ -219,13 +220,12 @@ impl Columns {
         Ok(value)
     }
 
-    /// The next number of a column, as an index.
     #[inline]
     fn index(&mut self, column: Column) -> Result<usize, BlockError> {
         usize::try_from(self.varint(column)?).map_err(|_| NO_ENTRY)
     }
 
-    /// The next `length` bytes of a column.
+    /// Reads the next `length` bytes of a column.
     fn bytes(&mut self, column: Column, length: usize) -> Result<&[u8], BlockError> {
         let rest = &mut self.rest[column as usize];
         if length > rest.len() {
@@ -237,7 +237,7 @@ impl Columns {
     }
 }
 
-/// Takes the length of something in a block from the front of `bytes`.
+/// Reads a length from the front of `bytes`. Fails if it exceeds the largest block.
 fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     match usize::try_from(varint::take(bytes)?) {
         Ok(length) if length <= MAX_RAW => Ok(length),
@@ -245,10 +245,10 @@ fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     }
 }
 
-/// What the events of a block refer to by index.
+/// The values that the events of a block refer to by index.
 #[derive(Default)]
 struct Dictionaries {
-    /// Process and thread.
+    /// Pairs of process and thread id.
     threads: Vec<(u32, u32)>,
     handles: Vec<u64>,
     messages: Vec<u64>,
@@ -258,7 +258,6 @@ struct Dictionaries {
 }
 
 impl Dictionaries {
-    /// Replaces the content by the dictionaries of a block.
     fn read(&mut self, columns: &mut Columns) -> Result<(), BlockError> {
         self.threads.clear();
         let mut pid = 0u32;
@@ -290,12 +289,12 @@ impl Dictionaries {
     }
 }
 
-/// A process or thread id that is stored as its difference from another.
+/// Returns the process or thread id that is stored as its difference from `base`.
 fn relative_to(base: u32, difference: u64) -> u32 {
     i64::from(base).wrapping_add(unzigzag(difference)) as u32
 }
 
-/// Replaces `numbers` by a dictionary whose entries are stored as differences.
+/// Reads a dictionary whose entries are stored as differences.
 fn read_numbers(
     numbers: &mut Vec<u64>,
     columns: &mut Columns,
@@ -375,7 +374,7 @@ impl FieldSource for Decoder {
     fn name(&mut self, _: &'static str) -> Result<Name, BlockError> {
         let index = self.columns.index(Column::Name)?;
         let name = self.dictionaries.names.get(index).ok_or(NO_ENTRY)?;
-        // One long name that many events refer to must not fill the memory.
+        // Many events may refer to one long name. Together they must not exhaust the memory.
         self.name_bytes += name.len();
         if self.name_bytes > MAX_RAW {
             return Err(BlockError::Content("more text than a block may have"));
@@ -397,7 +396,6 @@ mod tests {
     use super::super::{Encoder, MAX_BODY};
     use super::*;
 
-    /// Columns of a block that has one event without fields.
     fn one_event() -> [Vec<u8>; COLUMNS] {
         let mut columns: [Vec<u8>; COLUMNS] = Default::default();
         columns[Column::ClockOffset as usize] = vec![0];
@@ -418,7 +416,6 @@ mod tests {
         body
     }
 
-    /// The events, or the error's text, of a body behind a good header.
     fn decode(events: u32, body: &[u8]) -> Result<Vec<Event>, String> {
         let header = BlockHeader {
             body_len: body.len() as u32,

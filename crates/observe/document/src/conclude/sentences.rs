@@ -1,4 +1,4 @@
-//! Whole sentences about a model: its assumptions, and the limits of its recordings. Their wording
+//! Whole sentences about a model: its assumptions and the limits of its recordings. Their wording
 //! is part of the file format.
 
 use super::alike::{in_plural, together, unite};
@@ -12,7 +12,7 @@ use crate::schema::{Junction, JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
 
-/// Assumptions and coverage, each in alphabetical order.
+/// Returns assumptions and coverage, each in alphabetical order.
 pub(super) fn sentences(
     evidence: &Evidence,
     groups: &Groups,
@@ -23,7 +23,7 @@ pub(super) fn sentences(
     assumptions.extend(of_open(graph, junctions));
     let mut coverage = coverage(evidence, graph);
     let mut notes = evidence.notes.clone();
-    // In another run it did run.
+    // The callback ran in another run.
     notes.retain(|note, _| !matches!(note, Note::Starved(id) if graph.callbacks.contains_key(id)));
     for said in unite(&notes) {
         let sentence = match (&said.note, said.note.subject()) {
@@ -68,7 +68,7 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
     sentences
 }
 
-/// Why an edge is drawn whose items were not seen on their way.
+/// Explains why the model has an edge although its items were not followed.
 fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
@@ -109,7 +109,7 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     sentences
 }
 
-/// The assumption that a group exists which no synchroniser's calls show.
+/// States the assumption that a group exists although no calls of a synchroniser show it.
 fn of_group(group: &Group) -> Option<String> {
     let members: Vec<&str> = group.members.iter().map(String::as_str).collect();
     let (members, topic) = (members.join(" and "), &group.topic);
@@ -142,7 +142,7 @@ fn of_group(group: &Group) -> Option<String> {
     ))
 }
 
-/// The assumption which items a group joins, where the data do not show it.
+/// States which items a group is assumed to join, if the data do not show it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
     if group.matching == Matching::Nearest {
@@ -163,7 +163,7 @@ fn of_matching(group: &Group) -> Option<String> {
     })
 }
 
-/// The assumption that publishers of unknown nodes do not wait for one another.
+/// States the assumption that publishers of unknown nodes do not wait for one another.
 fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| {
         j.criterion == junctions::SEVERAL_PUBLISHERS && j.state == JunctionState::Ambiguous
@@ -180,7 +180,7 @@ fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     })
 }
 
-/// The assumption that a group does not exist.
+/// States the assumption that a group does not exist.
 fn of_doubt(group: &Group) -> String {
     let of = |publish: bool| -> String {
         let members = group.members.iter();
@@ -193,7 +193,7 @@ fn of_doubt(group: &Group) -> String {
     )
 }
 
-/// The node that stands for whatever nodes a process has, with the number of its callbacks.
+/// Describes a guessed node and counts its callbacks. It stands for all unknown nodes of a process.
 fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     let callbacks = graph.callbacks.values();
     let guessed = callbacks.filter(|c| c.node == node && !c.identity.is_known());
@@ -208,7 +208,6 @@ fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     ))
 }
 
-/// Events that a run lost.
 fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
     run.lost.iter().filter(|l| *l.1 > 0).map(|(probe, count)| {
         format!(
@@ -218,7 +217,7 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// True for notes on assumptions; the others are on coverage.
+/// Reports whether a note is about an assumption. The others are about coverage.
 fn is_assumption(note: &Note) -> bool {
     use Note::{
         Assumed, CallerGuess, Cut, Input, Junction, NameRule, NodeName, Renamed, RingFound,
@@ -240,7 +239,7 @@ fn is_assumption(note: &Note) -> bool {
     )
 }
 
-/// The sentence of a note that applies `n` times.
+/// Returns the sentence of a note that was counted `n` times.
 fn of_note(note: &Note, n: u64) -> String {
     let times = match n {
         1 => "once".to_string(),

@@ -1,26 +1,26 @@
-//! Reads a requirements file; a fault is one line that names the place and the way out.
+//! Reads a requirements file. Each error is one line that names the place and the way out.
 
 use crate::requirements::{CallbackRule, ChainRule, Requirements};
 use onbeat_document::text::{shorten, visible};
 use onbeat_yaml::YamlError;
 
-/// Why a text is no requirements file.
+/// The reason why a text is not a valid requirements file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementsError {
-    /// Not YAML, or a wrong key or value.
+    /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// Line.
+        /// The line number, if it is known.
         at: Option<u64>,
-        /// What is wrong.
+        /// The description of the fault.
         said: String,
     },
-    /// A rule that says nothing, or too much.
+    /// A rule gives no limit, or contradicts itself.
     #[error("{place}: {said}")]
     Rule {
-        /// `chains[0]`.
+        /// The rule's place in the file, such as `chains[0]`.
         place: String,
-        /// What is wrong, and what to do.
+        /// The fault, and the way out.
         said: &'static str,
     },
 }
@@ -28,7 +28,9 @@ pub enum RequirementsError {
 /// Reads and checks the text of a requirements file.
 ///
 /// # Errors
-/// [`RequirementsError`].
+///
+/// Returns a [`RequirementsError`] if the text is not YAML, has an unknown key or a wrong value, or
+/// has a rule that limits nothing.
 pub fn read(bytes: &[u8]) -> Result<Requirements, RequirementsError> {
     let requirements: Requirements = onbeat_yaml::read(bytes).map_err(|e| match e {
         YamlError::Content { at, said, there } => {

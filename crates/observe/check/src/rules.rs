@@ -1,4 +1,4 @@
-//! Each rule of a requirements file, for each part of the model that it is about.
+//! Applies each rule of a requirements file to each part of the model that it names.
 
 use crate::figures::{callbacks, chains, is_named, Chosen};
 use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
@@ -12,13 +12,14 @@ use onbeat_document::Dist;
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A load is told by a recording of this length.
+/// The minimum length of a recording from which a CPU load can be judged.
 const OBSERVED_NS: u64 = 10_000_000_000;
-/// A rate is told by so many intervals.
+/// The minimum number of intervals from which a rate can be judged.
 const STARTS: u64 = 30;
 
-/// Holds a model against requirements. Each requirement gives a finding for each chain, callback, topic or
-/// CPU that it is about, and one, *not known*, if there is none.
+/// Checks a model against requirements. Each requirement gives one finding per chain, callback,
+/// topic or CPU that it names. If the model has none of these, the requirement gives one finding,
+/// *not known*.
 pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
     let bar = Bar {
         confidence: requirements.confidence(),
@@ -66,7 +67,7 @@ impl<'m> Checker<'m> {
         });
     }
 
-    /// A rule about what the model does not have.
+    /// Adds a finding for a rule that names a part that the model does not have.
     fn absent(&mut self, place: &str, name: &str, why: String) {
         let about = Chosen {
             title: name.into(),
@@ -207,7 +208,8 @@ impl<'m> Checker<'m> {
             add("policy", policy.clone(), said, is_kept);
         }
         if let Some(limit) = &rule.priority {
-            // The kernel counts real-time priorities downwards, and normal ones from 100 on.
+            // The kernel counts real-time priorities downwards from 99; normal priorities begin at
+            // 100.
             let priority = |p: u8| 99u8.saturating_sub(p);
             let said = threads
                 .iter()
@@ -234,7 +236,8 @@ impl<'m> Checker<'m> {
             Some(node) => self.callback(id).is_some_and(|c| is_named(&c.node, node)),
         };
         let edges = self.model.edges.iter().filter(|e| e.topic == rule.topic);
-        // What a synchroniser gets from its own node's callbacks was counted on its way there.
+        // The synchroniser's inputs come from callbacks of its own node, where their messages were
+        // already counted.
         let is_taken = |id: &str| {
             self.callback(id)
                 .is_none_or(|c| c.kind != CallbackType::Sync)
@@ -293,7 +296,7 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Executions per second, from the first start to the last.
+    /// Judges the executions per second between the first and the last start.
     fn rate(&self, reader: &Callback, limit: &Limit<Rate>) -> Outcome {
         let figures = self
             .model
@@ -389,7 +392,7 @@ impl<'m> Checker<'m> {
                 };
                 of(verdict, measured, self.losses(verdict))
             }
-            // What is not on any chain is on none of this kind.
+            // A name that is on no chain at all cannot be on a chain of this kind.
             Err(cuts::CutError::Unknown { asked, .. }) => {
                 let verdict = if is_wanted {
                     Verdict::Violated
@@ -406,7 +409,7 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// What can have hidden something.
+    /// Returns a note on lost events, which may have hidden a part that seems to be missing.
     fn losses(&self, verdict: Verdict) -> String {
         let lost: u64 = self.model.runs.iter().flat_map(|r| r.lost.values()).sum();
         match lost > 0 && verdict == Verdict::Violated {
@@ -453,7 +456,7 @@ impl<'m> Checker<'m> {
     }
 }
 
-/// A load that lies between two values.
+/// Judges a load that is known to lie between two values.
 fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) -> Outcome {
     let measured = match most - least > 1e-9 {
         true => format!("{} to {}", percent(least), percent(most)),

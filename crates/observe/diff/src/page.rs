@@ -1,4 +1,5 @@
-//! Changes as one HTML page that loads nothing and runs no script: both distributions of each changed figure.
+//! Shows changes as one HTML page with both distributions of each changed figure. The page loads
+//! nothing and runs no script.
 
 use crate::judge::{Found, Report};
 use crate::rows::{rows, Row};
@@ -7,7 +8,7 @@ use onbeat_document::Model;
 use onbeat_views::report::{begin, end, pair};
 use std::fmt::Write as _;
 
-/// The page of two models' changes.
+/// Returns the HTML page that shows the changes between two models.
 pub fn html(report: &Report, a: &Model, b: &Model, title: &str) -> String {
     let mut out = String::new();
     begin(&mut out, title, "diff", "");

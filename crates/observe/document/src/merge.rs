@@ -1,8 +1,7 @@
-//! Models of single runs to a model of many: associative, commutative, and the same as modelling
-//! all runs at once.
+//! Merges models of single runs into a model of many. The result equals modelling all runs at once.
 //!
-//! A model is taken back to its evidence, evidence is added up, and the conclusions are drawn anew
-//! (see `conclude`), so the order of merging does not matter.
+//! Merging recovers each model's evidence, adds it up, and draws the conclusions again (see
+//! `conclude`). So it is associative and commutative.
 
 mod machines;
 

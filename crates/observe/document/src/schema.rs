@@ -1,8 +1,8 @@
 //! The timing model as a value: the content of `model.json`.
 //!
-//! Vertices are callbacks (and synchronisers), edges are topics, requests and responses between
-//! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
-//! *per-mode* sets, so that modes can be merged or kept apart.
+//! Vertices are callbacks and synchronisers. Edges are topics, requests and responses between them.
+//! Chains are paths from a source to a sink (thesis section 3.5). Figures come in *per-mode* sets,
+//! so that modes can be merged or kept apart.
 
 pub mod helper;
 mod influence;

@@ -1,10 +1,10 @@
-//! How many values lie in which bucket: sorted, beside the last ones as they came.
+//! Counts values by bucket. Buckets are sorted; the latest values wait unsorted beside them.
 //!
-//! A bucket keeps so many bits of a value that the distribution fills at most [`MOST`]. That
-//! follows from the values alone, so it does not matter in which order they came or were merged.
+//! The bits kept per value are limited so that a distribution fills at most [`MOST`] buckets. The
+//! limit follows from the values alone, so the order of recording and merging does not matter.
 //!
 //! A trace has a value every few hundred nanoseconds, and a search for its bucket would miss the
-//! caches. So values are noted, and sorted in when there are many.
+//! caches. So values are first appended, and then sorted in together.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
-//! A distribution of times that merges exactly: count, sum, extremes, and log-linear buckets.
+//! A distribution of times that merges exactly: count, sum, extremes and log-linear buckets.
 //!
 //! Buckets keep 14 bits of a value (relative width 2^-14, 0.006 %), so a percentile of 100 ms is
-//! known to about 3 us, and fewer where values spread over more than 4096 buckets; minimum,
-//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts: it is
-//! associative and commutative, and merged parts equal one distribution that recorded all values.
+//! exact to about 3 us. They keep fewer bits if values spread over more than 4096 buckets. Minimum,
+//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts, so it
+//! is associative and commutative. Merged parts equal one distribution that recorded all values.
 
 mod buckets;
 

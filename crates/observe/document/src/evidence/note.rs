@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A note on a model. `V` identifies a vertex and `N` a name: by index while events pass, by id and
-/// text afterwards.
+/// A note on a model. `V` identifies a vertex and `N` a name. Both are indices during synthesis,
+/// then an id and a text.
 ///
-/// In `model.json` a note is `kind` and `subject`; the subject is empty for those that have none.
-/// Kinds are in alphabetical order, which is the order in the file.
+/// In `model.json` a note has the fields `kind` and `subject`. The subject is empty for notes
+/// without one. The kinds here and in the file are in alphabetical order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "subject", rename_all = "snake_case")]
 pub enum Note<V = String, N = String> {

@@ -1,4 +1,4 @@
-//! Communication between callbacks: edges, and junctions where several meet.
+//! The report's section on communication between callbacks: edges, and junctions of several edges.
 
 use super::html::{grouped, in_words, time};
 use crate::export::svg::type_name;
@@ -32,7 +32,6 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// A row for each action.
 pub(super) fn actions(out: &mut String, model: &Model) {
     if model.actions.is_empty() {
         return;
@@ -68,7 +67,7 @@ pub(super) fn actions(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Items that were passed over without being lost.
+/// Counts the items that were overwritten or not selected, without being lost.
 fn passed_over(f: &EdgeFigures) -> String {
     let of = |n: u64, what| match n {
         0 => String::new(),
@@ -77,7 +76,6 @@ fn passed_over(f: &EdgeFigures) -> String {
     of(f.overwritten, "overwritten") + &of(f.unselected, "not selected")
 }
 
-/// An edge's row.
 fn row(out: &mut String, model: &Model, e: &Edge) {
     let f = &e.figures;
     let (l, t, w) = (&f.latency_ns, &f.transport_ns, &f.waiting_ns);
@@ -110,7 +108,7 @@ fn row(out: &mut String, model: &Model, e: &Edge) {
     );
 }
 
-/// The cell of a callback at one end of an edge.
+/// Returns the table cell of a callback at one end of an edge.
 fn end(model: &Model, id: &str) -> String {
     let callback = model.callbacks.iter().find(|c| c.id == id);
     let text = callback.map_or(id.to_string(), |c| match c.kind {

@@ -1,4 +1,5 @@
-//! Limits of the recordings, the model's assumptions, losses, and the recorders' own accounts.
+//! The report's section on coverage: limits of the recordings, assumptions, losses, and the
+//! recorders' statistics.
 
 use super::html::{counted, grouped};
 use super::ProcessNames;
@@ -9,7 +10,7 @@ use onbeat_trace::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Events lost in all runs, by kind.
+/// Returns the events lost in all runs, by kind.
 pub(super) fn losses(model: &Model) -> BTreeMap<&str, u64> {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, n) in model
@@ -59,7 +60,7 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
     list(out, "Events lost while recording", &lost, "None.");
 }
 
-/// A recorder's account: machine, processes, and how each of its probes did.
+/// Writes a recorder's statistics: machine, processes, and the state of each probe.
 pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNames) {
     let missing = recording
         .observed
@@ -142,7 +143,7 @@ fn probes(out: &mut String, recording: &Manifest) {
     out.push_str("</tbody></table></div>");
 }
 
-/// Where a probe is: library and symbol.
+/// Returns a probe's library and symbol.
 fn place(p: &ProbeInfo) -> String {
     let library = p.library.rsplit('/').next().unwrap_or(&p.library);
     if p.symbol.is_empty() {

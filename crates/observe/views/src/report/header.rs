@@ -1,4 +1,4 @@
-//! The report's head: numbers over all runs, links to the sections, and the runs.
+//! The report's head: figures over all runs, links to the sections, and the list of runs.
 
 use super::coverage::losses;
 use super::html::{counted, date, grouped, modes_of};
@@ -31,7 +31,7 @@ pub(super) fn header(out: &mut String, model: &Model) {
     runs(out, model);
 }
 
-/// Links to the sections that there are.
+/// Writes links to the sections that the report contains.
 fn links(out: &mut String, model: &Model) {
     let mut links = vec![];
     if !model.callbacks.is_empty() {
@@ -56,7 +56,7 @@ fn links(out: &mut String, model: &Model) {
     out.push_str("</nav>\n");
 }
 
-/// Numbers over all runs.
+/// Writes the figures over all runs.
 fn facts(out: &mut String, model: &Model, lost: u64) {
     let runs = &model.runs;
     let total = runs
@@ -86,7 +86,6 @@ fn facts(out: &mut String, model: &Model, lost: u64) {
     out.push_str("</dl>\n");
 }
 
-/// Names with commas between them.
 fn list(names: &BTreeSet<&str>) -> String {
     let names: Vec<String> = names.iter().map(|s| shorten(s, 40)).collect();
     match names.join(", ") {
@@ -95,7 +94,7 @@ fn list(names: &BTreeSet<&str>) -> String {
     }
 }
 
-/// The one run, or a table of several.
+/// Writes the only run, or a table of several.
 fn runs(out: &mut String, model: &Model) {
     if model.runs.len() > 1 {
         let _ = write!(

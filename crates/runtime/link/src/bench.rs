@@ -14,18 +14,16 @@ use thiserror::Error;
 
 /// The size of the largest message that a series may have.
 pub const MOST_BYTES: usize = 256 << 20;
-/// The size of the smallest message. It contains the request to the receiver only.
+/// The size of the smallest message. Only the instruction to the receiver fits into it.
 pub const LEAST_BYTES: usize = 8;
 /// The first bytes of a request; the last one is the version.
 const MAGIC: [u8; 8] = *b"obbench\x01";
 /// Bytes of a request: magic, sealed, further series, two zeros, credits, size.
-const REQUEST: usize = 24;
+const REQUEST_BYTES: usize = 24;
 /// An end that is silent for this long counts as gone.
-const PATIENCE_NS: u64 = 30_000_000_000;
-/// How long an end waits for the other to connect to the next link.
-const MEETING_NS: u64 = 20_000_000_000;
-/// Round trips at the beginning of each size that are not measured.
-const WARM_UP: usize = 3;
+const SILENCE_LIMIT_NS: u64 = 30_000_000_000;
+const RECONNECT_LIMIT_NS: u64 = 20_000_000_000;
+const WARM_UP_TRIPS: usize = 3;
 /// Fewest round trips or messages of a size, however long they take.
 const LEAST_RUNS: usize = 10;
 
@@ -100,26 +98,25 @@ pub enum BenchError {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// The link ended during the measurement.
-    #[error("the bench was broken off: {0}")]
+    #[error("the measurement was broken off: {0}")]
     Ended(#[from] End),
     /// A message could not be sent.
-    #[error("the bench was broken off: {0}")]
+    #[error("the measurement was broken off: {0}")]
     NotSent(#[from] SendError),
     /// The other end has sent nothing for 30 s.
-    #[error("the other end has been silent for {} s: does `onbeat link bench` still run there?", PATIENCE_NS / 1_000_000_000)]
+    #[error("the other end has been silent for {} s. Check that `onbeat link bench` still runs there.", SILENCE_LIMIT_NS / 1_000_000_000)]
     Silent,
     /// The other end has sent an invalid request. It is another program or another version.
     #[error(
-        "the other end asks for what no `onbeat link bench` asks for: are the versions the same?"
+        "the other end sent an invalid request. Run the same version of `onbeat link bench` on both hosts."
     )]
     Request,
 }
 
-/// Sizes of the link over which the ends agree on a series.
-fn small() -> Sizes {
+fn agreement_sizes() -> Sizes {
     Sizes {
         credits: 1,
-        message_bytes: REQUEST,
+        message_bytes: REQUEST_BYTES,
         value_bytes: 0,
     }
 }
@@ -133,8 +130,8 @@ impl Series {
         }
     }
 
-    fn request(&self) -> [u8; REQUEST] {
-        let mut request = [0; REQUEST];
+    fn request(&self) -> [u8; REQUEST_BYTES] {
+        let mut request = [0; REQUEST_BYTES];
         request[..8].copy_from_slice(&MAGIC);
         request[8] = self.sealed.into();
         request[9] = u8::try_from(self.further).unwrap_or(u8::MAX);
@@ -145,7 +142,7 @@ impl Series {
 
     /// Returns `None` if the bytes are not a request, or ask for more than is sensible.
     fn parse(request: &[u8]) -> Option<Series> {
-        let request: &[u8; REQUEST] = request.try_into().ok()?;
+        let request: &[u8; REQUEST_BYTES] = request.try_into().ok()?;
         let credits = u32::from_le_bytes(request[12..16].try_into().ok()?);
         let most_bytes = u64::from_le_bytes(request[16..].try_into().ok()?);
         let series = Series {
@@ -163,12 +160,12 @@ impl Series {
 }
 
 /// Connects. Tries again while the other end is still leaving the previous link.
-fn meet(
+fn connect(
     backend: &dyn Backend,
     sizes: Sizes,
     deadline_ns: Option<u64>,
 ) -> Result<Halves, SetupError> {
-    let until = now_ns() + MEETING_NS;
+    let until = now_ns() + RECONNECT_LIMIT_NS;
     loop {
         match backend.initialize(sizes, Memory::Allot, deadline_ns) {
             Err(SetupError::Refused {
@@ -181,11 +178,11 @@ fn meet(
 }
 
 /// Receives a message and returns its first 8 bytes and its length.
-fn take(link: &mut Halves, patience_ns: u64) -> Result<(u64, usize), BenchError> {
+fn receive_head(link: &mut Halves, limit_ns: u64) -> Result<(u64, usize), BenchError> {
     let (mut word, mut bytes) = (0, 0);
     let came = link
         .1
-        .receive(Some(now_ns() + patience_ns), &mut |_, message| {
+        .receive(Some(now_ns() + limit_ns), &mut |_, message| {
             let first = message.first_chunk().copied().unwrap_or_default();
             (word, bytes) = (u64::from_le_bytes(first), message.len());
         })?;
@@ -193,7 +190,7 @@ fn take(link: &mut Halves, patience_ns: u64) -> Result<(u64, usize), BenchError>
 }
 
 fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError> {
-    let deadline = Some(now_ns() + PATIENCE_NS);
+    let deadline = Some(now_ns() + SILENCE_LIMIT_NS);
     let fill = &mut |slot: &mut [u8]| slot[..8].copy_from_slice(&word.to_le_bytes());
     out.send(bytes.max(LEAST_BYTES), deadline, fill).map(drop)
 }
@@ -209,9 +206,9 @@ pub fn serve(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     began: &mut dyn FnMut(Series),
 ) -> Result<(), BenchError> {
-    let mut asked = meet(&*backend(None)?, small(), None)?;
+    let mut asked = connect(&*backend(None)?, agreement_sizes(), None)?;
     let mut series = None;
-    let deadline = Some(now_ns() + PATIENCE_NS);
+    let deadline = Some(now_ns() + SILENCE_LIMIT_NS);
     asked.1.receive(deadline, &mut |_, request| {
         series = Series::parse(request);
     })?;
@@ -222,9 +219,9 @@ pub fn serve(
     began(series);
 
     let end = backend(Some(series))?;
-    let mut link = meet(&*end, series.sizes(), Some(now_ns() + MEETING_NS))?;
+    let mut link = connect(&*end, series.sizes(), Some(now_ns() + RECONNECT_LIMIT_NS))?;
     loop {
-        let (word, bytes) = match take(&mut link, PATIENCE_NS) {
+        let (word, bytes) = match receive_head(&mut link, SILENCE_LIMIT_NS) {
             Err(BenchError::Ended(End::Closed)) => return Ok(()),
             other => other?,
         };
@@ -249,20 +246,26 @@ pub fn measure(
     amount: Amount,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Measured>, BenchError> {
-    let mut asking = meet(&*backend(None)?, small(), Some(now_ns() + MEETING_NS))?;
+    let mut asking = connect(
+        &*backend(None)?,
+        agreement_sizes(),
+        Some(now_ns() + RECONNECT_LIMIT_NS),
+    )?;
     let request = series.request();
     let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(&request);
-    asking.0.send(REQUEST, Some(now_ns() + PATIENCE_NS), fill)?;
-    take(&mut asking, PATIENCE_NS)?;
+    asking
+        .0
+        .send(REQUEST_BYTES, Some(now_ns() + SILENCE_LIMIT_NS), fill)?;
+    receive_head(&mut asking, SILENCE_LIMIT_NS)?;
     drop(asking);
 
     let end = backend(Some(series))?;
-    let mut link = meet(&*end, series.sizes(), Some(now_ns() + MEETING_NS))?;
+    let mut link = connect(&*end, series.sizes(), Some(now_ns() + RECONNECT_LIMIT_NS))?;
     let mut measured = Vec::with_capacity(sizes.len());
     for (done, &bytes) in sizes.iter().enumerate() {
-        let mut tell = |runs| progress(done, runs);
-        let round_trips_ns = round_trips(&mut link, bytes, amount, &mut tell)?;
-        let (messages, one_way_ns) = one_way(&mut link, bytes, amount, &mut tell)?;
+        let mut report = |runs| progress(done, runs);
+        let round_trips_ns = sorted_round_trips_ns(&mut link, bytes, amount, &mut report)?;
+        let (messages, one_way_ns) = measure_one_way(&mut link, bytes, amount, &mut report)?;
         measured.push(Measured {
             bytes,
             round_trips_ns,
@@ -278,48 +281,47 @@ fn is_enough(amount: Amount, runs: usize, since_ns: u64) -> bool {
     runs >= amount.runs || runs >= LEAST_RUNS && spent >= amount.time.as_nanos()
 }
 
-/// Measures the times of messages there and back, and sorts them.
-fn round_trips(
+fn sorted_round_trips_ns(
     link: &mut Halves,
     bytes: usize,
     amount: Amount,
-    tell: &mut dyn FnMut(usize),
+    report: &mut dyn FnMut(usize),
 ) -> Result<Vec<u64>, BenchError> {
     let mut trip = || -> Result<u64, BenchError> {
         let begin = now_ns();
         send(&mut *link.0, ECHO, bytes)?;
-        take(link, PATIENCE_NS)?;
+        receive_head(link, SILENCE_LIMIT_NS)?;
         Ok(now_ns() - begin)
     };
-    for _ in 0..WARM_UP {
+    for _ in 0..WARM_UP_TRIPS {
         trip()?;
     }
     let since = now_ns();
     let mut times = Vec::with_capacity(amount.runs);
     while !is_enough(amount, times.len(), since) {
         times.push(trip()?);
-        tell(times.len());
+        report(times.len());
     }
     times.sort_unstable();
     Ok(times)
 }
 
 /// Sends messages one way. Returns their number, and the time until the peer has received the last.
-fn one_way(
+fn measure_one_way(
     link: &mut Halves,
     bytes: usize,
     amount: Amount,
-    tell: &mut dyn FnMut(usize),
+    report: &mut dyn FnMut(usize),
 ) -> Result<(usize, u64), BenchError> {
     let since = now_ns();
     let mut messages = 0;
     while !is_enough(amount, messages + 1, since) {
         send(&mut *link.0, TAKE, bytes)?;
         messages += 1;
-        tell(messages);
+        report(messages);
     }
     send(&mut *link.0, CONFIRM, bytes)?;
-    take(link, PATIENCE_NS)?;
+    receive_head(link, SILENCE_LIMIT_NS)?;
     Ok((messages + 1, now_ns() - since))
 }
 
@@ -328,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written_and_nothing_else_is() {
+    fn requests_survive_writing_and_reading_and_invalid_ones_are_refused() {
         let series = Series {
             sealed: true,
             credits: 4,
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_that_too_few_runs_cannot_tell_are_not_told() {
+    fn a_quantile_needs_a_round_trip_beyond_it() {
         let of = |count: u64| Measured {
             bytes: 1,
             round_trips_ns: (1..=count).collect(),

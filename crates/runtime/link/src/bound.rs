@@ -47,7 +47,7 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
     /// This channel and the more urgent ones need more than the port's whole rate.
-    #[error("channels of priority {priority} and above use {percent} % of the port: send less, or less often")]
+    #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
     Overload {
         /// The priority of the channel.
         priority: u8,
@@ -60,24 +60,21 @@ pub enum NoBound {
 }
 
 /// Steps until the search for a fixed point is given up: the port is nearly full.
-const STEPS: usize = 1_000_000;
+const MOST_STEPS: usize = 1_000_000;
 /// Unit in which the port's use is counted: parts of its time.
-const WHOLE: u128 = 1_000_000_000;
+const TIME_PARTS: u128 = 1_000_000_000;
 
 impl Port {
-    /// How long these bytes are on the wire, rounded up.
     fn wire_ns(&self, bytes: u128) -> u128 {
         (bytes * 8 * 1_000_000_000).div_ceil(self.bits_per_second.into())
     }
 
-    /// Bytes of a message on the wire.
-    fn whole(&self, bytes: usize) -> u128 {
+    fn wire_bytes(&self, bytes: usize) -> u128 {
         let chunks = bytes.div_ceil(self.chunk_bytes).max(1) as u128;
         bytes as u128 + chunks * self.overhead_bytes as u128
     }
 
-    /// Bytes of a message's last chunk on the wire.
-    fn last(&self, bytes: usize) -> u128 {
+    fn last_chunk_wire_bytes(&self, bytes: usize) -> u128 {
         let rest = match bytes % self.chunk_bytes {
             0 => bytes.min(self.chunk_bytes),
             rest => rest,
@@ -85,7 +82,7 @@ impl Port {
         rest as u128 + self.overhead_bytes as u128
     }
 
-    fn window(&self) -> u128 {
+    fn usable_window_bytes(&self) -> u128 {
         self.window_bytes
             .max(self.chunk_bytes + self.overhead_bytes) as u128
     }
@@ -118,26 +115,26 @@ impl Port {
         };
         let above: Vec<Load> = others(|other, own| other >= own).collect();
         let below: u128 = others(|other, own| other < own)
-            .map(|l| self.whole(l.bytes))
+            .map(|l| self.wire_bytes(l.bytes))
             .sum();
-        let takes = |load: &Load| self.wire_ns(self.whole(load.bytes));
+        let takes = |load: &Load| self.wire_ns(self.wire_bytes(load.bytes));
 
         let used: u128 = above
             .iter()
             .chain([&own])
-            .map(|l| (takes(l) * WHOLE).div_ceil(l.period_ns.into()))
+            .map(|l| (takes(l) * TIME_PARTS).div_ceil(l.period_ns.into()))
             .sum();
         let overload = NoBound::Overload {
             priority: own.priority,
-            percent: u64::try_from((used * 100).div_ceil(WHOLE)).unwrap_or(u64::MAX),
+            percent: u64::try_from((used * 100).div_ceil(TIME_PARTS)).unwrap_or(u64::MAX),
         };
-        if used >= WHOLE {
+        if used >= TIME_PARTS {
             return Err(overload);
         }
 
         // The bytes that are posted when the message comes go first, even if they are less urgent.
-        let blocked = self.wire_ns(below.min(self.window()));
-        let last = self.wire_ns(self.last(own.bytes));
+        let blocked = self.wire_ns(below.min(self.usable_window_bytes()));
+        let last = self.wire_ns(self.last_chunk_wire_bytes(own.bytes));
         let (period, jitter) = (u128::from(own.period_ns), u128::from(own.jitter_ns));
         let mut steps = 0;
         // When the last chunk of the busy period's message `number` begins.
@@ -153,7 +150,7 @@ impl Port {
                     return Ok(begin);
                 }
                 begin = next;
-                if steps > STEPS {
+                if steps > MOST_STEPS {
                     return Err(overload);
                 }
             }

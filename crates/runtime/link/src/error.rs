@@ -8,19 +8,21 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The name has characters or a length that a channel's name may not have.
-    #[error("'{}' is no name for a channel: use 1 to 80 letters, digits and _ . - /", name.escape_default())]
+    #[error("'{}' is not a channel name. Use 1 to 80 letters, digits and _ . - /", name.escape_default())]
     Name {
         /// The name that the caller gave. It is untrusted.
         name: String,
     },
     /// No process of this user has a channel of that name.
-    #[error("there is no channel '{name}' that this user may attach to: create it first")]
+    #[error("no channel '{name}' that this user may attach to. Create it first.")]
     NotThere {
         /// The name that the caller asked for.
         name: String,
     },
     /// A channel of that name exists already.
-    #[error("there is a channel '{name}' already, of process {pid}: attach to it, or end that")]
+    #[error(
+        "channel '{name}' exists already, in process {pid}. Attach to it, or end that process."
+    )]
     Exists {
         /// The name that the caller wanted to create.
         name: String,
@@ -28,7 +30,9 @@ pub enum LinkError {
         pid: u32,
     },
     /// Several channels have that name.
-    #[error("there are several channels '{name}', of processes {pids:?}: end all but one")]
+    #[error(
+        "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
+    )]
     Several {
         /// The name that they share.
         name: String,
@@ -37,7 +41,7 @@ pub enum LinkError {
     },
     /// Another process has been creating a channel of that name for too long.
     #[error(
-        "channel '{name}': another process is creating it and does not finish: is it stopped?"
+        "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
     Busy {
         /// The name that is being created.
@@ -48,7 +52,7 @@ pub enum LinkError {
     Create {
         /// The channel that the caller wanted to create.
         name: String,
-        /// What is wrong with the options.
+        /// The fault of the options.
         reason: CreateError,
     },
     /// The memory has other options than the caller's, or is not a channel.
@@ -56,11 +60,11 @@ pub enum LinkError {
     Open {
         /// The channel that the caller asked for.
         name: String,
-        /// What does not match.
+        /// The difference that was found.
         reason: OpenError,
     },
     /// Another process could shorten the memory while this one uses it.
-    #[error("channel '{name}' can be shortened under its users: it was not made by onbeat")]
+    #[error("channel '{name}' was not made by onbeat: another process could shorten its memory. Choose another name.")]
     Unsealed {
         /// The channel that the memory claims to be.
         name: String,

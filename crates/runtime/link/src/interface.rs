@@ -217,16 +217,16 @@ impl dyn Outgoing + '_ {
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
     /// The message or value is older than its lifespan allows.
-    #[error("the data is older than it may be")]
+    #[error("the data is too old")]
     Stale,
     /// The message or value was changed on its way.
-    #[error("what came is not what was sent")]
+    #[error("the data was changed on its way")]
     Corrupt,
     /// This end sent nothing for longer than its deadline.
     #[error("nothing was sent for longer than the deadline")]
     SentLate,
     /// This end received nothing for longer than its deadline.
-    #[error("nothing came for longer than the deadline")]
+    #[error("nothing was received for longer than the deadline")]
     CameLate,
     /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
@@ -266,7 +266,7 @@ pub enum End {
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum SendError {
     /// The message is larger than agreed.
-    #[error("{asked} bytes do not fit: {most} were agreed")]
+    #[error("{asked} bytes do not fit: the ends agreed on {most} at most")]
     TooLarge {
         /// The size of the message.
         asked: usize,
@@ -274,7 +274,7 @@ pub enum SendError {
         most: usize,
     },
     /// The peer has not consumed enough messages before the deadline.
-    #[error("no credit: the peer has {credits} messages that it has not consumed")]
+    #[error("no credit: the peer has not consumed {credits} messages yet")]
     NoCredit {
         /// How many messages are sent and not consumed.
         credits: usize,
@@ -291,10 +291,12 @@ pub enum SendError {
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The keys differ, or the other end is not onbeat.
-    #[error("the keys differ: give both ends the same key file")]
+    #[error("the keys differ. Give both ends the same key file.")]
     Key,
     /// The ends use different versions of the protocol.
-    #[error("this end speaks version {ours} of the protocol, the other {theirs}: update one")]
+    #[error(
+        "this end uses version {ours} of the protocol, the other end {theirs}. Update one of them."
+    )]
     Version {
         /// The version that this end uses.
         ours: u16,
@@ -302,7 +304,7 @@ pub enum Refusal {
         theirs: u16,
     },
     /// The ends were made for different sizes.
-    #[error("this end was made for {ours}, the other for {theirs}: give both the same sizes")]
+    #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
     Sizes {
         /// The sizes of this end.
         ours: Sizes,
@@ -310,20 +312,22 @@ pub enum Refusal {
         theirs: Sizes,
     },
     /// Only one end encrypts, or the sizes of their chunks differ.
-    #[error("only one of the ends encrypts, or their chunks differ: give both the same options")]
+    #[error(
+        "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
+    )]
     Options,
     /// One end asks for a quality of service that the other cannot give.
-    #[error("only one of the ends uses `Qos`, or acknowledges: give both the same settings")]
+    #[error("only one of the ends uses `Qos`, or acknowledges. Give both the same settings.")]
     Quality,
     /// The other end has a peer already.
-    #[error("the other end has a peer already: give each pair a port of its own")]
+    #[error("the other end has a peer already. Give each pair its own port number.")]
     InUse,
     /// The other end sent something that is not a handshake.
-    #[error("no handshake came: is the other end an onbeat link?")]
+    #[error("the other end sent no handshake. Check that it is an onbeat link.")]
     Garbage,
     /// One end has a faster backend that the other lacks, and one of them refuses to use a slower
     /// one.
-    #[error("falling back is refused: {what}")]
+    #[error("an end refuses to use a slower backend: {what}")]
     FallBack {
         /// The backend that would be used, and what is missing for the faster one.
         what: String,
@@ -337,7 +341,7 @@ pub enum Refusal {
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// A number in the sizes is out of its range.
-    #[error("{what} is {value}: give at most {most}, and at least 1 where something is sent")]
+    #[error("{what} is {value}. Give at most {most}, and at least 1 if anything is to be sent.")]
     Number {
         /// The name of the number.
         what: &'static str,
@@ -347,7 +351,7 @@ pub enum SetupError {
         most: usize,
     },
     /// The application's memory is too small.
-    #[error("the link needs {needed} bytes of memory, but was given {given}")]
+    #[error("the link needs {needed} bytes of memory, but the application gave {given}")]
     Memory {
         /// The size that the link needs.
         needed: usize,
@@ -355,7 +359,7 @@ pub enum SetupError {
         given: usize,
     },
     /// The application provided memory, but another process cannot see it.
-    #[error("a link between processes cannot use memory of one of them: use `Memory::Allot`")]
+    #[error("a link between processes cannot use one process's own memory. Use `Memory::Allot`.")]
     OwnMemory,
     /// One end refused the other.
     #[error("{peer}: {reason}")]
@@ -366,7 +370,7 @@ pub enum SetupError {
         reason: Refusal,
     },
     /// No accepted peer came before the deadline.
-    #[error("{peer}: no peer until the deadline{}", last(.refused))]
+    #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
         /// The address at which the peer was expected.
         peer: String,
@@ -399,7 +403,7 @@ pub enum SetupError {
     },
 }
 
-fn last(refused: &Option<Refusal>) -> String {
-    let text = |r: &Refusal| format!("; the last one that came was refused: {r}");
+fn last_refusal(refused: &Option<Refusal>) -> String {
+    let text = |r: &Refusal| format!("; the last peer that came was refused: {r}");
     refused.as_ref().map(text).unwrap_or_default()
 }

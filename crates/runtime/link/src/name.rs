@@ -21,7 +21,7 @@ pub(crate) struct Found {
     pub(crate) file: File,
 }
 
-fn check(name: &str) -> Result<(), LinkError> {
+fn check_name(name: &str) -> Result<(), LinkError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
     if (1..=80).contains(&name.len()) && name.chars().all(fits) {
         return Ok(());
@@ -39,7 +39,7 @@ pub(crate) struct Creation {
 impl Creation {
     /// Waits up to 5 s for another process that is creating the channel.
     pub(crate) fn begin(name: &str) -> Result<Creation, LinkError> {
-        check(name)?;
+        check_name(name)?;
         let user = nix::unistd::geteuid();
         // Only one socket of a network namespace can have this address. It has no entry in a
         // directory.
@@ -64,7 +64,7 @@ impl Creation {
                     let errno = e.raw_os_error().unwrap_or(0);
                     return Err(LinkError::System {
                         name: name.into(),
-                        what: "get the right to create it",
+                        what: "lock the name",
                         errno: nix::errno::Errno::from_raw(errno),
                     });
                 }
@@ -79,7 +79,7 @@ impl Creation {
 
 /// Finds the memory of that name in the processes that this one may inspect.
 pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
-    check(name)?;
+    check_name(name)?;
     let target = format!("/memfd:{PREFIX}{name} (deleted)");
     let user = nix::unistd::geteuid().as_raw();
     let mut found: Vec<(u64, Found)> = Vec::new();

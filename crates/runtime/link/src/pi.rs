@@ -2,7 +2,7 @@
 //! that holds the lock runs with the priority of the most urgent waiting thread. So no third thread
 //! can delay both.
 //!
-//! The kernel does the inheritance (FUTEX_LOCK_PI). Without contention there is no system call.
+//! The kernel does the inheritance (FUTEX_LOCK_PI). Without contention it makes no system call.
 //! Nothing allocates.
 
 use onbeat_flow::clock::now_ns;
@@ -28,8 +28,7 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 #[derive(Debug)]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// Keeps the guard in its thread: the thread that locks must also unlock.
-    _stays: std::marker::PhantomData<*const ()>,
+    _bound_to_thread: std::marker::PhantomData<*const ()>,
 }
 
 fn this_thread() -> u32 {
@@ -61,7 +60,7 @@ impl<T> Lock<T> {
         while take().is_err() && futex::lock_pi(owner, Flags::PRIVATE, None).is_err() {}
         Guard {
             lock: self,
-            _stays: std::marker::PhantomData,
+            _bound_to_thread: std::marker::PhantomData,
         }
     }
 }
@@ -144,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn one_thread_at_a_time_and_no_ring_is_missed() {
+    fn only_one_thread_holds_the_lock_and_no_ring_is_missed() {
         let shared = Arc::new((Lock::new(0u64), Bell::new()));
         let players: Vec<_> = (0..3)
             .map(|me| {
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_has_passed_is_told() {
+    fn waiting_returns_none_once_the_deadline_has_passed() {
         let (lock, bell) = (Lock::new(()), Bell::new());
         assert!(bell.wait(lock.lock(), Some(now_ns())).is_none());
         // The wait ends at the deadline, and the next call returns `None`.
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_it_inherits_the_priority_of_who_waits() {
+    fn the_holder_inherits_the_priority_of_a_waiting_thread() {
         let shared = Arc::new(Lock::new(()));
         let held = shared.lock();
         let me = this_thread();

@@ -25,7 +25,7 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// The counts shrink, or include messages that were never sent.
-    #[error("its counts of messages are impossible")]
+    #[error("the peer reports impossible counts of messages")]
     Progress,
     /// The message is not the next one in order.
     #[error("a message out of turn")]
@@ -95,15 +95,15 @@ impl Sender {
     ///
     /// # Errors
     /// The progress is impossible.
-    pub fn on_progress(&mut self, told: Progress) -> Result<(), Violation> {
-        let grows = told.received >= self.progress.received
-            && told.consumed >= self.progress.consumed
-            && told.consumed <= told.received;
+    pub fn on_progress(&mut self, report: Progress) -> Result<(), Violation> {
+        let grows = report.received >= self.progress.received
+            && report.consumed >= self.progress.consumed
+            && report.consumed <= report.received;
         // A message can be acknowledged before this side knows that all of it left.
-        if !grows || told.received > self.next {
+        if !grows || report.received > self.next {
             return Err(Violation::Progress);
         }
-        self.progress = told;
+        self.progress = report;
         Ok(())
     }
 
@@ -112,9 +112,9 @@ impl Sender {
     /// # Errors
     /// The progress is impossible. It may be ahead of the previous report, which may have been lost
     /// with the connection.
-    pub fn on_resumed(&mut self, told: Progress) -> Result<(), Violation> {
-        self.on_progress(told)?;
-        self.transmit = told.received;
+    pub fn on_resumed(&mut self, report: Progress) -> Result<(), Violation> {
+        self.on_progress(report)?;
+        self.transmit = report.received;
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl SharedMemory {
     pub(crate) fn create(name: &str, size: usize) -> Result<SharedMemory, LinkError> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(format!("{PREFIX}{name}").as_str(), flags)
-            .map_err(system(name, "make memory"))?;
+            .map_err(system(name, "create memory"))?;
         let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
         fcntl::fallocate(&file, FallocateFlags::empty(), 0, length)
             .map_err(system(name, "reserve memory"))?;

@@ -1,7 +1,7 @@
 //! Links between processes of one machine: the interface layer over channels in shared memory.
 //!
 //! Two channels with credits carry the messages, and two with the latest value carry the values.
-//! Neither side copies data. There is no key: only processes of the same user find the memory (see
+//! Neither side copies data. A key is not needed: only processes of the same user find the memory (see
 //! the crate).
 
 use crate::interface::{
@@ -49,14 +49,14 @@ impl Shm {
         let name = self.channel_name(kind, out);
         channel(&name, kind.options(sizes)).map_err(|e| match e {
             LinkError::Open { .. } => self
-                .difference(out, sizes)
+                .size_difference(out, sizes)
                 .unwrap_or(SetupError::Channel(e)),
             other => SetupError::Channel(other),
         })
     }
 
-    /// Compares the sizes of the existing direction with these. Returns an error if they differ.
-    fn difference(&self, out: bool, ours: Sizes) -> Option<SetupError> {
+    /// Returns the error for an existing direction of other sizes.
+    fn size_difference(&self, out: bool, ours: Sizes) -> Option<SetupError> {
         let of = |kind| attach(&self.channel_name(kind, out), None).ok();
         let messages = of(Kind::Messages)?;
         let Policy::Credit { credits } = messages.options().policy else {
@@ -282,7 +282,7 @@ impl Incoming for ShmIncoming {
             Ok(None) => Ok(false),
             Err(ReceiveError::ProducerDied) => Err(died()),
             Err(_) => Err(End::Protocol {
-                what: "items that are no messages",
+                what: "items that are not messages",
             }),
         }
     }

@@ -29,7 +29,7 @@ mod tests {
     use super::overhead_bytes;
 
     #[test]
-    fn heads_of_all_layers_count() {
+    fn the_headers_of_all_layers_count() {
         // One segment would do, but the chunk may lie in two: 2 x (72 + 38), and the frame's
         // header.
         assert_eq!(overhead_bytes(1000, 1500, false), 24 + 2 * 110);

@@ -36,15 +36,15 @@ use std::time::Duration;
 
 /// Marks a hello that serves the choice of a backend. It stands in place of the chunk size, and is
 /// larger than any.
-const ANY_WAY: usize = u32::MAX as usize;
+const ANY_BACKEND: usize = u32::MAX as usize;
 /// The longest wait for each record of the choice.
-const RECORD_LIMIT: Duration = Duration::from_secs(5);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a peer for this long, the ends connect and choose again: one may have missed the last
 /// record.
-const MEETING_NS: u64 = 10_000_000_000;
+const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
 /// How many refusals are followed by a new choice.
-const MISSES: u32 = 3;
+const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Auto {
     }
 
     /// Connects to the peer, and chooses a backend with it.
-    fn agree(
+    fn connect_and_choose(
         &self,
         sizes: Sizes,
         own_memory: bool,
@@ -123,7 +123,7 @@ impl Auto {
             key: self.tcp.key.clone(),
             hello: Hello {
                 sizes,
-                chunk: ANY_WAY,
+                chunk: ANY_BACKEND,
                 sealed: true,
                 session: None,
                 is_unheard: false,
@@ -132,10 +132,10 @@ impl Auto {
             // The chosen backend has a status page of its own.
             page: None,
         };
-        let (mut wake, _waking) = Waking::new().map_err(self.error("make a pipe"))?;
+        let (mut wake, _waking) = Waking::new().map_err(self.error("create a pipe"))?;
         loop {
             let (stream, agreed) = self.tcp.meet(&terms, &mut wake, deadline_ns)?;
-            let met = self.exchange(&stream, &agreed, own_memory);
+            let met = self.exchange_offers(&stream, &agreed, own_memory);
             let (choice, refused) = match met {
                 Ok(met) => met,
                 Err(e) if e.kind() == ErrorKind::InvalidData => {
@@ -143,7 +143,7 @@ impl Auto {
                 }
                 // The connection was cut. The peer connects again if it still runs.
                 Err(_) if deadline_ns.is_none_or(|d| now_ns() < d) => continue,
-                Err(e) => return Err(self.error("choose a way")(e)),
+                Err(e) => return Err(self.error("choose a backend")(e)),
             };
             if refused {
                 let what = choice.to_string();
@@ -155,13 +155,13 @@ impl Auto {
     }
 
     /// Exchanges offers with the peer. Returns the choice, and whether one of the ends refuses it.
-    fn exchange(
+    fn exchange_offers(
         &self,
         stream: &TcpStream,
         agreed: &Agreed,
         own_memory: bool,
     ) -> std::io::Result<(Choice, bool)> {
-        stream.set_read_timeout(Some(RECORD_LIMIT))?;
+        stream.set_read_timeout(Some(RECORD_TIMEOUT))?;
         let ours = offer(stream, own_memory, self.on_fall_back == OnFallBack::Refuse)?;
         let (mut sent, mut received) = (Counter::new(), Counter::new());
         sealed::send(&mut &*stream, &agreed.keys, &mut sent, &ours.bytes())?;
@@ -199,7 +199,7 @@ impl Auto {
 }
 
 /// Returns where this thread runs, as other processes see it.
-fn place() -> Option<Place> {
+fn own_place() -> Option<Place> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = boot.trim().split('-').collect();
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
@@ -217,7 +217,7 @@ fn place() -> Option<Place> {
 }
 
 /// Reports whether processes of the same user may find this one's memory.
-fn is_open() -> bool {
+fn is_memory_findable() -> bool {
     // SAFETY: the call only reads a flag.
     unsafe { nix::libc::prctl(nix::libc::PR_GET_DUMPABLE) == 1 }
 }
@@ -234,10 +234,10 @@ fn no_verbs(_: &TcpStream) -> std::io::Result<Option<Lack>> {
 }
 
 fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result<Offer> {
-    let place = place();
+    let place = own_place();
     let no_shm = match place {
         _ if own_memory => Some(Lack::OwnMemory),
-        Some(_) if is_open() => None,
+        Some(_) if is_memory_findable() => None,
         _ => Some(Lack::Hidden),
     };
     Ok(Offer {
@@ -249,7 +249,7 @@ fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result
 }
 
 /// Returns the name of a session's memory. Nobody can guess it without the key.
-fn name(hello: &Hello) -> String {
+fn memory_name(hello: &Hello) -> String {
     let session = hello.session.map(|s| *s.bytes()).unwrap_or_default();
     let digits = session[..16].iter().map(|b| format!("{b:02x}"));
     format!("auto/{}", digits.collect::<String>())
@@ -275,26 +275,26 @@ impl Backend for Auto {
     ) -> Result<Halves, SetupError> {
         check(sizes, &memory)?;
         let own_memory = !matches!(memory, Memory::Allot);
-        let (mut memory, mut missed) = (Some(memory), 0);
+        let (mut memory, mut refusals) = (Some(memory), 0);
         loop {
-            let (choice, hello) = self.agree(sizes, own_memory, deadline_ns)?;
-            let again_ns = now_ns() + MEETING_NS;
-            // Memory is handed over once, so there is no second try with the application's memory.
+            let (choice, hello) = self.connect_and_choose(sizes, own_memory, deadline_ns)?;
+            let choose_again_ns = now_ns() + CHOOSE_AGAIN_NS;
+            // Memory is handed over once, so the application's memory allows only one try.
             let until = match deadline_ns {
                 other if own_memory => other,
-                Some(deadline) => Some(deadline.min(again_ns)),
-                None => Some(again_ns),
+                Some(deadline) => Some(deadline.min(choose_again_ns)),
+                None => Some(choose_again_ns),
             };
-            let backend = self.backend(choice.way, &name(&hello))?;
+            let backend = self.backend(choice.way, &memory_name(&hello))?;
             let memory = memory.take().unwrap_or(Memory::Allot);
             let is_late = || deadline_ns.is_some_and(|d| now_ns() >= d);
             match backend.initialize(sizes, memory, until) {
                 Err(SetupError::NoPeer { .. }) if !own_memory && !is_late() => {}
                 // The peer missed the choice, and still tries to choose.
                 Err(SetupError::Refused { reason, .. })
-                    if reason == Refusal::Options && !own_memory && missed < MISSES =>
+                    if reason == Refusal::Options && !own_memory && refusals < MOST_REFUSALS =>
                 {
-                    missed += 1;
+                    refusals += 1;
                 }
                 Err(other) => return Err(other),
                 Ok(halves) => {

@@ -130,7 +130,7 @@ pub struct Offer {
 }
 
 const VERSION: u8 = 1;
-const BYTES: usize = 1 + 16 + 4 + 3 * 8 + 8 + 3;
+const OFFER_BYTES: usize = 1 + 16 + 4 + 3 * 8 + 8 + 3;
 
 fn lack(code: u8) -> Option<Option<Lack>> {
     Some(match code {
@@ -147,7 +147,7 @@ impl Offer {
     /// Returns the bytes in which the offer is sent.
     pub fn bytes(&self) -> Vec<u8> {
         let code = |lack: Option<Lack>| lack.map_or(0, |lack| lack as u8);
-        let mut bytes = Vec::with_capacity(BYTES);
+        let mut bytes = Vec::with_capacity(OFFER_BYTES);
         bytes.push(VERSION);
         bytes.extend(self.place.boot);
         bytes.extend(self.place.user.to_le_bytes());
@@ -165,9 +165,9 @@ impl Offer {
 
     /// Reads a peer's offer. Returns `None` if the bytes are not an offer.
     pub fn parse(bytes: &[u8]) -> Option<Offer> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; OFFER_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let refuses = match bytes[BYTES - 1] {
+        let refuses = match bytes[OFFER_BYTES - 1] {
             0 => false,
             1 => true,
             _ => return None,
@@ -182,8 +182,8 @@ impl Offer {
                 namespaces: [word(21)?, word(29)?, word(37)?],
                 capabilities: word(45)?,
             },
-            no_shm: lack(bytes[BYTES - 3])?,
-            no_verbs: lack(bytes[BYTES - 2])?,
+            no_shm: lack(bytes[OFFER_BYTES - 3])?,
+            no_verbs: lack(bytes[OFFER_BYTES - 2])?,
             refuses,
         })
     }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_way_that_both_have_is_taken_and_what_one_lacks_is_named() {
+    fn the_fastest_common_backend_is_chosen_and_what_one_end_lacks_is_named() {
         assert_eq!(choose(&ALL, &ALL).to_string(), "over shared memory");
         assert_eq!(choose(&ALL, &elsewhere(ALL)).to_string(), "over RDMA");
         let deviceless = elsewhere(without(Lack::Device));
@@ -275,7 +275,7 @@ mod tests {
             choose(&without(Lack::Feature), &elsewhere(ALL)).to_string(),
             "over TCP; no RDMA (the listening end: it was built without the feature `verbs`)"
         );
-        // Neither end has RDMA, so there is no fall-back.
+        // Neither end has RDMA, so nothing is passed over.
         assert_eq!(choose(&without(Lack::Feature), &deviceless).passed, []);
         let own_memory = Offer {
             no_shm: Some(Lack::OwnMemory),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_could_not_find_each_other_do_not_try_shared_memory() {
+    fn processes_that_cannot_find_each_other_do_not_use_shared_memory() {
         for place in [
             Place { user: 0, ..HERE },
             Place {
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_offer_is_read_as_it_was_written(
+        fn offers_survive_writing_and_reading(
             boot: [u8; 16], user: u32, namespaces: [u64; 3], capabilities: u64,
             codes in [0u8..5, 0u8..5], refuses: bool
         ) {

@@ -6,10 +6,9 @@ use onbeat_flow::{Progress, Waker};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// How often a thread that waits for the link checks whether it must stop.
-const STOP_PERIOD_NS: u64 = 100_000_000;
+const STOP_CHECK_PERIOD_NS: u64 = 100_000_000;
 /// How long a stopping relay waits for the other host to take what was sent.
-const DRAIN_NS: u64 = 10_000_000_000;
+const DRAIN_LIMIT_NS: u64 = 10_000_000_000;
 
 /// The hosts that receive a channel's items. A broken link severs the channel only if it was the
 /// last.
@@ -51,16 +50,13 @@ pub(super) struct Control {
     pub(super) waker: Waker,
     /// The consumption of the local channel.
     pub(super) progress: Progress,
-    /// The other host's consumers have attached.
-    pub(super) ready: AtomicBool,
-    /// The other host has consumed all items with smaller numbers.
+    pub(super) consumers_ready: AtomicBool,
+    /// The smallest number that the other host has not consumed.
     pub(super) consumed: AtomicU64,
-    /// The hosts that receive the same items.
     pub(super) hosts: Arc<Hosts>,
     has_left: AtomicBool,
-    /// Items that newer ones replaced before they left the sending host.
+    /// Counts items that newer ones replaced before they left the sending host.
     lost: AtomicU64,
-    /// The status page that shows lost items.
     page: Option<Arc<dyn Shown>>,
     stopping: AtomicBool,
     /// When the relay was asked to stop, or 0.
@@ -85,7 +81,7 @@ impl Control {
             page,
             waker: Waker::new(),
             progress,
-            ready: AtomicBool::new(false),
+            consumers_ready: AtomicBool::new(false),
             consumed: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             stopped_ns: AtomicU64::new(0),
@@ -159,18 +155,17 @@ impl Control {
         match (self.is_broken(), self.is_over()) {
             (true, _) => HostState::Severed,
             (false, true) => HostState::Closed,
-            _ if self.ready.load(Ordering::Acquire) => HostState::Open,
+            _ if self.consumers_ready.load(Ordering::Acquire) => HostState::Open,
             _ => HostState::Waiting,
         }
     }
 
-    pub(super) fn look_again_ns(&self) -> u64 {
-        now_ns() + STOP_PERIOD_NS
+    pub(super) fn next_check_ns(&self) -> u64 {
+        now_ns() + STOP_CHECK_PERIOD_NS
     }
 
-    /// Reports whether a stopping relay has waited long enough for the other host.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_drain_over(&self) -> bool {
         let stopped = self.stopped_ns.load(Ordering::Relaxed);
-        self.is_stopping() && now_ns().saturating_sub(stopped) > DRAIN_NS
+        self.is_stopping() && now_ns().saturating_sub(stopped) > DRAIN_LIMIT_NS
     }
 }

@@ -10,26 +10,26 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PlaceError {
     /// The text is not the address of a link.
-    #[error("'{}' is no place of a link: write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
+    #[error("'{}' is not a link address. Write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
     Text(String),
     /// The address has no key, so the ends cannot authenticate each other.
-    #[error("'{}' names no key: add ?key=FILE (onbeat link key FILE makes one)", .0.escape_debug())]
+    #[error("'{}' has no key. Add ?key=FILE (onbeat link key FILE makes one).", .0.escape_debug())]
     NoKey(String),
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The program was built without RDMA.
-    #[error("verbs:// needs onbeat-link with the feature `verbs`")]
+    #[error("verbs:// needs onbeat-link with the feature `verbs`. Build it with that feature, or use tcp://.")]
     NoVerbs,
     /// The channels leave through a port, but their backend does not cut messages into chunks.
-    #[error("only channels over tcp:// and verbs:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
+    #[error("only channels over tcp:// and verbs:// go through a port in chunks. Leave out `on_port` and `chunk_bytes`.")]
     NoPort,
     /// The channels come from another host, or use shared memory, and so cannot go to several
     /// hosts.
-    #[error("only a host that sends, not over shm://, has several others: `and_to` is for Links::sending with tcp:// or verbs://")]
+    #[error("only a sending host can have several receiving hosts. Use `and_to` on Links::sending with tcp:// or verbs://.")]
     SecondHost,
     /// The channel's port number would be larger than 65535.
-    #[error("port {first} + {number} does not exist: begin with a smaller one")]
+    #[error("port {first} + {number} is larger than 65535. Begin with a smaller port.")]
     Port {
         /// The port number of the first channel.
         first: u16,
@@ -56,7 +56,7 @@ pub enum LinksError {
     #[error(transparent)]
     End(#[from] SetupError),
     /// The two hosts have asked for different channels.
-    #[error("channel '{channel}': this host has '{ours}', the other '{theirs}': ask for the same channels in the same order")]
+    #[error("channel '{channel}': this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
         /// The channel that this host has asked for.
         channel: String,
@@ -68,7 +68,7 @@ pub enum LinksError {
     /// The other host did not report which channel it asks for: the link ended first, or the
     /// deadline passed.
     #[error(
-        "channel '{channel}': the other host has not said what it wants: {}",
+        "channel '{channel}': the other host did not report which channel it asks for: {}",
         why(reason)
     )]
     Silent {
@@ -82,11 +82,11 @@ pub enum LinksError {
     Create {
         /// The channel that this host has asked for.
         channel: String,
-        /// What is wrong with the options.
+        /// The fault of the options.
         reason: CreateError,
     },
     /// The policy exchanges buffers, which hosts do not share.
-    #[error("channel '{channel}': Policy::Swap does not reach another host: use Policy::Credit")]
+    #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
     Swap {
         /// The channel that has this policy.
         channel: String,
@@ -108,7 +108,7 @@ pub enum LinksError {
         before: Box<Options>,
     },
     /// Each channel needs a port number, and none is left.
-    #[error("too many channels: one place has 65536 at most")]
+    #[error("too many channels: one address has 65536 at most")]
     TooMany,
     /// The channel in shared memory could not be opened.
     #[error(transparent)]

@@ -91,7 +91,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use control::Hosts;
-use place::{Egress, Ends};
+use place::{Backends, Egress};
 
 pub use control::HostState;
 pub use error::{LinksError, PlaceError};
@@ -102,13 +102,12 @@ pub use terms::Direction;
 /// Makes the backend of a channel, from the channel's name and its number.
 type Connector = Box<dyn Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync>;
 
-/// The connection to another host.
-enum Way {
-    Place(Ends),
-    Own(Connector),
+enum Route {
+    Place(Backends),
+    Custom(Connector),
 }
 
-impl Way {
+impl Route {
     fn backend(
         &self,
         name: &str,
@@ -116,17 +115,15 @@ impl Way {
         egress: Egress<'_>,
     ) -> Result<Box<dyn Backend>, LinksError> {
         match self {
-            Way::Place(ends) => ends.backend(number, egress),
-            Way::Own(_) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
-            Way::Own(connector) => connector(name, number),
+            Route::Place(backends) => backends.backend(number, egress),
+            Route::Custom(_) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
+            Route::Custom(connector) => connector(name, number),
         }
     }
 }
 
-/// A channel that was asked for, and its relays.
-struct Opened {
-    /// The options of the first call.
-    options: Options,
+struct OpenChannel {
+    requested_options: Options,
     channel: Channel,
     /// One relay to each other host. Empty if the channel itself reaches the other process.
     relays: Vec<Relay>,
@@ -150,15 +147,14 @@ pub struct HostStatus {
 /// Items that were sent still leave if the other host takes them.
 pub struct Links {
     direction: Direction,
-    /// The connections, one for each other host.
-    ways: Vec<Way>,
+    routes: Vec<Route>,
     priorities: HashMap<String, u8>,
     port: Option<Port>,
     chunk: Option<usize>,
     /// Set for processes of one machine, which need no relays.
     machine: Option<crate::Machine>,
-    within: Duration,
-    opened: Mutex<HashMap<String, Opened>>,
+    peer_wait: Duration,
+    opened: Mutex<HashMap<String, OpenChannel>>,
 }
 
 impl std::fmt::Debug for Links {
@@ -193,18 +189,18 @@ impl Links {
         direction: Direction,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
     ) -> Links {
-        Links::of(direction, Way::Own(Box::new(connector)))
+        Links::of(direction, Route::Custom(Box::new(connector)))
     }
 
-    fn of(direction: Direction, way: Way) -> Links {
+    fn of(direction: Direction, route: Route) -> Links {
         Links {
             direction,
-            ways: vec![way],
+            routes: vec![route],
             priorities: HashMap::new(),
             port: None,
             chunk: None,
             machine: None,
-            within: Duration::from_secs(30),
+            peer_wait: Duration::from_secs(30),
             opened: Mutex::default(),
         }
     }
@@ -250,7 +246,8 @@ impl Links {
         if self.direction == Direction::Receiving || is_machine {
             return Err(PlaceError::SecondHost.into());
         }
-        self.ways.push(Way::Place(place.ends(self.direction)?));
+        self.routes
+            .push(Route::Place(place.backends(self.direction)?));
         Ok(self)
     }
 
@@ -266,7 +263,7 @@ impl Links {
         if self.direction == Direction::Receiving || self.machine.is_some() {
             return Err(PlaceError::SecondHost.into());
         }
-        self.ways.push(Way::Own(Box::new(connector)));
+        self.routes.push(Route::Custom(Box::new(connector)));
         Ok(self)
     }
 
@@ -285,23 +282,23 @@ impl Links {
     /// Sets how long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s
     /// by default.
     pub fn wait_for_peer(mut self, time: Duration) -> Links {
-        self.within = time;
+        self.peer_wait = time;
         self
     }
 
     fn at(place: &str, direction: Direction) -> Result<Links, LinksError> {
         let place: Place = place.parse()?;
         let machine = place.machine();
-        let ends = place.ends(direction)?;
-        let links = Links::of(direction, Way::Place(ends));
+        let backends = place.backends(direction)?;
+        let links = Links::of(direction, Route::Place(backends));
         Ok(Links { machine, ..links })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Opened>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenChannel>> {
         self.opened.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn open(&self, name: &str, number: usize, options: Options) -> Result<Opened, LinksError> {
+    fn open(&self, name: &str, number: usize, options: Options) -> Result<OpenChannel, LinksError> {
         let priority = self.priority_of(name);
         let egress = Egress {
             priority,
@@ -313,27 +310,29 @@ impl Links {
                 return Err(PlaceError::NoPort.into());
             }
             let channel = machine.channel(name, options)?;
-            return Ok(Opened {
-                options,
+            return Ok(OpenChannel {
+                requested_options: options,
                 channel,
                 relays: Vec::new(),
             });
         }
         let number = u16::try_from(number).map_err(|_| LinksError::TooMany)?;
-        let channel = self.direction.local(name, options, self.ways.len())?;
+        let channel = self
+            .direction
+            .local_channel(name, options, self.routes.len())?;
         // All ends listen before the first of them waits for its peer.
-        let backends = self.ways.iter();
-        let backends = backends.map(|way| way.backend(name, number, egress));
+        let backends = self.routes.iter();
+        let backends = backends.map(|route| route.backend(name, number, egress));
         let backends = backends.collect::<Result<Vec<_>, _>>()?;
-        let deadline_ns = now_ns().saturating_add(self.within.as_nanos() as u64);
+        let deadline_ns = now_ns().saturating_add(self.peer_wait.as_nanos() as u64);
         let terms = terms::Terms::new(name, self.direction, priority, options);
         let hosts = Hosts::new(backends.len());
         let relays = backends.iter();
         let relays =
             relays.map(|backend| Relay::start(&**backend, &channel, &terms, &hosts, deadline_ns));
         let relays = relays.collect::<Result<Vec<_>, _>>()?;
-        Ok(Opened {
-            options,
+        Ok(OpenChannel {
+            requested_options: options,
             channel,
             relays,
         })
@@ -348,10 +347,10 @@ impl Medium for Links {
     fn channel(&self, name: &str, options: Options) -> Result<Channel, LinksError> {
         let mut opened = self.lock();
         if let Some(before) = opened.get(name) {
-            if before.options != options {
+            if before.requested_options != options {
                 return Err(LinksError::Opened {
                     channel: name.into(),
-                    before: Box::new(before.options),
+                    before: Box::new(before.requested_options),
                 });
             }
             return Ok(before.channel.clone());

@@ -56,13 +56,11 @@ impl FromStr for Place {
     }
 }
 
-/// The port, priority and chunk size with which a channel's messages leave this host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Egress<'p> {
-    /// Larger is more urgent.
     pub(super) priority: u8,
     pub(super) port: Option<&'p Port>,
-    /// The chunk size if there is no port.
+    /// The chunk size without a port.
     pub(super) chunk: Option<usize>,
 }
 
@@ -89,8 +87,7 @@ impl Egress<'_> {
     }
 }
 
-/// Makes the backends of the channels at one address.
-pub(super) struct Ends {
+pub(super) struct Backends {
     place: Place,
     direction: Direction,
     /// `None` for shared memory, which needs no key.
@@ -98,7 +95,6 @@ pub(super) struct Ends {
 }
 
 impl Place {
-    /// Returns the medium for shared memory, which needs no relays.
     pub(super) fn machine(&self) -> Option<Machine> {
         match self {
             Place::Shm(name) => Some(Machine::new(name)),
@@ -107,13 +103,13 @@ impl Place {
     }
 
     /// Reads the key file.
-    pub(super) fn ends(self, direction: Direction) -> Result<Ends, PlaceError> {
+    pub(super) fn backends(self, direction: Direction) -> Result<Backends, PlaceError> {
         let key = match &self {
             Place::Shm(_) => None,
             Place::Verbs(..) if !cfg!(feature = "verbs") => return Err(PlaceError::NoVerbs),
             Place::Tcp(_, file) | Place::Verbs(_, file) => Some(Key::read_file(file)?),
         };
-        Ok(Ends {
+        Ok(Backends {
             place: self,
             direction,
             key,
@@ -131,8 +127,7 @@ fn port(mut first: SocketAddr, number: u16) -> Result<SocketAddr, PlaceError> {
     Ok(first)
 }
 
-impl Ends {
-    /// Makes this host's end of the channel of that number.
+impl Backends {
     pub(super) fn backend(
         &self,
         number: u16,
@@ -169,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_and_wrong_ones_refused_with_a_way_out() {
+    fn addresses_are_parsed_and_errors_name_a_way_out() {
         let address = "10.0.0.2:7400".parse().unwrap();
         let read = |text: &str| text.parse::<Place>().map_err(|e| e.to_string());
         assert_eq!(read("shm://car"), Ok(Place::Shm("car".into())));
@@ -191,7 +186,7 @@ mod tests {
             "tcp://1.2.3.4:5?k",
         ] {
             let error = read(wrong).unwrap_err();
-            assert!(error.contains("write shm://NAME"), "{error}");
+            assert!(error.contains("Write shm://NAME"), "{error}");
         }
         assert!(port("1.2.3.4:65535".parse().unwrap(), 1).is_err());
     }

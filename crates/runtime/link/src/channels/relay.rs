@@ -49,7 +49,7 @@ impl Relay {
             let link = LinkId::new(link.number, &terms.name);
             let _ = channel.clone().known_as(link);
         }
-        terms.agree(&mut halves, deadline_ns)?;
+        terms.exchange_and_compare(&mut halves, deadline_ns)?;
         let page = halves.0.page();
         let control = Arc::new(Control::new(channel.progress(), Arc::clone(hosts), page));
         let mut relay = Relay {
@@ -60,14 +60,20 @@ impl Relay {
         let outer = channel.clone();
         match terms.direction {
             Direction::Sending => relay
-                .run("link-out", move |c| sending::pass_on(&outer, out, c))
-                .and_then(|()| relay.run("link-in", move |c| sending::learn(incoming, c))),
+                .run("link-out", move |c| sending::send_items(&outer, out, c))
+                .and_then(|()| {
+                    relay.run("link-in", move |c| sending::receive_reports(incoming, c))
+                }),
             Direction::Receiving => {
                 let mut producer = channel.producer().map_err(|e| failed(e.to_string()))?;
                 producer.set_unseen();
                 relay
-                    .run("link-in", move |c| receiving::put(producer, incoming, c))
-                    .and_then(|()| relay.run("link-out", move |c| receiving::tell(&outer, out, c)))
+                    .run("link-in", move |c| {
+                        receiving::receive_items(producer, incoming, c)
+                    })
+                    .and_then(|()| {
+                        relay.run("link-out", move |c| receiving::send_reports(&outer, out, c))
+                    })
             }
         }
         .map_err(|e| failed(e.to_string()))?;

@@ -2,7 +2,7 @@
 //! reports of consumed items.
 
 use super::control::Control;
-use super::message::{Message, Passed};
+use super::message::{Message, PassedItem};
 use super::terms::credits;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use onbeat_flow::{Channel, Consumer, Item};
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 /// Passes items on until the relay stops or the link ends. Allocates nothing while it runs.
-pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
-    let may_begin = || control.ready.load(Ordering::Acquire) || is_done(control);
+pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
+    let may_begin = || control.consumers_ready.load(Ordering::Acquire) || is_done(control);
     control.waker.wait(None, may_begin);
-    if !control.ready.load(Ordering::Acquire) {
+    if !control.consumers_ready.load(Ordering::Acquire) {
         // Nothing was sent yet.
         control.leave();
         control.end(None);
@@ -27,7 +27,7 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {
-            what: "consumers that took the relay's place",
+            what: "consumers in the place of the relay",
         }),
     };
     finish(control, end.as_ref());
@@ -85,7 +85,7 @@ fn pass_items(
             said_left = false;
             // Items that newer ones replaced before this one are lost too.
             control.set_lost(consumer.stats().dropped);
-            let message = Message::Item(Passed {
+            let message = Message::Item(PassedItem {
                 number: item.sequence(),
                 lost: control.lost(),
                 payload: &item,
@@ -98,7 +98,7 @@ fn pass_items(
             }
         } else if has_left() {
             said_left = true;
-            if let Err(end) = send(out, &Message::Left, control) {
+            if let Err(end) = send(out, &Message::ProducerLeft, control) {
                 break end;
             }
         } else if control.is_stopping() {
@@ -116,11 +116,11 @@ pub(super) fn send(
     control: &Control,
 ) -> Result<(), Option<End>> {
     loop {
-        let again = Some(control.look_again_ns());
+        let again = Some(control.next_check_ns());
         match out.send(message.bytes(), again, &mut |slot| message.write(slot)) {
             Ok(_) => return Ok(()),
             Err(SendError::Ended(end)) => return Err(Some(end)),
-            Err(SendError::NoCredit { .. }) if control.is_over() || control.is_late() => {
+            Err(SendError::NoCredit { .. }) if control.is_over() || control.is_drain_over() => {
                 return Err(None)
             }
             Err(SendError::NoCredit { .. }) => {}
@@ -135,12 +135,12 @@ pub(super) fn send(
 }
 
 /// Takes the other host's reports until the relay stops or the link ends.
-pub(super) fn learn(mut incoming: Box<dyn Incoming>, control: &Control) {
+pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control) {
     let mut is_nonsense = false;
     while !control.is_over() && !is_nonsense {
-        let came = incoming.receive(Some(control.look_again_ns()), &mut |_, bytes| {
-            match Message::read(bytes) {
-                Some(Message::Ready) => control.ready.store(true, Ordering::Release),
+        let came = incoming.receive(Some(control.next_check_ns()), &mut |_, bytes| {
+            match Message::parse(bytes) {
+                Some(Message::Ready) => control.consumers_ready.store(true, Ordering::Release),
                 Some(Message::Consumed(number)) => {
                     control.consumed.fetch_max(number, Ordering::AcqRel);
                 }

@@ -1,7 +1,7 @@
 //! The terms that both hosts of a channel must agree on, and the channels that each of them gets.
 
 use super::error::LinksError;
-use super::message::HEAD;
+use super::message::HEAD_BYTES;
 use crate::interface::{Halves, Sizes};
 use onbeat_flow::{Channel, Options, Policy};
 
@@ -31,8 +31,7 @@ impl Direction {
         }
     }
 
-    /// Makes this host's channel, with relays to `hosts` other hosts.
-    pub(super) fn local(
+    pub(super) fn local_channel(
         self,
         name: &str,
         options: Options,
@@ -88,8 +87,6 @@ impl Terms {
         }
     }
 
-    /// Returns the sizes of the link. It has one message more than items, for reports between the
-    /// hosts.
     pub(super) fn sizes(&self) -> Sizes {
         let messages = match self.options.policy {
             Policy::Credit { credits } => credits.min(MOST_MESSAGES),
@@ -97,7 +94,7 @@ impl Terms {
         };
         Sizes {
             credits: messages + 1,
-            message_bytes: (self.options.payload_bytes + HEAD).max(LEAST_BYTES),
+            message_bytes: (self.options.payload_bytes + HEAD_BYTES).max(LEAST_BYTES),
             value_bytes: 0,
         }
     }
@@ -121,7 +118,11 @@ impl Terms {
     }
 
     /// Sends this host's terms to the other host, and compares both.
-    pub(super) fn agree(&self, halves: &mut Halves, deadline_ns: u64) -> Result<(), LinksError> {
+    pub(super) fn exchange_and_compare(
+        &self,
+        halves: &mut Halves,
+        deadline_ns: u64,
+    ) -> Result<(), LinksError> {
         let silent = |reason| LinksError::Silent {
             channel: self.name.clone(),
             reason,

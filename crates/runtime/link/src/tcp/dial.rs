@@ -8,7 +8,6 @@ use std::io::{Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The longest time for a whole handshake.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -55,13 +54,12 @@ pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     socket.set_tcp_notsent_lowat(u32::try_from(chunk).unwrap_or(u32::MAX))
 }
 
-/// A stream whose reads and writes end at a deadline, even if bytes come slowly.
-struct Timed<'s> {
+struct DeadlineStream<'s> {
     stream: &'s TcpStream,
     deadline: Instant,
 }
 
-impl Timed<'_> {
+impl DeadlineStream<'_> {
     fn left(&self) -> Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -71,14 +69,14 @@ impl Timed<'_> {
     }
 }
 
-impl Read for Timed<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         (&mut &*self.stream).read(into)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         (&mut &*self.stream).write(bytes)
@@ -92,11 +90,11 @@ impl Write for Timed<'_> {
 fn within_limit<T>(
     stream: &TcpStream,
     chunk: usize,
-    handshake: impl FnOnce(&mut Timed<'_>) -> std::result::Result<T, Failed>,
+    handshake: impl FnOnce(&mut DeadlineStream<'_>) -> std::result::Result<T, Failed>,
 ) -> std::result::Result<T, Failed> {
     tune(stream, chunk)?;
     let deadline = Instant::now() + HANDSHAKE_LIMIT;
-    let agreed = handshake(&mut Timed { stream, deadline })?;
+    let agreed = handshake(&mut DeadlineStream { stream, deadline })?;
     stream.set_write_timeout(None)?;
     stream.set_read_timeout(None)?;
     Ok(agreed)

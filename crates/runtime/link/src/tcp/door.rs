@@ -21,14 +21,11 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The most handshakes at once.
-const PLACES: usize = 8;
+const MOST_HANDSHAKES: usize = 8;
 
-/// The pause after a connection that could not be accepted.
-const PAUSE_MS: u8 = 50;
+const PAUSE_AFTER_FAILED_ACCEPT_MS: u8 = 50;
 
-/// The result of a handshake.
-pub type Greeted = std::result::Result<(TcpStream, Agreed), Failed>;
+pub type HandshakeResult = std::result::Result<(TcpStream, Agreed), Failed>;
 
 struct Guest {
     number: u64,
@@ -36,17 +33,15 @@ struct Guest {
     thread: JoinHandle<()>,
 }
 
-/// The number of a guest, and its handshake.
-type Result = (u64, Greeted);
+type NumberedResult = (u64, HandshakeResult);
 
-/// A listening socket and the handshakes under way.
 pub struct Door<'l> {
     listener: &'l TcpListener,
     key: Key,
     hello: Hello,
     guests: VecDeque<Guest>,
     next: u64,
-    results: (Sender<Result>, Receiver<Result>),
+    results: (Sender<NumberedResult>, Receiver<NumberedResult>),
     /// Has a byte for each result.
     bell: (PipeReader, Waking),
 }
@@ -68,7 +63,11 @@ impl<'l> Door<'l> {
 
     /// Waits until a handshake ends, or until `deadline_ns`. Returns `None` at the deadline, or
     /// when `wake` can be read.
-    pub fn greet(&mut self, wake: &mut PipeReader, deadline_ns: Option<u64>) -> Option<Greeted> {
+    pub fn greet(
+        &mut self,
+        wake: &mut PipeReader,
+        deadline_ns: Option<u64>,
+    ) -> Option<HandshakeResult> {
         loop {
             let (comes, woken, over) = self.wait(wake, deadline_ns);
             if woken {
@@ -76,7 +75,7 @@ impl<'l> Door<'l> {
                 return None;
             }
             if over {
-                if let Some(greeted) = self.take() {
+                if let Some(greeted) = self.next_result() {
                     return Some(greeted);
                 }
             }
@@ -86,7 +85,7 @@ impl<'l> Door<'l> {
                 // without a pause this loop would spin.
                 Some(Err(_)) => drop(poll(
                     &mut [PollFd::new(wake.as_fd(), PollFlags::POLLIN)],
-                    PAUSE_MS,
+                    PAUSE_AFTER_FAILED_ACCEPT_MS,
                 )),
                 None => {}
             }
@@ -117,7 +116,7 @@ impl<'l> Door<'l> {
     }
 
     /// Returns the next result of a guest that was not dropped.
-    fn take(&mut self) -> Option<Greeted> {
+    fn next_result(&mut self) -> Option<HandshakeResult> {
         let _ = self.bell.0.read(&mut [0]);
         let (number, greeted) = self.results.1.try_recv().ok()?;
         let at = self.guests.iter().position(|g| g.number == number)?;
@@ -127,7 +126,7 @@ impl<'l> Door<'l> {
     }
 
     fn let_in(&mut self, stream: TcpStream) {
-        if self.guests.len() == PLACES {
+        if self.guests.len() == MOST_HANDSHAKES {
             if let Some(longest) = self.guests.pop_front() {
                 let _ = longest.stream.shutdown(Shutdown::Both);
             }
@@ -180,7 +179,7 @@ impl Keeper {
         let (wake, waking) = Waking::new()?;
         let stop = Arc::<AtomicBool>::default();
         let stopping = Arc::clone(&stop);
-        let run = move || keep(&listener, &key, hello, wake, &stopping);
+        let run = move || refuse_connections(&listener, &key, hello, wake, &stopping);
         let thread = Some(helper::start("link-door", run)?);
         Ok(Keeper {
             stop,
@@ -190,7 +189,13 @@ impl Keeper {
     }
 }
 
-fn keep(listener: &TcpListener, key: &Key, hello: Hello, mut wake: PipeReader, stop: &AtomicBool) {
+fn refuse_connections(
+    listener: &TcpListener,
+    key: &Key,
+    hello: Hello,
+    mut wake: PipeReader,
+    stop: &AtomicBool,
+) {
     // Without a pipe the end does not answer strangers. The link works all the same.
     let Ok(mut door) = Door::new(listener, key, hello) else {
         return;

@@ -28,10 +28,8 @@ use thiserror::Error;
 /// The version of the protocol.
 pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"onbL";
-/// Bytes of a step's head.
-const HEAD_BYTES: usize = 9;
-/// Limit of a step's bytes after the head.
-const STEP_BYTES: usize = 256;
+const STEP_HEAD_BYTES: usize = 9;
+const MOST_STEP_BYTES: usize = 256;
 const HELLO_BYTES: usize = 61;
 
 /// The first message of an end about itself.
@@ -159,7 +157,7 @@ enum Step {
 }
 
 fn write_step(stream: &mut impl Write, step: Step, body: &[u8]) -> Result<(), Failed> {
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+    let mut bytes = Vec::with_capacity(STEP_HEAD_BYTES + body.len());
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.push(step as u8);
@@ -176,13 +174,12 @@ fn silent(error: std::io::Error) -> Failed {
     }
 }
 
-/// Reads a step into `body`, and returns its length.
 fn read_step(
     stream: &mut impl Read,
     expected: Step,
-    body: &mut [u8; STEP_BYTES],
+    body: &mut [u8; MOST_STEP_BYTES],
 ) -> Result<usize, Failed> {
-    let mut head = [0; HEAD_BYTES];
+    let mut head = [0; STEP_HEAD_BYTES];
     stream.read_exact(&mut head).map_err(silent)?;
     if head[..4] != MAGIC {
         return Err(Refusal::Garbage.into());
@@ -196,7 +193,7 @@ fn read_step(
     if head[6] == Step::Refused as u8 && expected != Step::Hello {
         return Err(Refusal::Key.into());
     }
-    if head[6] != expected as u8 || length > STEP_BYTES {
+    if head[6] != expected as u8 || length > MOST_STEP_BYTES {
         return Err(Refusal::Garbage.into());
     }
     stream.read_exact(&mut body[..length]).map_err(silent)?;
@@ -229,7 +226,7 @@ fn agreed(noise: HandshakeState, peer: Hello) -> Result<Agreed, Failed> {
 /// One end refuses the other, or the connection broke.
 pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Result<Agreed, Failed> {
     let mut noise = noise(key).build_initiator().map_err(|_| Refusal::Key)?;
-    let (mut body, mut payload) = ([0; STEP_BYTES], [0; STEP_BYTES]);
+    let (mut body, mut payload) = ([0; MOST_STEP_BYTES], [0; MOST_STEP_BYTES]);
     let written = noise.write_message(&ours.bytes(), &mut body);
     let length = written.map_err(|_| Refusal::Garbage)?;
     write_step(stream, Step::Hello, &body[..length])?;
@@ -269,7 +266,7 @@ pub fn accept<S: Read + Write>(
     answer: impl FnOnce(&Hello) -> (Hello, Option<Refusal>),
 ) -> Result<Agreed, Failed> {
     let mut noise = noise(key).build_responder().map_err(|_| Refusal::Key)?;
-    let (mut body, mut payload) = ([0; STEP_BYTES], [0; STEP_BYTES]);
+    let (mut body, mut payload) = ([0; MOST_STEP_BYTES], [0; MOST_STEP_BYTES]);
     let length = match read_step(stream, Step::Hello, &mut body) {
         Err(Failed::Refused(reason @ Refusal::Version { .. })) => {
             // The head contains this end's version.

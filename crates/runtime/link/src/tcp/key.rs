@@ -36,7 +36,7 @@ pub enum KeyError {
         source: std::io::Error,
     },
     /// Other users can read or replace the file.
-    #[error("key file {path}: {what}: make it with mode 0600, of the user that runs the link")]
+    #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
     Open {
         /// The path of the file, escaped.
         path: String,
@@ -44,7 +44,7 @@ pub enum KeyError {
         what: &'static str,
     },
     /// The content is not a key.
-    #[error("key file {path}: not a key: 64 hexadecimal digits on one line")]
+    #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form {
         /// The path of the file, escaped.
         path: String,
@@ -117,7 +117,7 @@ impl Key {
             path: shown(path),
             what,
         };
-        let about = file.metadata().map_err(failed("look at it"))?;
+        let about = file.metadata().map_err(failed("read its owner and mode"))?;
         let user = nix::unistd::geteuid().as_raw();
         if !about.is_file() {
             return Err(open("not a regular file"));

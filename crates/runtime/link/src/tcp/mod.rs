@@ -58,14 +58,14 @@ use std::io::PipeReader;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use supervise::{Terms, Way};
+use supervise::{Route, Terms};
 
 pub use key::{Key, KeyError};
 
 /// A backend that links machines over TCP.
 #[derive(Debug)]
 pub struct Tcp {
-    pub(crate) way: Place,
+    pub(crate) place: Place,
     pub(crate) key: Key,
     chunk: usize,
     sealed: bool,
@@ -96,9 +96,9 @@ impl Tcp {
         Tcp::new(Place::Connect(address), key)
     }
 
-    fn new(way: Place, key: Key) -> Tcp {
+    fn new(place: Place, key: Key) -> Tcp {
         Tcp {
-            way,
+            place,
             key,
             chunk: 64 << 10,
             sealed: true,
@@ -141,7 +141,7 @@ impl Tcp {
 
     /// Returns the address at which this end listens, or to which it connects.
     pub fn address(&self) -> SocketAddr {
-        match &self.way {
+        match &self.place {
             Place::Connect(address) => *address,
             // A listening socket has an address.
             Place::Listen(listener) => listener.local_addr().expect("it is bound"),
@@ -166,18 +166,16 @@ impl Tcp {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Returns the socket of a listening end.
     pub(crate) fn listener(&self) -> Option<&TcpListener> {
-        match &self.way {
+        match &self.place {
             Place::Connect(_) => None,
             Place::Listen(listener) => Some(listener),
         }
     }
 
-    /// Copies the end with its options.
     pub(crate) fn again(&self) -> std::io::Result<Tcp> {
         Ok(Tcp {
-            way: match &self.way {
+            place: match &self.place {
                 Place::Connect(address) => Place::Connect(*address),
                 Place::Listen(listener) => Place::Listen(listener.try_clone()?),
             },
@@ -197,7 +195,7 @@ impl Tcp {
     }
 
     pub(crate) fn page(&self, backend: status::Backend, sizes: Sizes) -> Option<Arc<Page>> {
-        let listens = matches!(self.way, Place::Listen(_));
+        let listens = matches!(self.place, Place::Listen(_));
         Page::new(backend, listens, &self.peer(), sizes)
     }
 
@@ -209,7 +207,7 @@ impl Tcp {
         stream: &TcpStream,
         session: handshake::Session,
     ) -> Directions {
-        let listens = matches!(self.way, Place::Listen(_));
+        let listens = matches!(self.place, Place::Listen(_));
         let place = if listens {
             stream.local_addr()
         } else {
@@ -219,7 +217,6 @@ impl Tcp {
         Directions::between(session.bytes(), &format!("{kind}/{place}"), listens)
     }
 
-    /// Makes the first connection of a session.
     pub(crate) fn meet(
         &self,
         terms: &Terms,
@@ -227,15 +224,15 @@ impl Tcp {
         deadline_ns: Option<u64>,
     ) -> Result<(TcpStream, Agreed), SetupError> {
         let mut refused = None;
-        let mut door = match &self.way {
+        let mut door = match &self.place {
             Place::Listen(listener) => Door::new(listener, &terms.key, terms.hello)
                 .map(Some)
-                .map_err(system(self.address(), "make a pipe"))?,
+                .map_err(system(self.address(), "create a pipe"))?,
             Place::Connect(_) => None,
         };
         loop {
             let met = match &mut door {
-                None => supervise::dial(self.address(), &terms.key, terms.hello),
+                None => supervise::connect_once(self.address(), &terms.key, terms.hello),
                 Some(door) => door
                     .greet(wake, deadline_ns)
                     .unwrap_or_else(|| Err(Failed::Broken(std::io::ErrorKind::TimedOut.into()))),
@@ -247,8 +244,8 @@ impl Tcp {
                 }
                 Err(failed) => failed,
             };
-            terms.not_met(&failed);
-            let listens = matches!(self.way, Place::Listen(_));
+            terms.count_refusal(&failed);
+            let listens = matches!(self.place, Place::Listen(_));
             let last = supervise::is_final(&failed) && !listens;
             match failed {
                 Failed::Refused(reason) if last => return Err(self.refused(reason)),
@@ -302,22 +299,22 @@ impl Backend for Tcp {
         let seat = self.port.as_ref().map(seat).transpose()?;
         let address = self.address();
         let failed = |what| system(address, what);
-        let (mut wake, waking) = Waking::new().map_err(failed("make a pipe"))?;
+        let (mut wake, waking) = Waking::new().map_err(failed("create a pipe"))?;
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
         let links = self.directions("tcp", &stream, agreed.session);
         terms.hello.session = Some(agreed.session);
 
-        let shared = Shared::new(sizes, self.chunk, slots, seat).counting_in(page.clone());
+        let shared = Shared::new(sizes, self.chunk, slots, seat).with_page(page.clone());
         let shared = Arc::new(shared);
         shared.install(stream, self.sealed.then_some(agreed.keys));
-        let way = match &self.way {
-            Place::Connect(address) => Way::Connect(*address),
+        let route = match &self.place {
+            Place::Connect(address) => Route::Connect(*address),
             Place::Listen(listener) => {
                 let listener = listener.try_clone();
-                Way::Listen(listener.map_err(failed("use the socket"))?)
+                Route::Listen(listener.map_err(failed("use the socket"))?)
             }
         };
-        let threads = Threads::start(Arc::clone(&shared), way, terms, (wake, waking));
+        let threads = Threads::start(Arc::clone(&shared), route, terms, (wake, waking));
         let threads = threads.map_err(failed("start threads"))?;
         let outgoing = TcpOutgoing {
             shared: Arc::clone(&shared),

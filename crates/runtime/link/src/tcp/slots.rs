@@ -69,19 +69,15 @@ impl std::ops::DerefMut for SlotGuard<'_> {
 }
 
 pub struct Slots {
-    /// Messages to the peer, by number modulo credits.
+    /// The slots of messages to the peer, by number modulo credits.
     pub out: Vec<Slot>,
     pub incoming: Vec<Slot>,
-    /// Values to the peer: published, on its way, being written.
+    /// The slots of values to the peer: published, on its way, being written.
     pub values: Vec<Slot>,
     pub value_read: Slot,
 }
 
 impl Slots {
-    /// Cuts the memory into slots.
-    ///
-    /// # Errors
-    /// The sizes are impossible, or the memory is too small.
     pub fn new(sizes: Sizes, memory: Memory) -> Result<Slots, SetupError> {
         let needed = sizes.memory_bytes()?;
         let (memory, owned) = match memory {

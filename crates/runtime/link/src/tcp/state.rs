@@ -28,8 +28,7 @@ pub struct Link {
     resumed: bool,
     /// The peer has reported its counts at least once, so it has this session too.
     pub is_heard: bool,
-    /// The time since when there is no connection.
-    pub broken_ns: u64,
+    pub broken_since_ns: u64,
     pub reason: String,
 }
 
@@ -43,12 +42,11 @@ pub struct Value {
 #[derive(Default)]
 pub struct Values {
     pub published: Option<Value>,
-    /// The slot that the writer is sending.
-    pub sending: Option<usize>,
+    pub sending_slot: Option<usize>,
     pub asked: bool,
 }
 
-/// Numbers of the questions for the peer's value.
+/// Counts the questions for the peer's value.
 #[derive(Default)]
 pub struct Questions {
     pub wanted: u64,
@@ -67,23 +65,21 @@ pub struct Posted {
 
 pub struct Messages {
     pub out: Vec<Posted>,
-    /// The lengths of received messages.
-    pub incoming: Vec<usize>,
+    pub incoming_bytes: Vec<usize>,
 }
 
-/// The state of an end, under its lock.
 pub struct State {
     pub sender: Sender,
     pub receiver: Receiver,
     pub messages: Messages,
     pub values: Values,
     pub questions: Questions,
-    /// This end sends no more, and receives no more.
-    pub ours: (bool, bool),
+    pub sends_no_more: bool,
+    pub receives_no_more: bool,
     pub peer: Status,
     pub status_due: bool,
     /// The writer has taken a status that is not in the connection yet.
-    pub status_on_way: bool,
+    pub status_under_way: bool,
     pub link: Link,
     pub end: Option<End>,
     pub stopping: bool,
@@ -98,16 +94,13 @@ pub struct Shared {
     /// The place of this transfer on a port.
     pub seat: Option<Seated>,
     state: Lock<State>,
-    /// Wakes the application.
-    pub progress: Bell,
-    /// Wakes the writer.
-    pub work: Bell,
-    /// Wakes the reader and the supervisor.
-    pub connecting: Bell,
+    pub application_bell: Bell,
+    pub writer_bell: Bell,
+    /// Rings for the reader and the supervisor.
+    pub connection_bell: Bell,
     /// Chunks of messages that have left. They show that a message moves, even if it takes longer
     /// than a closing end waits.
     chunks: AtomicU64,
-    /// The status page of this end.
     page: Option<Arc<Page>>,
 }
 
@@ -119,22 +112,23 @@ impl Shared {
             generation: 0,
             resumed: false,
             is_heard: false,
-            broken_ns: now_ns(),
-            reason: "it has not come yet".into(),
+            broken_since_ns: now_ns(),
+            reason: "it has not connected yet".into(),
         };
         let state = State {
             sender: Sender::new(credits),
             receiver: Receiver::new(credits),
             messages: Messages {
                 out: vec![Posted::default(); sizes.credits],
-                incoming: vec![0; sizes.credits],
+                incoming_bytes: vec![0; sizes.credits],
             },
             values: Values::default(),
             questions: Questions::default(),
-            ours: (false, false),
+            sends_no_more: false,
+            receives_no_more: false,
             peer: Status::default(),
             status_due: false,
-            status_on_way: false,
+            status_under_way: false,
             link,
             end: None,
             stopping: false,
@@ -145,16 +139,15 @@ impl Shared {
             slots,
             seat,
             state: Lock::new(state),
-            progress: Bell::new(),
-            work: Bell::new(),
-            connecting: Bell::new(),
+            application_bell: Bell::new(),
+            writer_bell: Bell::new(),
+            connection_bell: Bell::new(),
             chunks: AtomicU64::new(0),
             page: None,
         }
     }
 
-    /// Adds a status page.
-    pub fn counting_in(self, page: Option<Arc<Page>>) -> Shared {
+    pub fn with_page(self, page: Option<Arc<Page>>) -> Shared {
         Shared { page, ..self }
     }
 
@@ -198,8 +191,7 @@ impl Shared {
         }
     }
 
-    /// Returns the slot of a message, in either direction.
-    pub fn place(&self, number: u64) -> usize {
+    pub fn slot_of(&self, number: u64) -> usize {
         (number % self.sizes.credits as u64) as usize
     }
 
@@ -227,7 +219,7 @@ impl Shared {
 
     /// Reports to the port which message is next, or that none is. Must follow each change, under
     /// the same lock. So a message has its place among those of other links once it is pushed.
-    pub fn tell_port(&self, state: &State) {
+    pub fn report_next_to_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();
             seat.publish(next.map(|m| (m.bytes.min(self.chunk_now()), m.since_ns)));
@@ -235,15 +227,15 @@ impl Shared {
     }
 
     /// Wakes another link of the port if it is next now.
-    pub fn pass_on(&self) {
+    pub fn pass_port_on(&self) {
         if let Some(seat) = &self.seat {
             seat.pass_on();
         }
     }
 
     /// Wakes the writer, which waits for work or for the port.
-    pub fn call_writer(&self) {
-        self.work.ring();
+    pub fn wake_writer(&self) {
+        self.writer_bell.ring();
         if let Some(seat) = &self.seat {
             seat.ring();
         }
@@ -259,9 +251,9 @@ impl Shared {
     }
 
     pub fn notify_all(&self) {
-        self.progress.ring();
-        self.call_writer();
-        self.connecting.ring();
+        self.application_bell.ring();
+        self.wake_writer();
+        self.connection_bell.ring();
     }
 
     /// Takes a new connection of this session. Leaves the old one first, so that no message can
@@ -277,24 +269,23 @@ impl Shared {
             generation,
         }));
         state.status_due = true;
-        state.status_on_way = false;
+        state.status_under_way = false;
         state.values.asked = false;
-        state.values.sending = None;
+        state.values.sending_slot = None;
         state.questions.asked = state.questions.answered;
         drop(state);
         self.show(status::State::Connected);
         self.notify_all();
     }
 
-    /// Ends the connection of this generation.
-    pub fn broken(&self, generation: u64, reason: String) {
+    pub fn on_broken(&self, generation: u64, reason: String) {
         let mut state = self.lock();
         if !state.is_present(generation) {
             return;
         }
         state.leave();
         state.link.reason = reason;
-        state.link.broken_ns = now_ns();
+        state.link.broken_since_ns = now_ns();
         if state.peer_is_through() {
             state.end.get_or_insert(End::Closed);
         }
@@ -333,29 +324,28 @@ impl State {
         }
     }
 
-    /// Reports whether the peer needs nothing more from this link.
     fn peer_is_through(&self) -> bool {
-        let has_all = self.nothing_more_comes() || self.ours.1 && self.peer.sends_no_more.is_some();
+        let has_all =
+            self.nothing_more_comes() || self.receives_no_more && self.peer.sends_no_more.is_some();
         self.peer.receives_no_more && has_all
     }
 
-    /// Reports whether the peer sends no more, and all its messages were received.
     pub fn nothing_more_comes(&self) -> bool {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
     /// Reports whether the peer has all messages and counts of this end that it can still receive.
-    pub fn is_told(&self) -> bool {
+    pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()
-            || (!self.status_due && !self.status_on_way && (all || self.peer.receives_no_more))
+            || (!self.status_due && !self.status_under_way && (all || self.peer.receives_no_more))
     }
 
     fn status(&self) -> Status {
         Status {
             progress: self.receiver.progress(),
-            sends_no_more: self.ours.0.then_some(self.sender.posted()),
-            receives_no_more: self.ours.1,
+            sends_no_more: self.sends_no_more.then_some(self.sender.posted()),
+            receives_no_more: self.receives_no_more,
         }
     }
 
@@ -363,7 +353,7 @@ impl State {
     /// credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
-            self.status_on_way = true;
+            self.status_under_way = true;
             return Some(Work::Status(self.status()));
         }
         let questions = &mut self.questions;
@@ -372,7 +362,7 @@ impl State {
             return Some(Work::Ask);
         }
         if std::mem::take(&mut self.values.asked) {
-            self.values.sending = self.values.published.map(|v| v.slot);
+            self.values.sending_slot = self.values.published.map(|v| v.slot);
             return Some(Work::Value(self.values.published));
         }
         self.next_message().map(Work::Message)
@@ -389,7 +379,6 @@ impl State {
         Some(self.messages.out[place as usize])
     }
 
-    /// Takes a status that has come through the present connection.
     pub fn on_status(&mut self, status: Status) -> Result<(), Violation> {
         let count = self.receiver.progress().received;
         let lasting = self
@@ -409,15 +398,14 @@ impl State {
         Ok(())
     }
 
-    /// Notes a message that has arrived completely.
     pub fn on_message(&mut self, chunk: &Chunk) -> Result<(), Violation> {
         if self.peer.sends_no_more.is_some_and(|n| chunk.number >= n) {
             return Err(Violation::Turn);
         }
         self.receiver.on_message(chunk.number)?;
-        let place = chunk.number % self.messages.incoming.len() as u64;
-        self.messages.incoming[place as usize] = chunk.total;
-        if self.ours.1 {
+        let place = chunk.number % self.messages.incoming_bytes.len() as u64;
+        self.messages.incoming_bytes[place as usize] = chunk.total;
+        if self.receives_no_more {
             self.receiver.consume();
         }
         self.status_due = true;

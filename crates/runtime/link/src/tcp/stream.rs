@@ -20,7 +20,6 @@ pub struct FrameWriter<'c, W> {
 }
 
 impl<'c, W: Write> FrameWriter<'c, W> {
-    /// Begins a stream into which nothing was written since the handshake.
     pub fn new(stream: W, keys: Option<&'c StatelessTransportState>) -> FrameWriter<'c, W> {
         let room = if keys.is_some() { RECORD_BYTES + 2 } else { 0 };
         FrameWriter {
@@ -89,12 +88,10 @@ pub struct FrameReader<'c, R> {
     records: u64,
     sealed: Vec<u8>,
     plain: Vec<u8>,
-    /// The part of `plain` that was not read yet.
-    rest: std::ops::Range<usize>,
+    unread: std::ops::Range<usize>,
 }
 
 impl<'c, R: Read> FrameReader<'c, R> {
-    /// Begins a stream from which nothing was read since the handshake.
     pub fn new(stream: R, keys: Option<&'c StatelessTransportState>) -> FrameReader<'c, R> {
         let room = if keys.is_some() { RECORD_BYTES } else { 0 };
         FrameReader {
@@ -103,7 +100,7 @@ impl<'c, R: Read> FrameReader<'c, R> {
             records: 0,
             sealed: vec![0; room],
             plain: vec![0; room],
-            rest: 0..0,
+            unread: 0..0,
         }
     }
 
@@ -115,7 +112,7 @@ impl<'c, R: Read> FrameReader<'c, R> {
         let opened = keys.read_message(self.records, sealed, &mut self.plain);
         let length = opened.map_err(|_| Error::new(ErrorKind::InvalidData, "a forged record"))?;
         self.records += 1;
-        self.rest = 0..length;
+        self.unread = 0..length;
         Ok(())
     }
 }
@@ -126,13 +123,13 @@ impl<R: Read> Read for FrameReader<'_, R> {
             return self.stream.read(into);
         };
         // Empty records do not occur: the writer seals none.
-        if self.rest.is_empty() && !into.is_empty() {
+        if self.unread.is_empty() && !into.is_empty() {
             self.open(keys)?;
         }
-        let length = into.len().min(self.rest.len());
-        let begin = self.rest.start;
+        let length = into.len().min(self.unread.len());
+        let begin = self.unread.start;
         into[..length].copy_from_slice(&self.plain[begin..begin + length]);
-        self.rest.start += length;
+        self.unread.start += length;
         Ok(length)
     }
 }

@@ -31,7 +31,7 @@ pub struct Device {
     port: u8,
     gid_index: u8,
     pub gid: [u8; 16],
-    /// The active MTU as a code of verbs: 1 (256 bytes) to 5 (4096).
+    /// The code that verbs use for the active MTU: 1 (256 bytes) to 5 (4096).
     pub mtu: u8,
 }
 
@@ -169,7 +169,6 @@ impl Device {
 const SPARE: u32 = 8;
 const RETRIES: u8 = 7;
 const HOPS: u8 = 64;
-/// The status of a successful request (IBV_WC_SUCCESS).
 const SUCCESS: u32 = 0;
 
 /// Returns the smallest code c so that `RETRIES + 1` time-outs of 4096 ns * 2^c last at least that
@@ -199,7 +198,6 @@ impl Pair {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// A request of this side is done.
     Sent(Kind),
     /// The peer has written bytes into the ring.
     Written {
@@ -214,9 +212,7 @@ pub enum Done {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A message or a count.
     Message,
-    /// A one-sided access for a value.
     Value,
 }
 
@@ -230,14 +226,12 @@ pub struct Transfer {
     pub remote_key: u32,
 }
 
-/// A request to the device.
 #[derive(Debug, Clone, Copy)]
 pub enum Request {
     /// Writes to the peer, and sends it a tag.
     WriteWithTag(Transfer, u32),
     Write(Transfer),
     Read(Transfer),
-    /// Sends a tag to the peer.
     Tag(u32),
 }
 
@@ -252,7 +246,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue pair's number on the device.
     pub fn number(&self) -> u32 {
         self.pair.0.qp_number()
     }
@@ -304,7 +297,6 @@ impl Queue {
             Request::Read(t) => (Some(t), op::IBV_WR_RDMA_READ, 0),
             Request::Tag(tag) => (None, op::IBV_WR_SEND_WITH_IMM, tag),
         };
-        // SAFETY: zeros are valid.
         let mut part: sys::ibv_sge = unsafe { std::mem::zeroed() };
         if let Some(t) = transfer {
             wr.wr.rdma.remote_addr = t.remote;

@@ -21,7 +21,6 @@ fn is_late(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|d| now_ns() >= d)
 }
 
-/// A half's queue pair, and its part in the session.
 struct Lane {
     half: Half,
     session: Arc<Session>,
@@ -48,7 +47,7 @@ impl Lane {
         }
     }
 
-    /// Posts a request. Returns `false` if there is no room. A request that cannot be posted breaks
+    /// Posts a request. Returns `false` without room. A request that cannot be posted breaks
     /// the link.
     ///
     /// # Safety
@@ -219,7 +218,6 @@ impl VerbsOutgoing {
         Ok(())
     }
 
-    /// Stops waiting at the port.
     fn leave_port(&self) {
         if let Some(egress) = &self.egress {
             egress.seat.publish(None);
@@ -361,7 +359,6 @@ pub struct VerbsIncoming {
     lengths: Box<[usize]>,
     /// A copy of the message that the peer cannot change.
     copy: Box<[u8]>,
-    /// The size of chunks, if messages come in chunks.
     chunk: Option<usize>,
     /// How many one-sided accesses were posted, and how many are done.
     accesses: (u64, u64),
@@ -540,7 +537,6 @@ struct Peer<'h> {
 }
 
 impl Peer<'_> {
-    /// Posts an access and waits for it.
     fn access(&mut self, request: Request) -> Result<(), Unread> {
         // An earlier access may be unfinished after its deadline.
         self.until_done()?;

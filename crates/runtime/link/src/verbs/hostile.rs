@@ -19,14 +19,12 @@ const SIZES: Sizes = Sizes {
     message_bytes: 64,
     value_bytes: 32,
 };
-/// The size of the ring of one direction.
 const RING: usize = 2 * 64;
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 100_000_000_000)
 }
 
-/// Makes a listening end and one that connects to it.
 fn ends() -> [Verbs; 2] {
     let key = || Key::from_bytes([3; 32]);
     let [first, _] = places();
@@ -78,7 +76,7 @@ fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     done.expect("it is done at some time").err()
 }
 
-/// A transfer from the liar's memory to offset `at` of the peer's ring.
+/// Makes a transfer from the liar's memory to offset `at` of the peer's ring.
 fn write(liar: &Joined, bytes: usize, at: isize) -> Transfer {
     let ring = liar.peer.ring;
     let remote = ring.address.wrapping_add_signed(at as i64);
@@ -139,7 +137,6 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
     assert_eq!(told(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
 }
 
-/// Returns the honest end's memory: messages to the peer, its ring, then values.
 fn memory(base: *const u8) -> Vec<u8> {
     let bytes = SIZES.memory_bytes().unwrap();
     // SAFETY: the memory is leaked, and the ends that wrote there are gone.

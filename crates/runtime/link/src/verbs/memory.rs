@@ -66,7 +66,6 @@ impl Drop for Block {
     }
 }
 
-/// Words beside the block.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Words {
@@ -74,13 +73,11 @@ struct Words {
     heads: HeadWords,
     /// The slot that the peer is reading. The peer writes it.
     pinned: AtomicU64,
-    /// A copy of the peer's heads.
     peer_heads: HeadWords,
     /// The word that is written to the peer's `pinned`.
     pin: AtomicU64,
 }
 
-/// Offsets of the parts of a block.
 #[derive(Clone, Copy)]
 struct Parts {
     sizes: Sizes,
@@ -91,22 +88,21 @@ impl Parts {
         self.sizes.credits * self.sizes.message_bytes
     }
 
-    /// Slots of messages to the peer.
+    /// Returns the slots of messages to the peer.
     fn out(&self) -> Range<usize> {
         0..self.ring_bytes()
     }
 
-    /// Slots of messages from the peer.
+    /// Returns the slots of messages from the peer.
     fn ring(&self) -> Range<usize> {
         self.out().end..self.out().end + self.ring_bytes()
     }
 
-    /// Values to the peer.
     fn values(&self) -> Range<usize> {
         self.ring().end..self.ring().end + SLOTS * self.sizes.value_bytes
     }
 
-    /// The value that was read last.
+    /// Returns the place of the value that was read last.
     fn read(&self) -> Range<usize> {
         self.values().end..self.values().end + self.sizes.value_bytes
     }
@@ -330,7 +326,6 @@ impl InMemory {
         self.0.keys.peer_heads.to(0, bytes, heads, 0)
     }
 
-    /// Returns the latest copy of the peer's heads.
     pub fn peer_heads(&self) -> &HeadWords {
         &self.0.words.peer_heads
     }

@@ -85,7 +85,7 @@ pub struct Verbs {
 const NO_CHUNKS: usize = 0;
 /// This bit marks the chunk size in the hello. Chunks over TCP are smaller.
 const IN_CHUNKS: usize = 1 << 31;
-/// Time for each record until the queue pairs are joined.
+/// The longest wait for each record until the queue pairs are joined.
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
 impl Verbs {
@@ -206,7 +206,6 @@ struct Queues {
     incoming: Queue,
 }
 
-/// Registers the memory at the device that has the connection's address.
 fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Queues, EndMemory)> {
     let device = Device::of(stream.local_addr()?.ip().to_canonical())?;
     let domain = device.domain()?;
@@ -277,7 +276,6 @@ fn join(
     }
 }
 
-/// Lets the kernel detect a silent peer.
 fn keep_alive(stream: &TcpStream, gone_after: Duration) -> Result<()> {
     let each = (gone_after / 3).max(Duration::from_secs(1));
     let keepalive = TcpKeepalive::new().with_time(each).with_interval(each);
@@ -294,14 +292,12 @@ struct Joined {
     /// Counts the records of the side channel.
     received: Counter,
     peer: Endpoint,
-    /// The names of both directions in recordings.
     links: Directions,
     /// Only a listening end has one.
     keeper: Option<Keeper>,
 }
 
 impl Verbs {
-    /// Connects to the peer, registers the memory and joins the queue pairs.
     fn joined(
         &self,
         (sizes, block): (Sizes, Block),

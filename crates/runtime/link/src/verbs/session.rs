@@ -28,7 +28,6 @@ pub enum Half {
 
 /// A flag: the link has ended.
 const ENDED: u32 = 1;
-/// A flag: the peer receives no more.
 const PEER_RECEIVES_NO_MORE: u32 = 2;
 /// Stands for "the peer still sends". It is not a possible count of messages.
 const SENDS: u64 = u64::MAX;
@@ -54,7 +53,6 @@ struct State {
     reason: Option<String>,
 }
 
-/// The state that the halves and the threads share.
 pub struct Shared {
     pub sizes: Sizes,
     pub peer: Endpoint,
@@ -76,7 +74,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The parts from which a session is made.
 pub struct Parts {
     pub sizes: Sizes,
     pub peer: Endpoint,
@@ -134,7 +131,6 @@ impl Shared {
         closed.then_some(End::Closed)
     }
 
-    /// Returns the number of all messages that the peer has sent, once it sends no more.
     pub fn sent_by_peer(&self) -> Option<u64> {
         let count = self.sent_by_peer.load(Ordering::Acquire);
         (count != SENDS).then_some(count)
@@ -171,7 +167,6 @@ impl Shared {
         self.wake();
     }
 
-    /// Reads the side channel until its end.
     fn watch(&self, mut received: Counter) {
         let end = loop {
             let (stream, keys) = (&self.side.stream, &self.side.keys);

@@ -8,13 +8,12 @@
 //!
 //! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// Bits of a count that are sent. They are enough for far more messages than there are credits.
+/// How many bits of a count are sent. They are enough for far more messages than there are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// The most chunks that a message can have.
 pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);
 
-/// Returns the tag of a count.
 pub fn of_count(count: u64) -> u32 {
     (count & COUNT) as u32
 }
@@ -25,7 +24,6 @@ pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
     (u64::from(told) <= COUNT && difference <= most).then_some(difference)
 }
 
-/// Returns the tag for the last write of a message.
 pub fn of_message(number: u64, chunks: usize) -> u32 {
     let before = chunks.clamp(1, MOST_CHUNKS) - 1;
     (before as u32) << COUNT_BITS | of_count(number)

@@ -32,13 +32,11 @@ impl Heads {
         }
     }
 
-    /// Returns the slot of the latest value, or `None` if there is none yet.
     fn newest(&self) -> Option<usize> {
         (self.newest != 0).then_some((self.newest & 3) as usize)
     }
 }
 
-/// The publisher's version and slot.
 #[derive(Debug, Default)]
 pub struct Publisher {
     version: u64,
@@ -209,8 +207,6 @@ mod tests {
     }
 
     proptest! {
-        /// The publisher's steps are arbitrary. The value is whole, was the latest at some moment
-        /// of the call, and comes after few accesses.
         #[test]
         fn a_value_is_never_torn_and_comes_soon(
             script in proptest::collection::vec(0u8..20, 0..40), begun in 0u8..9

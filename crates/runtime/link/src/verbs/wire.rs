@@ -26,14 +26,11 @@ pub struct Endpoint {
     pub gid: [u8; 16],
     /// The code of the MTU in verbs: 1 to 5.
     pub mtu: u8,
-    /// The queue pair for messages that this end sends.
     pub out: Lane,
-    /// The queue pair for messages that this end receives.
     pub incoming: Lane,
     /// The slots of messages to this end.
     pub ring: Window,
     pub values: Window,
-    /// The heads of the values.
     pub heads: Window,
     /// The word into which the peer writes which value it is reading.
     pub reading: Window,
@@ -41,7 +38,7 @@ pub struct Endpoint {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// The first record of each end.
+    /// Must be the first record of each end.
     Endpoint(Endpoint),
     /// Sent instead of an endpoint: no device of this end has the connection's address.
     NoDevice,

@@ -1,5 +1,5 @@
-//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without loss
-//! and on time.
+//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
+//! loss and on time.
 
 mod keys;
 mod options;
@@ -30,9 +30,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it looks for keys and signals.
+/// How often the program checks for keys and signals.
 const LOOK: Duration = Duration::from_millis(50);
-/// Nothing is shown before this time, and then once in so long.
+/// The delay before progress is shown, and its period.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -46,7 +46,7 @@ enum Words {
     Replay(Box<Args>),
 }
 
-/// A root's player is to be on time, and its raw packets leave.
+/// Keeps only the capabilities for real-time scheduling and raw packets.
 fn confine() -> io::Result<()> {
     onbeat_rights::give_up(&[
         Capability::CAP_SYS_NICE,
@@ -101,7 +101,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.paused {
         control.pause();
     }
-    // Before the threads start, which inherit it.
+    // This comes before the threads start, because they inherit it.
     keys::catch_signals();
     let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
     let session = session.map_err(failed)?;
@@ -120,7 +120,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     verdict(&args, &played)
 }
 
-/// Opens the sinks. ROS 2 is looked for only if something goes there.
+/// Opens the sinks. ROS 2 is loaded only if a stream goes there.
 fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     let targets = route::targets(streams, &args.targets()).map_err(failed)?;
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
@@ -164,7 +164,7 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     Ok(outputs)
 }
 
-/// Opens the recordings on one axis of time, as often as they are played.
+/// Returns a function that opens the recordings on one axis of time, once for each repetition.
 fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
@@ -178,7 +178,7 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     })
 }
 
-/// Shows how far it is, and passes keys and signals on, until it is over.
+/// Shows the progress, and passes keys and signals on, until the replay is over.
 fn watch(session: &Session, control: &Control) {
     let mut line = LiveLine::new();
     let keys = Keys::of_terminal();
@@ -210,7 +210,6 @@ fn watch(session: &Session, control: &Control) {
     line.clear();
 }
 
-/// Which form a report has.
 #[derive(Debug, Clone, Copy)]
 enum Report {
     Json,

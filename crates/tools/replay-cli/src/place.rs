@@ -1,29 +1,28 @@
-//! Places of `onbeat replay`: devices, and other hosts over a link.
+//! Parses the places of `onbeat replay`: devices, and other hosts over a link.
 
 use onbeat_replay::route::Target;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What stands before an address.
+/// The prefix of a link address.
 pub const WORD: &str = "link:";
 
-/// The address of a place that is the other end of a link.
+/// Returns the address of a place that is the other end of a link.
 fn address_of(place: &str) -> Option<&str> {
     place.strip_prefix(WORD)
 }
 
-/// Where a recording comes from that another host sends.
+/// Returns the address of the host that sends the recording, if the recording comes over a link.
 pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
     let texts = paths.iter().filter_map(|p| p.as_ref().to_str());
     texts.into_iter().find_map(address_of)
 }
 
-/// Where items go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
-    /// To a device, or into ROS 2.
+    /// A device on this host, or ROS 2.
     Here(Target),
-    /// To another host: `HOST:PORT`.
+    /// Another host: `HOST:PORT`.
     Link(String),
 }
 

@@ -1,5 +1,5 @@
-//! A recording between two hosts: `--to link:HOST:PORT` on one of them, `link:ADDRESS:PORT` in place of a recording
-//! on the other.
+//! Plays a recording across two hosts: `--to link:HOST:PORT` on the sender, `link:ADDRESS:PORT` in
+//! place of a recording on the receiver.
 
 use super::options::Args;
 use super::place::WORD;
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 /// How long one of several addresses of a host is tried before the next.
 const TURN: Duration = Duration::from_secs(1);
 
-/// All addresses of a host.
 fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     let how = || {
         CliError::Usage(format!(
@@ -41,7 +40,7 @@ fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     }
 }
 
-/// Meets the side that plays, at the first of its addresses where it is.
+/// Connects to the playing host at the first of its addresses that answers.
 fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, CliError> {
     let until = Instant::now() + wait;
     loop {
@@ -59,7 +58,7 @@ fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, C
     }
 }
 
-/// Listens at the first of these addresses that is one of this host's and free.
+/// Listens at the first address that belongs to this host and is free.
 fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
     let mut tried = addresses.iter().map(|at| Tcp::listen(*at, key.clone()));
     let first = tried.next().ok_or_else(|| failed("no address"))?;
@@ -75,8 +74,8 @@ fn key(args: &Args) -> Result<Key, CliError> {
     Key::read_file(path).map_err(failed)
 }
 
-/// Opens what another host sends: waits until it is there, and has said which streams there are.
-/// An item has room for `most` bytes.
+/// Opens the recording that another host sends. Waits until the sender has connected and listed its
+/// streams. An item has at most `most` bytes.
 pub fn receiver(
     args: &Args,
     at: &str,
@@ -111,18 +110,17 @@ pub fn receiver(
     }))
 }
 
-/// What was sent, for programs.
+/// The summary of a sender, as JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     to: &'a str,
     items: u64,
     bytes: u64,
-    /// Whether it was ended before all was sent.
+    /// The user ended it before all was sent.
     stopped: bool,
     damage: &'a [String],
 }
 
-/// Sends the recordings to another host, which plays them.
 pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     if args.to.len() > 1 || args.says_how() {
         return Err(CliError::Usage(

@@ -1,4 +1,4 @@
-//! What `onbeat replay` shows: the live line, the table at the end.
+//! Formats the output of `onbeat replay`: the live line and the final table.
 
 use onbeat_document::text::duration;
 use onbeat_replay::control::State;
@@ -8,7 +8,6 @@ use onbeat_terminal::term::{one_line, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use std::io::Write;
 
-/// The live line.
 pub fn progress(state: &State) -> String {
     if !state.began {
         return format!("{} items read ahead", state.read);
@@ -44,7 +43,7 @@ fn lateness(of: &Lateness) -> [String; 4] {
     .map(time)
 }
 
-/// The table of streams, and what was not as it should be.
+/// Writes the table of streams, and notes on problems.
 pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("stream", 2)
@@ -95,7 +94,7 @@ fn row(s: &StreamFigures) -> Vec<String> {
     cells
 }
 
-/// Sentences about what the figures rest on.
+/// Returns sentences that explain or limit the figures.
 fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;

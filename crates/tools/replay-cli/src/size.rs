@@ -1,4 +1,4 @@
-//! The size of the playback buffer: measured before, told, and warned of.
+//! Measures the size of the playback buffer, reports it, and warns if it is too small.
 
 use super::{failed, Args, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
@@ -14,7 +14,8 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Measures the recording, and sizes the buffer by it. `None`: it is not to be measured, or it is empty.
+/// Measures the recording and sizes the buffer. Returns `None` if it is not to be measured, or is
+/// empty.
 pub fn of(
     args: &Args,
     open: impl FnOnce() -> Result<Chain, SourceError>,
@@ -58,13 +59,13 @@ pub fn of(
     Ok(Some(sizing))
 }
 
-/// Gives the session the buffer and the curve to watch.
+/// Sets the buffer and the curve to watch.
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
     settings.buffer_bytes = usize::try_from(sizing.buffer_bytes).unwrap_or(usize::MAX);
     if !sizing.by_hand {
         settings.largest_bytes = usize::try_from(sizing.largest_bytes).ok();
     }
-    // Half of the reserve is left when it warns.
+    // The warning comes while half of the reserve is left.
     let reserve_ns = sizing.stall_ns.unwrap_or(0) / 2;
     settings.watched = sizing.watched.map(|curve| (curve, reserve_ns));
 }
@@ -73,14 +74,14 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Says before playing that the buffer is smaller than it should be.
+/// Warns before playing if the buffer is too small.
 pub fn tell(sizing: &Sizing) {
     if sizing.stall_ns != Some(sizing.stall_asked_ns) {
         eprintln!("onbeat: {}", shortage(sizing));
     }
 }
 
-/// What a buffer that is too small lets happen, and the way out.
+/// Returns the consequence of a buffer that is too small, and the way out.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -107,7 +108,7 @@ fn shortage(sizing: &Sizing) -> String {
     }
 }
 
-/// What the buffer is, and what it rules out.
+/// Describes the buffer, and the failures that it prevents.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);
@@ -126,7 +127,7 @@ pub fn sentence(sizing: &Sizing) -> String {
     )
 }
 
-/// The loader falls behind.
+/// Returns the warning that the loader falls behind.
 pub fn warning(state: &State) -> String {
     format!(
         "onbeat: the loader is {} behind its measured curve; {} of recorded time are in the buffer",
@@ -135,7 +136,6 @@ pub fn warning(state: &State) -> String {
     )
 }
 
-/// Prints the sizing alone.
 pub fn show(sizing: Option<&Sizing>, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
     let Some(sizing) = sizing else {

@@ -1,4 +1,4 @@
-//! The receiving side: a recording that comes over a link.
+//! The receiving side of a link: a source whose recording comes from another host.
 
 use super::record::{self, Record};
 use super::LOOK_NS;
@@ -6,31 +6,32 @@ use crate::item::{Source, SourceError, Stamp, Stream};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Halves, Incoming, Outgoing};
 
-/// A recording that another host sends. What comes is untrusted, though who sends it knows the key.
+/// A recording that another host sends. The received bytes are untrusted, although the sender knows
+/// the key.
 pub struct Remote {
     name: String,
     outgoing: Box<dyn Outgoing>,
     incoming: Box<dyn Incoming>,
-    /// What came of the message that was taken last, and of a record that has not come whole.
+    /// Bytes of the latest message, and of a record that is not complete yet.
     bytes: Vec<u8>,
-    /// So many of them were read.
+    /// Number of these bytes that were read.
     read: usize,
     streams: Vec<Stream>,
     damage: Vec<String>,
     items: u64,
-    /// Most bytes of an item.
+    /// The most bytes of an item.
     most: usize,
     over: bool,
     stop: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Remote {
-    /// Waits until the sender has said which streams there are. `name` is what messages call it, `stop` says whether
-    /// nobody wants it any more. An item has `most` bytes at most: what comes takes little more memory than that.
-    /// Not real-time safe.
+    /// Waits until the sender has listed its streams. Messages call the source `name`. `stop`
+    /// returns `true` when the caller no longer wants the recording. An item has at most `most`
+    /// bytes, which also bounds the memory. Not real-time safe.
     ///
     /// # Errors
-    /// The sender is gone, or is no replay.
+    /// Fails if the sender is gone, or is not a replay.
     pub fn open(
         name: &str,
         halves: Halves,
@@ -69,7 +70,8 @@ impl Remote {
         }
     }
 
-    /// Takes messages until there is a whole record, and returns its length. `None`: it is to stop.
+    /// Receives messages until a record is complete, and returns its length. Returns `None` if the
+    /// replay has to stop.
     fn whole_record(&mut self) -> Result<Option<usize>, SourceError> {
         loop {
             let rest = self.bytes.len() - self.read;
@@ -98,11 +100,11 @@ impl Remote {
         read.map_err(|what| self.fault(format!("the sender sends {what}")))
     }
 
-    /// Tells the sender that everything is here.
+    /// Confirms to the sender that all items have come.
     fn confirm(&mut self) {
         let items = self.items.to_le_bytes();
         let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(&items);
-        // A sender that is gone need not know.
+        // If the sender is gone, it needs no confirmation.
         let _ = self
             .outgoing
             .send(items.len(), Some(now_ns() + LOOK_NS), fill);

@@ -1,4 +1,4 @@
-//! Both sides in two threads, over a link in shared memory.
+//! Runs both sides in two threads, over a link in shared memory.
 
 use super::*;
 use crate::item::{Kind, Source, Stamp, Stream, StreamId};
@@ -8,12 +8,11 @@ use onbeat_link::Shm;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of an item.
+/// The most bytes of an item.
 const MOST: usize = 1 << 20;
 
 static LINKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The sender's and the receiver's end.
 fn link() -> (Halves, Halves) {
     let number = LINKS.fetch_add(1, Ordering::Relaxed);
     let name = format!("replay-test/{}-{number}", std::process::id());
@@ -49,7 +48,7 @@ fn never() -> Box<dyn Fn() -> bool + Send> {
 /// Time, stream and bytes.
 type Item = (i64, u32, Vec<u8>);
 
-/// All that a source gives, and how it ends.
+/// Returns all items of a source, and the error at its end.
 fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     let (mut items, mut payload) = (Vec::new(), Vec::new());
     loop {
@@ -61,7 +60,7 @@ fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     }
 }
 
-/// Sends items; what came, how it ended there, and what the sender says.
+/// Sends items. Returns those that came, the error at the receiver, and the result of the sender.
 fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Result<Sent, String>) {
     let mut listed = Listed::new(streams());
     items
@@ -82,7 +81,6 @@ fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Res
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// All items come, in order, whatever their sizes: many in a message, and one in many messages.
     #[test]
     fn a_recording_comes_as_it_was_sent(
         sizes in prop::collection::vec(prop_oneof![0usize..300, 200_000..600_000usize], 0..40),
@@ -110,7 +108,7 @@ fn a_recording_that_breaks_is_played_as_far_as_it_goes_and_both_sides_say_so() {
 #[test]
 fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
     let mut listed = Listed::new(streams());
-    // Twice as much as goes on its way.
+    // Twice as many bytes as may be in transit.
     (0..32).for_each(|n| listed.push(n, 0, &vec![0; 256 << 10]));
     let (here, there) = link();
     let asked = AtomicUsize::new(0);
@@ -120,7 +118,7 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
         matches!(&stopped, SendFault::Stopped(sent) if sent.items > 0),
         "{stopped}"
     );
-    // What is on its way comes, then the end that was not said.
+    // The messages in transit arrive first. After them, the end record is missing.
     let mut remote = Remote::open("link:x", there, MOST, never()).expect("it begins");
     let (came, end) = all(&mut remote);
     assert!(came.len() >= 14, "{}", came.len());
@@ -185,7 +183,7 @@ fn what_is_no_recording_is_refused_in_one_line() {
 
 #[test]
 fn what_is_too_long_for_a_record_is_not_begun() {
-    // Zeroed pages, of which none is touched.
+    // These pages are zeroed and never touched.
     let long = vec![0; record::MOST_ITEM + 1];
     let stamp = Stamp {
         time_ns: 1,

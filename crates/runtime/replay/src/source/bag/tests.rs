@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Time, topic, bytes.
+/// Time, topic and bytes.
 type Item = (i64, String, Vec<u8>);
 
 /// The tables of rosbag2 (schema version 4).
@@ -16,7 +16,8 @@ const TABLES: &str = "CREATE TABLE schema(schema_version INTEGER PRIMARY KEY,ros
 const INDEX: &str = "CREATE INDEX timestamp_idx ON messages (timestamp ASC);";
 
 fn items() -> Vec<Item> {
-    // Times go back and forth, payloads have pages of their own now and then.
+    // Times go forwards and backwards. Some payloads are so large that they have pages of their
+    // own.
     (0..3000i64)
         .map(|n| {
             let payload = [&[0, 1, 0, 0][..], &vec![n as u8; (n as usize * 37) % 6000]].concat();
@@ -34,7 +35,7 @@ fn in_order(mut items: Vec<Item>) -> Vec<Item> {
     items
 }
 
-/// Writes a file; `pack` is done to every message.
+/// Writes a file after applying `pack` to every message.
 fn write(path: &Path, items: &[Item], with_index: bool, pack: impl Fn(&[u8]) -> Vec<u8>) {
     let mut database = Connection::open(path).expect("a file");
     database.execute_batch(TABLES).expect("tables");
@@ -87,7 +88,8 @@ fn place() -> (TempDir, PathBuf) {
     (place, path)
 }
 
-/// A file of three parts that overlap in time, with a metadata.yaml of rosbag2's (`version`: 3 names the directory too).
+/// Writes a bag of three files that overlap in time, with a metadata.yaml. Version 3 names the
+/// directory too.
 fn split(place: &Path, pack_files: bool, prefix: &str) {
     let all = items();
     let mut names = String::new();
@@ -164,7 +166,7 @@ fn a_torn_file_gives_what_is_there() {
     let (_place, path) = place();
     write(&path, &items(), true, plain);
     let whole = std::fs::read(&path).expect("read");
-    // At 0.3 the upper pages of the table's tree are gone.
+    // At 0.3 the upper pages of the B-tree are missing.
     for (share, least) in [(0.3, 0), (0.6, 1000), (0.95, 2000)] {
         std::fs::write(&path, &whole[..(whole.len() as f64 * share) as usize]).expect("written");
         let (read_items, damage) = read(&path);
@@ -194,7 +196,7 @@ fn a_log_that_was_not_written_back_is_read() {
             [],
         )
         .expect("one more");
-    // Still open: the log is beside the file, as after a recorder was killed.
+    // The database is still open: the log is beside the file, as if the recorder was killed.
     let (read_items, damage) = read(&path);
     assert_eq!(
         (read_items.len(), &read_items[0], damage.len()),

@@ -1,10 +1,9 @@
 use super::*;
 use std::io::Cursor;
 
-/// Time, interface, bytes.
+/// Time, interface and bytes.
 type Item = (i64, String, Vec<u8>);
 
-/// All items, and the damage.
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     let mut source = read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log");
     let mut payload = Vec::new();

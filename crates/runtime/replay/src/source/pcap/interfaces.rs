@@ -1,26 +1,26 @@
-//! The interfaces of a capture: their streams, their clocks, and what their packets are.
+//! Keeps the interfaces of a capture: their streams, their clocks and the kind of their packets.
 
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::source::can;
 use crate::source::damage::Damage;
 use std::collections::HashMap;
 
-/// `LINKTYPE_CAN_SOCKETCAN`: its packets are CAN frames, with the identifier in network order.
+/// `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network order.
 const SOCKETCAN: u32 = 227;
-/// More interfaces than a capture has; a damaged file does not make more.
+/// The limit for damaged files. No real capture has as many interfaces.
 const MOST: usize = 4096;
 
-/// How an interface's times read.
+/// The unit and the offset of an interface's times.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Units in a second.
+    /// The number of units in a second.
     pub per_second: u64,
-    /// Seconds that are added.
+    /// The offset that is added to each time, in seconds.
     pub offset_s: i64,
 }
 
 impl Clock {
-    /// Nanoseconds since 1970. `None`: beyond what they can say.
+    /// Returns nanoseconds since 1970, or `None` if the time is out of range.
     pub fn time_ns(self, units: u64) -> Option<i64> {
         let ns = u128::from(units) * 1_000_000_000 / u128::from(self.per_second.max(1));
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
@@ -40,22 +40,22 @@ struct Interface {
 pub struct Interfaces {
     streams: Vec<Stream>,
     known: HashMap<(String, u32), u32>,
-    /// Those of the section that is read.
+    /// The interfaces of the current section.
     section: Vec<Option<Interface>>,
 }
 
 impl Interfaces {
-    /// The streams that were met.
+    /// Returns the streams that were found so far.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// A new section: interfaces are numbered from 0 again.
+    /// Begins a section, which numbers its interfaces from 0 again.
     pub fn section(&mut self) {
         self.section.clear();
     }
 
-    /// The section's next interface. Without a name it is called `ifN`.
+    /// Adds the next interface of the section. An interface without a name is called `ifN`.
     pub fn add(
         &mut self,
         name: Option<&str>,
@@ -95,7 +95,8 @@ impl Interfaces {
         }));
     }
 
-    /// Puts a packet into `payload` and says when and where it was captured. `None`: it is skipped.
+    /// Copies a packet to `payload`, and returns its time and stream. Returns `None` if the packet
+    /// is skipped.
     pub fn packet(
         &self,
         interface: u32,
@@ -136,9 +137,10 @@ impl Interfaces {
     }
 }
 
-/// From a captured SocketCAN frame to Linux's struct: identifier in network order, length, flags, two bytes, data.
+/// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network
+/// order, length, flags, two bytes and data.
 fn frame(captured: &[u8], payload: &mut Vec<u8>) -> bool {
-    /// Flag of the capture: the frame is CAN FD.
+    /// The flag of the capture for CAN FD frames.
     const FDF: u8 = 0x04;
     let Some((&[a, b, c, d, length, flags, _, raw], data)) = captured.split_first_chunk() else {
         return false;

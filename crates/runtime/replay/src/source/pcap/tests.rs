@@ -3,7 +3,7 @@ use crate::item::Kind;
 use proptest::prelude::*;
 use std::io::Cursor;
 
-/// Time, stream, bytes.
+/// Time, stream and bytes.
 type Item = (i64, u32, Vec<u8>);
 
 fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {
@@ -39,7 +39,7 @@ impl Writer {
         });
     }
 
-    /// A block of pcapng: type, length, content, length.
+    /// Writes a block of pcapng: type, length, content, length.
     fn block(&mut self, kind: u32, content: impl FnOnce(&mut Writer)) {
         let mut inner = Writer {
             big: self.big,
@@ -98,7 +98,7 @@ impl Writer {
     }
 }
 
-/// A pcapng file of two interfaces with clocks of their own: nanoseconds, and 2^-20 s.
+/// Returns a pcapng file of two interfaces with different clocks: nanoseconds, and 2^-20 s.
 fn pcapng(big: bool, items: &[Item]) -> Vec<u8> {
     let mut file = Writer {
         big,

@@ -139,7 +139,6 @@ impl<'m> Lines<'m> {
         self.0.get(id).map(|c| c.node.as_str())
     }
 
-    /// Returns the nodes of callbacks, without adjacent repetitions.
     fn nodes(&self, callbacks: &[String]) -> Vec<String> {
         let nodes = callbacks.iter().filter_map(|id| self.node(id));
         let mut nodes: Vec<String> = nodes.map(String::from).collect();
@@ -147,7 +146,6 @@ impl<'m> Lines<'m> {
         nodes
     }
 
-    /// Returns the part of a chain between two points.
     fn between(&self, chain: &Chain, from: Option<&Point>, to: Option<&Point>) -> Option<Way> {
         let last = chain.callbacks.len().checked_sub(1)?;
         let first = match from {
@@ -213,7 +211,6 @@ impl<'m> Lines<'m> {
         }
     }
 
-    /// Reports whether a chain passes these points one after the other.
     fn passes_in_order(&self, chain: &Chain, points: &[Point]) -> bool {
         // Begins with the first callback's input. Each callback follows with the topic that it
         // publishes.

@@ -8,31 +8,31 @@ use std::collections::BTreeSet;
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
     /// The file is empty.
-    #[error("the model file is empty: make it again with `onbeat model TRACE`")]
+    #[error("the model file is empty. Make it again with `onbeat model TRACE`.")]
     Empty,
     /// The text ends in the middle.
-    #[error("the model file is cut off (it ends in line {line}): make it again with `onbeat model TRACE`")]
+    #[error("the model file is cut off in line {line}. Make it again with `onbeat model TRACE`.")]
     Truncated {
         /// The line in which the text ends.
         line: usize,
     },
     /// The text is not JSON.
-    #[error("not a model file: {0}; models are made with `onbeat model TRACE`")]
+    #[error("not a model file: the JSON is wrong at {0}. Make a model with `onbeat model TRACE`.")]
     NotJson(String),
     /// The text is JSON, but not a model.
-    #[error("JSON, but not an onbeat model (no \"schema\": \"{SCHEMA}\"); models are made with `onbeat model TRACE`")]
+    #[error("JSON, but not an onbeat model (\"schema\": \"{SCHEMA}\" is missing). Make a model with `onbeat model TRACE`.")]
     Foreign,
     /// The model has a schema of another version.
-    #[error("a model of schema '{found}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat model TRACE`")]
+    #[error("the model has schema '{found}', but this onbeat reads '{SCHEMA}'. Make the model again with this version's `onbeat model TRACE`.")]
     Schema {
         /// The schema that the file names.
         found: String,
     },
     /// A field is missing or has the wrong type.
-    #[error("the model file is damaged: {0}; make it again with `onbeat model TRACE`")]
+    #[error("the model file is damaged: {0}. Make it again with `onbeat model TRACE`.")]
     Field(String),
     /// Fields contradict one another.
-    #[error("the model file contradicts itself: {0}; make it again with `onbeat model TRACE`")]
+    #[error("the model file contradicts itself: {0}. Make it again with `onbeat model TRACE`.")]
     Inconsistent(String),
 }
 
@@ -77,13 +77,16 @@ fn check(model: &Model) -> Result<(), ModelFileError> {
     for callback in &model.callbacks {
         if !known.insert(callback.id.as_str()) {
             return Err(ModelFileError::Inconsistent(format!(
-                "callback '{}' stands in it twice",
+                "callback '{}' occurs twice",
                 name(&callback.id)
             )));
         }
     }
     let missing = |what: &str, id: &str| {
-        ModelFileError::Inconsistent(format!("{what} names '{}', which is no callback", name(id)))
+        ModelFileError::Inconsistent(format!(
+            "{what} names '{}', which is not a callback",
+            name(id)
+        ))
     };
     for edge in &model.edges {
         for end in [&edge.from, &edge.to] {

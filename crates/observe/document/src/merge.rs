@@ -18,26 +18,26 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelMergeError {
     /// No model was given.
-    #[error("there is no model to merge: name at least one")]
+    #[error("there is no model to merge. Name at least one.")]
     Empty,
     /// A run is in two of the models. Its executions would count twice.
-    #[error("run '{0}' is in more than one of the models: merge each run once")]
+    #[error("run '{0}' is in more than one of the models. Merge each run only once.")]
     SameRun(String),
     /// The runs are from two hosts. Equal names are then different callbacks, and the clocks
     /// differ.
-    #[error("the runs are of two hosts, '{0}' and '{1}': if they were recorded at one time, join them with `onbeat model --join`; else make a model for each")]
+    #[error("the runs are of two hosts, '{0}' and '{1}'. If they were recorded at the same time, join them with `onbeat model --join`. Otherwise make a model for each host.")]
     Hosts(String, String),
     /// Two runs overlap in time but are from two boots, so they are from different machines.
-    #[error("the runs '{0}' and '{1}' were recorded at one time, after two different boots, so by two machines of one name: a model is of one; make one for each (if it is one machine whose clock was set back, remove `boot` of one run)")]
+    #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove `boot` of one run.")]
     Boots(String, String),
     /// The nodes of the models are named by different rules.
-    #[error("the models name nodes by different rules ({0} and {1}): make them with the same --normalise")]
+    #[error("the models name nodes by different rules ({0} and {1}). Make them with the same --normalise.")]
     NameRules(String, String),
     /// A model is damaged.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
     /// The model has no run of the mode.
-    #[error("no run of the model is of mode '{mode}'; it has {known}")]
+    #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
     NoSuchMode {
         /// The requested mode.
         mode: String,
@@ -86,7 +86,6 @@ impl Merger {
         Ok(())
     }
 
-    /// Checks that the evidence can be merged.
     fn compare(&self, all: &Evidence, other: &Evidence) -> Result<(), ModelMergeError> {
         for run in other.runs.values() {
             if let Some(error) = self.machines.conflict(&all.runs, run) {
@@ -184,7 +183,6 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// Returns the user's rules for node names, as a text.
 fn name_rules(evidence: &Evidence) -> String {
     let rules = evidence.notes.keys().filter_map(|note| match note {
         Note::NameRule(rule) => Some(format!("'{rule}'")),
@@ -197,7 +195,6 @@ fn name_rules(evidence: &Evidence) -> String {
     }
 }
 
-/// Adds the evidence of other runs.
 fn add(all: &mut Evidence, other: Evidence) {
     all.runs.extend(other.runs);
     // A period that one run has seen holds for all.
@@ -313,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_two_hosts_are_not_of_one_model() {
+    fn runs_of_two_hosts_are_not_merged() {
         let of = |id: &str, host: &str| {
             let mut run = run(id);
             run.runs.get_mut(id).unwrap().host = host.into();
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_boots_recorded_at_once_is_of_two_machines() {
+    fn overlapping_runs_of_two_boots_are_from_two_machines() {
         // (id, boot, start, duration); all hosts have the same name.
         let of = |id: &str, boot: &str, start: u64, duration_ns: u64| {
             let mut run = run(id);
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_boot_is_one_machine_whatever_it_is_called() {
+    fn runs_of_one_boot_are_from_one_machine_whatever_its_name() {
         let of = |id: &str, host: &str| {
             let mut run = run(id);
             let frame = run.runs.get_mut(id).unwrap();
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_add_up_and_runs_stay_apart() {
+    fn merging_adds_notes_and_refuses_a_run_twice() {
         let mut first = run("r1");
         first.note(Note::UnknownHandle, 2);
         let mut all = merger(first);

@@ -25,13 +25,15 @@ pub struct StatedJunction {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JunctionParseError {
     /// An arrow, a node or a topic is missing.
-    #[error("the junction '{0}' is not written as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'")]
+    #[error("cannot read the junction '{0}'. Write it as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'.")]
     Form(String),
     /// The kind is not `and`, `approximate` or `or`.
-    #[error("the junction '{0}' ends neither in '= and', nor in '= approximate', nor in '= or'")]
+    #[error(
+        "the junction '{0}' has an unknown kind. End it with '= and', '= approximate' or '= or'."
+    )]
     Kind(String),
     /// An `and` has fewer than two inputs, or an `or` has inputs.
-    #[error("the junction '{0}' names inputs, so it needs at least two, and '= and'")]
+    #[error("the junction '{0}' names inputs. Name at least two of them, and end it with '= and' or '= approximate'.")]
     Inputs(String),
 }
 
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_junction_is_a_node_a_topic_and_a_kind() {
+    fn a_stated_junction_has_a_node_a_topic_and_a_kind() {
         let stated: StatedJunction = "/f ->/out= and".parse().unwrap();
         assert_eq!(
             (stated.node.as_str(), stated.topic.as_str()),
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_states_no_junction_says_how_to_write_one() {
+    fn the_error_for_a_wrong_junction_says_how_to_write_one() {
         let error = |text: &str| text.parse::<StatedJunction>().unwrap_err();
         for text in [
             "/f -> /out",

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_act() {
+    fn untrusted_names_cannot_affect_a_terminal_or_a_page() {
         assert_eq!(visible("a\x1b[2J\u{202e}b\nc"), "a\\u{1b}[2J\\u{202e}b\\nc");
         assert_eq!(xml("<b a='\"&\u{0}>"), "&lt;b a=&#39;&quot;&amp;\\u{0}&gt;");
     }

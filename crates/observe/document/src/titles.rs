@@ -83,7 +83,6 @@ impl<'m> Namer<'m> {
     }
 }
 
-/// The nodes that a chain passes, and the topic published at its end.
 struct Way<'m> {
     nodes: Vec<&'m str>,
     output: Option<&'m String>,
@@ -101,8 +100,8 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// Returns the nodes and output that distinguish this way from the others. The list is empty if
-    /// there are no others. One distinct node suffices; otherwise it has all inner nodes, and the
+    /// Returns the nodes and output that distinguish this way from the others. The list is empty
+    /// without others, and has one node if that suffices. Otherwise it has all inner nodes, and the
     /// output topic if needed. Returns `None` if another way has all of them too.
     fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
         if others.is_empty() {

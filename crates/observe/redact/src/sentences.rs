@@ -69,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_stays_if_each_word_of_it_may() {
+    fn a_sentence_stays_if_each_word_is_allowed() {
         let mut speech = Speech::new();
         speech
             .names
             .insert("/spy:timer(10ms)", "/node_x:timer(10ms)".into());
         let said = [
             "The period of /spy:timer(10ms) is measured: its timer was made before the recording.",
-            "A scheduler event was missing 3 times; execution times near it are off.",
+            "A scheduler event was missing 3 times. Execution times near it are wrong.",
             "The node /spy is named after its process: its own name was not recorded.",
             "spyware was published outside of callbacks once.",
         ];

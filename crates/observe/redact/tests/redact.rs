@@ -124,7 +124,7 @@ fn limits(model: &Model, policy: &Policy) -> String {
 }
 
 #[test]
-fn any_interface_keeps_its_figures() {
+fn figures_of_any_interface_are_the_same_after_redaction() {
     let model = generate::sixty();
     let nodes: BTreeSet<&String> = model.callbacks.iter().map(|c| &c.node).collect();
     let topics: BTreeSet<&String> = model.edges.iter().map(|e| &e.topic).collect();
@@ -215,7 +215,7 @@ const HIDDEN: [&str; 26] = [
 ];
 
 /// The parking example with hidden names in every place where a model can have a name.
-fn named_everywhere() -> Model {
+fn model_with_hidden_names_everywhere() -> Model {
     let mut model = generate::parking(2);
     let fused = model
         .callbacks
@@ -264,7 +264,7 @@ fn named_everywhere() -> Model {
     model
         .assumptions
         .push("Made by pflaumenmus (process 7).".into());
-    model.coverage.push("In run quarkstrudel-1, 3 events of kind take were lost because the buffer was full; counts, losses and latencies that stand on them are incomplete.".into());
+    model.coverage.push("In run quarkstrudel-1, 3 events of kind take were lost because the buffer was full. Counts, losses and latencies that depend on them are incomplete.".into());
     let endpoint = |node: &str, topic: &str| Endpoint {
         node: node.into(),
         topic: topic.into(),
@@ -294,8 +294,8 @@ fn named_everywhere() -> Model {
 }
 
 #[test]
-fn nothing_of_a_hidden_name_is_in_any_byte() {
-    let model = named_everywhere();
+fn no_byte_of_a_hidden_name_stays() {
+    let model = model_with_hidden_names_everywhere();
     for collapse in [true, false] {
         let policy = Policy {
             collapse,
@@ -356,7 +356,7 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
 }
 
 #[test]
-fn names_agree_under_one_key_and_tell_nothing_under_another() {
+fn one_key_gives_equal_names_and_another_key_different_ones() {
     let policy = Policy {
         collapse: false,
         ..read(PARKING.as_bytes()).unwrap()
@@ -376,7 +376,7 @@ fn names_agree_under_one_key_and_tell_nothing_under_another() {
 }
 
 #[test]
-fn a_part_has_its_latency_where_it_was_measured() {
+fn a_measured_part_has_a_latency_distribution() {
     let mut model = generate::parking(2);
     let policy = read(PARKING.as_bytes()).unwrap();
     let wanted = cuts(&model, &policy);
@@ -434,7 +434,7 @@ fn a_part_has_its_latency_where_it_was_measured() {
 /// Two callbacks of one part publish the same topic to the same subscriber, and the figures of both
 /// are counted.
 #[test]
-fn items_of_a_part_add_up() {
+fn items_of_equal_edges_of_a_part_are_added() {
     let mut model = generate::parking(1);
     let id = |node: &str| {
         let mut callbacks = model.callbacks.iter();

@@ -28,7 +28,7 @@ fn with_modes() -> Model {
 }
 
 #[test]
-fn models_are_as_the_json_schema_says() {
+fn models_match_the_json_schema() {
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../../../docs/model.schema.json")).unwrap();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
@@ -167,7 +167,7 @@ fn tags(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn hostile_names_are_only_text_in_every_export() {
     let model = generate::hostile();
     let known: BTreeSet<String> = [
         tags(&report::html(&generate::parking(2), "x", none())),
@@ -414,7 +414,7 @@ fn drawings_have_no_overlaps() {
 }
 
 #[test]
-fn large_graphs_are_drawn_too() {
+fn large_graphs_are_drawn() {
     let model = tangle(99, 120, 900, 2500);
     let placed = layout(&model);
     assert_eq!(placed.callbacks.len(), 900);
@@ -422,7 +422,7 @@ fn large_graphs_are_drawn_too() {
 }
 
 #[test]
-fn the_parking_graph_is_that_of_figure_3_8b() {
+fn the_parking_example_matches_figure_3_8b() {
     let model = generate::parking(2);
     let text = dot::dot(&model);
     assert_eq!(text.matches("subgraph cluster_").count(), 7);
@@ -512,7 +512,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
 }
 
 #[test]
-fn caret_has_a_chains_measured_times_beside_it() {
+fn the_caret_file_has_a_chains_measured_times_as_a_comment() {
     let mut model = generate::parking(2);
     let ms = |values: &[u64]| {
         let mut dist = onbeat_document::Dist::default();

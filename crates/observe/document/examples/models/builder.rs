@@ -146,7 +146,6 @@ impl Builder {
         id
     }
 
-    /// Returns the id with the next free number.
     fn new_id(&self, base: &str) -> String {
         let free = |id: &String| self.model.callbacks.iter().all(|c| &c.id != id);
         let numbered = (2..).map(|n| format!("{base}#{n}"));
@@ -154,7 +153,6 @@ impl Builder {
         ids.find(free).unwrap()
     }
 
-    /// Returns random execution times: extremes per run, and the distribution of all runs.
     fn execution_times(&mut self, mean_ms: f64) -> (BTreeMap<String, RunExtremes>, Dist) {
         let mut per_run = BTreeMap::new();
         let mut exec = Dist::new();
@@ -304,7 +302,6 @@ impl Builder {
         self.model.callbacks.iter().find(|c| c.id == id).unwrap()
     }
 
-    /// Returns the element, name and mean (ns) of each callback and edge of a path.
     fn means(&self, callbacks: &[String], topics: &[String]) -> Vec<(&'static str, String, f64)> {
         let mut means = Vec::new();
         for (i, id) in callbacks.iter().enumerate() {
@@ -331,7 +328,6 @@ impl Builder {
     }
 }
 
-/// Returns an FNV-1a hash of the callbacks.
 fn chain_id(callbacks: &[String]) -> String {
     let bytes = callbacks.iter().flat_map(|c| c.bytes());
     let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);

@@ -32,7 +32,6 @@ const NODES: [&str; 20] = [
     "/system/diagnostics_aggregator",
     "/system/emergency_handler",
 ];
-/// The last parts of topic names.
 const WORDS: [&str; 12] = [
     "points_raw",
     "image",
@@ -172,7 +171,6 @@ fn stages(b: &mut Builder) -> Vec<Offer> {
     offers
 }
 
-/// Adds a service with two callers. Each caller has its own vertex and response.
 fn service(b: &mut Builder) {
     for (caller, at) in [
         ("/planning/mission_planner", 12),
@@ -211,7 +209,6 @@ fn fill_up(b: &mut Builder, offers: &[Offer]) {
     }
 }
 
-/// Adds a callback that two others trigger, and returns its id.
 fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
     let two: Vec<_> = offers.iter().rev().take(2).cloned().collect();
     let or = b.callback(

@@ -32,7 +32,6 @@ pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
         .collect()
 }
 
-/// Reports whether a callback executes the action's goals.
 fn is_execution(c: &Callback, action: &str) -> bool {
     c.kind == CallbackType::Task && c.input == action
 }

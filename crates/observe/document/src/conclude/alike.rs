@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_forty_is_one_line_with_a_count() {
+    fn equal_notes_about_forty_subjects_become_one_sentence_with_a_count() {
         let coverage = |n: u64| {
             let mut evidence = run("r");
             for i in 0..n {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_and_statements_stay_apart() {
+    fn foreign_sentences_and_user_statements_are_never_united() {
         let mut notes = BTreeMap::new();
         for i in 0..9 {
             notes.insert(Note::Said(format!("Sentence {i}.")), 1);

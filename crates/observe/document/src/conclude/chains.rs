@@ -49,13 +49,11 @@ pub(super) fn chains(
     chains
 }
 
-/// Executions of a chain that did not reach its end, by mode.
 struct Missing {
     lost: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
 }
 
-/// The places where chains begin and end.
 struct Ends<'a> {
     graph: &'a Graph,
     /// The topics that the user named as inputs. Chains begin there.
@@ -94,8 +92,6 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Reports whether all edges of the path are in the graph, and it leads from a source to a
-    /// sink.
     fn is_chain(&self, path: &PathKey) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -281,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_back_to_the_chain_is_no_continuation() {
+    fn a_loop_back_into_a_chain_does_not_continue_it() {
         let evidence = line().with_edge(C, A, "/z", 5);
         // A now has an edge that leads to it.
         assert_eq!(shown(&evidence), [] as [&str; 0]);

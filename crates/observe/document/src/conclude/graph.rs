@@ -7,7 +7,6 @@ use crate::evidence::{add_all, total, EdgeKey, Evidence, Hidden};
 use crate::schema::{Assumed, Callback, CallbackType, Edge, EdgeFigures};
 use std::collections::BTreeMap;
 
-/// The vertices and edges, with figures over all modes.
 pub(super) struct Graph {
     pub(super) callbacks: BTreeMap<String, Callback>,
     pub(super) edges: BTreeMap<EdgeKey, Edge>,
@@ -86,7 +85,6 @@ fn add_from_sync(edges: &mut BTreeMap<EdgeKey, Edge>, group: &Group, edge: &Edge
     add_all(&mut all.modes, &edge.modes);
 }
 
-/// Collects all callbacks and the sync vertices of groups.
 fn callbacks(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_steady_or_none() {
+    fn only_steady_inter_arrival_times_give_a_period() {
         assert_eq!(period(&[100, 101, 99, 100, 400]), Some(100));
         assert_eq!(period(&[100, 100, 100, 100]), None, "too few");
         assert_eq!(period(&[10, 60, 100, 140, 300]), None, "too wide");

@@ -26,7 +26,7 @@ pub(super) struct Group {
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// The number of outputs that show which item of a publishing callback was joined.
+    /// The number of outputs that do not show which item of the publishing callback was joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
     /// The confidence that the group exists, from 0 to 1.
@@ -39,12 +39,10 @@ impl Group {
         members.copied().collect()
     }
 
-    /// Reports whether several of these callbacks are members.
     pub(super) fn joins(&self, callbacks: &[&str]) -> bool {
         self.of(callbacks).len() > 1
     }
 
-    /// Builds a group that may exist, for tests.
     #[cfg(test)]
     pub(super) fn doubt(node: &str, topic: &str, members: &[&str], publishers: &[&str]) -> Group {
         let set = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
@@ -98,10 +96,8 @@ impl Criterion {
     }
 }
 
-/// The groups concluded from the evidence.
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
-    /// The groups that the graph contains.
     groups: Vec<Group>,
     /// The groups that may exist, but that the graph does not contain.
     doubts: Vec<Group>,
@@ -133,7 +129,6 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Iterates over the groups in the order of their sync vertices.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a Group> + '_ {
         self.by_id.values().copied()
     }
@@ -142,7 +137,6 @@ impl<'a> Groups<'a> {
         self.by_id.get(id).copied()
     }
 
-    /// Returns the group through which a callback publishes a topic.
     pub(super) fn through(&self, callback: &str, topic: &str) -> Option<&'a Group> {
         self.by_output.get(callback)?.get(topic).copied()
     }
@@ -180,7 +174,6 @@ enum Verdict {
     Apart,
 }
 
-/// The inputs of a decision about one topic of one node.
 struct Deciding<'a> {
     id: &'a str,
     evidence: &'a SyncEvidence,
@@ -214,7 +207,6 @@ impl<'a> Deciding<'a> {
         group.map_or_else(|| self.by_data_flow(), Verdict::Joined)
     }
 
-    /// Decides by a statement of the user.
     fn by_statement(&self, stated: &StatedJunction) -> Option<Group> {
         let members: BTreeSet<String> = if stated.inputs.is_empty() {
             let stored = self.stored().map(|(id, _)| id.clone());
@@ -234,7 +226,6 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::Stated, JunctionState::Stated))
     }
 
-    /// Decides by the calls of a synchroniser.
     fn by_synchroniser(&self) -> Option<Group> {
         let evidence = self.evidence;
         let feeds = |m: &MemberEvidence| m.synchronised > 0 && 2 * m.synchronised >= m.instances;
@@ -339,7 +330,6 @@ impl<'a> Deciding<'a> {
             || (m.fresh >= outputs && m.instances.abs_diff(outputs) <= self.few())
     }
 
-    /// Returns `n` as a share of the outputs, from 0 to 1.
     fn share(&self, n: u64) -> f64 {
         (n as f64 / self.evidence.outputs as f64).min(1.0)
     }
@@ -412,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn two_publishers_in_turn_are_a_group_without_doubt() {
+    fn two_publishers_in_turn_are_a_decided_group() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);
@@ -424,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronisers_calls_decide_whatever_the_data_flow_shows() {
+    fn a_synchronisers_calls_take_precedence_over_the_data_flow() {
         let mut evidence = synchronised();
         evidence.foreign = 3;
         for m in evidence.members.values_mut() {
@@ -443,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_the_data_flow_decides_against_a_group() {
+    fn inputs_that_contradict_the_data_flow_are_not_a_group() {
         let change = |change: &dyn Fn(&mut SyncEvidence)| {
             let mut evidence = synchronised();
             change(&mut evidence);
@@ -474,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_publisher_waited_for_is_decided() {
+    fn an_input_that_the_publisher_waited_for_decides_the_group() {
         // B had an input but did not publish five times, each time because A had none.
         let mut evidence = synchronised();
         evidence.members.get_mut(A).unwrap().awaited = 5;
@@ -496,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_in_turn_never_waited_for_alone_is_left_open() {
+    fn an_input_that_others_never_waited_for_alone_makes_the_group_ambiguous() {
         let c = "/f:subscription(/c)";
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
@@ -527,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_input_beside_one_that_always_publishes_is_left_open() {
+    fn a_fast_input_beside_an_input_that_always_publishes_is_ambiguous() {
         let mut evidence = synchronised();
         let a = evidence.members.get_mut(A).unwrap();
         (a.once, a.instances) = (0, 40);
@@ -557,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descends_from_the_output_is_not_waited_for() {
+    fn an_input_that_descends_from_the_output_is_not_a_member() {
         let descends = |id: &str| {
             let mut evidence = synchronised();
             evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);
@@ -570,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_though_the_other_has_nothing_new_does_not_wait() {
+    fn a_callback_that_publishes_without_new_input_of_the_other_does_not_wait() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);

@@ -6,7 +6,6 @@ use super::groups::{Group, Groups};
 use crate::schema::{CallbackType, Junction, JunctionKind, JunctionState, Matching, Reading};
 use std::collections::BTreeMap;
 
-/// The criterion name of an OR junction.
 pub(super) const SEVERAL_PUBLISHERS: &str = "several_publishers";
 
 /// Returns the junctions, sorted by callback.
@@ -84,7 +83,6 @@ fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     }
 }
 
-/// Builds the AND of a group.
 fn joined(group: &Group) -> Junction {
     let readings = match group.state {
         JunctionState::Ambiguous => vec![waiting(group), group.without_open.clone()],
@@ -121,7 +119,6 @@ fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
     })
 }
 
-/// Returns the reading in which all members wait for one another.
 fn waiting(group: &Group) -> Reading {
     Reading {
         kind: JunctionKind::And,
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_that_may_wait_for_one_another_are_no_decided_or() {
+    fn publishers_that_may_wait_for_one_another_are_an_ambiguous_or() {
         let (a, b, c) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_an_and_through_which_its_members_publish() {
+    fn members_of_a_group_publish_through_its_and_vertex() {
         let (a, b, sync) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",

@@ -6,13 +6,11 @@ use crate::evidence::{add_all, Evidence, HiddenPath, PathEvidence, PathFigures, 
 use std::collections::BTreeMap;
 
 pub(super) struct Paths {
-    /// The executions that ended on each path.
     pub(super) ended: BTreeMap<PathKey, Ended>,
     /// The items lost on the way to a path's last callback, by mode.
     lost: Counts,
     /// The lineages dropped on the way to a path's last callback, by mode.
     dropped: Counts,
-    /// The paths that the graph does not contain.
     pub(super) unread: Vec<HiddenPath>,
 }
 
@@ -27,7 +25,6 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Reports whether the evidence contains exactly this path.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.parts.as_slice(), [(key, _)] if key.own.is_empty())
     }
@@ -63,18 +60,15 @@ impl Paths {
         paths
     }
 
-    /// Counts the items lost on any part of a path, by mode.
     pub(super) fn lost_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
         on(&self.lost, path)
     }
 
-    /// Counts the lineages dropped on any part of a path, by mode.
     pub(super) fn dropped_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
         on(&self.dropped, path)
     }
 }
 
-/// A path of the evidence, as the graph has it.
 struct Read {
     key: PathKey,
     /// The positions in the evidence's path that were skipped.

@@ -13,21 +13,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum RecoverError {
     /// The model's hidden evidence is damaged.
     #[error(
-        "the model's field 'evidence' cannot be used ({0}): make the model again from its trace"
+        "the model's field 'evidence' cannot be used ({0}). Make the model again from its trace."
     )]
     Evidence(String),
     /// The evidence was removed on purpose by redaction.
-    #[error("the model is redacted, and has no evidence left to add to: merge the whole models, then redact the result")]
+    #[error("the model is redacted, so its evidence is missing. First merge the whole models, then redact the result.")]
     Redacted,
     /// The model's fields contradict one another.
-    #[error("the model contradicts itself ({0}): make it again from its trace")]
+    #[error("the model contradicts itself ({0}). Make it again from its trace.")]
     Inconsistent(String),
 }
 
 /// The only field in the evidence of a redacted model.
 pub const REDACTED: &str = "redacted";
 
-/// Recovers the evidence from which a model was concluded.
 pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
     let mut hidden = hidden(std::mem::take(&mut model.evidence))?;
     let only_mode = OnlyMode::of(&model.runs)?;
@@ -108,7 +107,6 @@ fn add_others(evidence: &mut Evidence, endpoints: Vec<Endpoint>, helpers: Vec<He
     }
 }
 
-/// Adds the hidden paths, and the lost and dropped counts of all paths.
 fn add_paths(
     evidence: &mut Evidence,
     hidden: &mut Hidden,
@@ -146,7 +144,7 @@ fn add_paths(
 fn add_runs(evidence: &mut Evidence, runs: Vec<Run>) -> Result<(), RecoverError> {
     for run in runs {
         if let Some(run) = evidence.runs.insert(run.id.clone(), run) {
-            let twice = format!("run '{}' is in it twice", run.id);
+            let twice = format!("run '{}' occurs twice", run.id);
             return Err(RecoverError::Inconsistent(twice));
         }
     }
@@ -276,7 +274,7 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
             sums,
         }),
         _ => Err(RecoverError::Inconsistent(format!(
-            "the shares of chain '{id}' are not one per callback and edge"
+            "chain '{id}' does not have one share per callback and edge"
         ))),
     }
 }
@@ -295,7 +293,7 @@ fn path(
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
     if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
         return Err(RecoverError::Evidence(format!(
-            "a path to '{}' has no such sync vertices",
+            "a path to '{}' names sync vertices that it does not have",
             callbacks.last().map_or("", |c| c.as_str())
         )));
     }
@@ -311,7 +309,6 @@ mod tests {
     use super::super::testing::{key, run, synchronised, MODE};
     use super::*;
 
-    /// Builds evidence with something in every field.
     fn full() -> Evidence {
         let (a, b, sync) = (
             "/f:subscription(/a)",
@@ -365,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_hides_is_recovered_as_it_is() {
+    fn hidden_evidence_of_a_model_is_recovered_unchanged() {
         let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
         let mut evidence = full().with_callback(to, 1).with_edge(from, to, "/q", 0);
         // No item passed this edge in any mode.
@@ -377,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_data_read_once_more_only_is_recovered() {
+    fn a_path_with_only_reread_data_is_recovered() {
         let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
         let mut evidence = run("r")
             .with_callback(from, 1)
@@ -397,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_others_become_notes() {
+    fn sentences_of_other_programs_become_notes() {
         let mut model = conclude(full());
         model.coverage.push("A probe could not be attached.".into());
         let said = Note::Said("A probe could not be attached.".into());
@@ -405,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_evidence_is_an_error_that_names_it() {
+    fn damaged_evidence_gives_an_error_that_names_the_damage() {
         let damage = |pointer: &str, value: serde_json::Value| {
             let mut model = conclude(full());
             *model.evidence.pointer_mut(pointer).unwrap() = value;

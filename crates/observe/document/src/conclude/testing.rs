@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 pub(crate) const MODE: &str = "urban";
 
-/// Returns a distribution of `n` equal times.
 pub(crate) fn times(n: u64, ns: u64) -> Dist {
     let mut dist = Dist::new();
     (0..n).for_each(|_| dist.record(ns));
@@ -71,7 +70,6 @@ impl Evidence {
         self
     }
 
-    /// Adds an edge over which `taken` items passed.
     pub(crate) fn with_edge(mut self, from: &str, to: &str, topic: &str, taken: u64) -> Self {
         let figures = EdgeFigures {
             latency_ns: times(taken, 3),

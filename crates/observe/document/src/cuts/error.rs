@@ -6,7 +6,7 @@ use crate::text::{shorten, visible};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
     /// Nothing on a chain has the given name.
-    #[error("{option}: '{}' is no callback, node or topic on a chain{}", name(asked), some(": near it are ", .near))]
+    #[error("{option}: '{}' is not a callback, node or topic on a chain{}", name(asked), some(". Similar names: ", .near))]
     Unknown {
         /// The option of the command.
         option: &'static str,
@@ -16,7 +16,7 @@ pub enum CutError {
         near: Vec<String>,
     },
     /// The given name fits several things.
-    #[error("{option}: '{}' is the end of {} names: {}", name(asked), fit.len(), names(fit))]
+    #[error("{option}: '{}' fits {} names: {}", name(asked), fit.len(), names(fit))]
     Several {
         /// The option of the command.
         option: &'static str,
@@ -26,7 +26,7 @@ pub enum CutError {
         fit: Vec<String>,
     },
     /// No chain leads from one end to the other.
-    #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some("; chains from there pass ", .after), some("; chains to there pass ", .before))]
+    #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
     NoWay {
         /// The name of the first end.
         from: Option<String>,
@@ -39,7 +39,7 @@ pub enum CutError {
     },
     /// Chains lead between the ends, but none passes all the given points.
     #[error(
-        "no chain between these ends passes {}; they pass {}",
+        "no chain between these ends passes {}. These chains pass {}",
         names(through),
         names(near)
     )]

@@ -4,7 +4,6 @@ use super::CutError;
 use crate::schema::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A callback, node or topic on a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Point {
     Callback(String),
@@ -49,7 +48,6 @@ fn names(model: &Model, kind: Option<&str>) -> Names {
     names
 }
 
-/// Resolves a user's name to a point on a chain.
 pub(super) fn point(model: &Model, option: &'static str, asked: &str) -> Result<Point, CutError> {
     let (kind, name) = match asked.split_once(':') {
         Some((kind @ ("node" | "topic"), name)) => (Some(kind), name),

@@ -27,12 +27,10 @@ pub(super) struct Buckets {
     recent: Vec<u32>,
 }
 
-/// The nonempty buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filled {
     /// The bits kept of each value.
     pub(super) bits: u32,
-    /// The buckets, sorted by number.
     pub(super) buckets: Vec<Bucket>,
 }
 
@@ -45,7 +43,6 @@ impl Default for Filled {
     }
 }
 
-/// A nonempty bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) number: u32,
@@ -65,7 +62,6 @@ impl Bucket {
         u64::from(self.count[0]) | u64::from(self.count[1]) << 32
     }
 
-    /// Adds the counts of two buckets of the same number.
     fn and(self, other: Bucket) -> Self {
         Bucket::new(self.number, self.count().saturating_add(other.count()))
     }
@@ -95,7 +91,6 @@ impl Buckets {
         Cow::Owned(all.full)
     }
 
-    /// Sorts in the recent values.
     pub(super) fn settle(&mut self) {
         self.full.add(&counted(&mut self.recent), PRECISION);
         self.recent.clear();
@@ -190,7 +185,6 @@ pub(super) fn range(number: u32, bits: u32) -> (u64, u64) {
     }
 }
 
-/// Sorts numbers and counts equal ones.
 fn counted(numbers: &mut [u32]) -> Vec<Bucket> {
     numbers.sort_unstable();
     let equal = numbers.chunk_by(|a, b| a == b);
@@ -256,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_a_map_however_they_came() {
+    fn bucket_counts_equal_those_of_a_map_in_any_order() {
         let mut seed = 1u64;
         // The values reach 1 us, 4 us and 1000 s. The last range fills more buckets than are kept.
         for most in [1_000, 4_000, 1_000_000_000_000] {
@@ -297,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn all_values_there_are_fit() {
+    fn values_of_any_size_never_fill_more_than_the_most_buckets() {
         let mut buckets = Buckets::default();
         for shift in 0..64 {
             (0..1 << 14).for_each(|i: u64| buckets.add(((1 << 14) + i) << 49 >> shift));

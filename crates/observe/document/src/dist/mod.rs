@@ -128,7 +128,6 @@ struct Stored {
     p99: u64,
     /// The sum as decimal text, because JSON numbers lose digits above 2^53.
     sum: String,
-    /// The bits that a bucket keeps of a value.
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,
     buckets: Vec<(u64, u64)>,

@@ -192,8 +192,8 @@ pub struct SyncEvidence {
     /// The synchroniser joined items by the time at which their chains began.
     #[serde(default)]
     pub nearest: bool,
-    /// The number of joined inputs of publishing callbacks that were chosen while other inputs were
-    /// skipped. The data do not show which input was used.
+    /// The number of outputs for which the publishing callback had several new inputs. The data do
+    /// not show which of them was used.
     #[serde(default)]
     pub chosen: u64,
     /// The evidence by id of the subscription's callback.

@@ -224,7 +224,6 @@ mod tests {
     use super::*;
     use crate::evidence::hidden::CountedNote;
 
-    /// Returns one note of each kind.
     fn all() -> Vec<Note> {
         let s = || "x".to_string();
         vec![
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_note_survives_being_written() {
+    fn every_note_is_equal_after_writing_and_reading() {
         for note in all() {
             let counted = CountedNote { note, count: 3 };
             let text = serde_json::to_string(&counted).unwrap();
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_ordered_as_their_text_is() {
+    fn notes_have_the_same_order_as_their_text() {
         let kind = |note: &Note| {
             let value = serde_json::to_value(note).unwrap();
             value["kind"].as_str().unwrap().to_string()
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_an_error_that_names_it() {
+    fn an_unknown_kind_of_note_gives_an_error_that_names_it() {
         let read = |text| {
             serde_json::from_str::<CountedNote>(text)
                 .unwrap_err()
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_of_a_vertex_without_an_id_is_none() {
+    fn a_note_about_a_vertex_without_an_id_is_left_out() {
         let ids = [Some("/a".to_string()), None];
         let named = |note: Note<usize, u32>| note.named(|v| ids[v].clone(), |n| n.to_string());
         assert_eq!(

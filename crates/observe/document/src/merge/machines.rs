@@ -79,7 +79,6 @@ fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
     (boots && at_once).then_some(ModelMergeError::Boots(a, b))
 }
 
-/// Returns when a run ended, ns.
 fn until(run: &Run) -> u64 {
     run.start.saturating_add(run.duration_ns)
 }
@@ -106,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_comparing_each_with_each_finds(
+        fn the_search_finds_the_same_conflicts_as_comparing_each_pair(
             drawn in prop::collection::vec((0u8..3, 0u8..3, 0u64..40, 0u64..6), 0..12),
         ) {
             let mut machines = Machines::default();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_one_kind_have_one_name() {
+    fn threads_that_differ_only_in_numbers_have_one_name() {
         for (name, kind) in [
             ("dds.shm.29161", "dds.shm"),
             ("dds.asyn.0.1", "dds.asyn"),

@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 /// CARET's word for an unknown value.
 const UNDEFINED: &str = "UNDEFINED";
 
-/// Writes a double-quoted YAML scalar.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -82,7 +81,6 @@ pub fn caret(model: &Model) -> String {
     out
 }
 
-/// Writes chains as paths from node to node.
 fn named_paths(out: &mut String, model: &Model) {
     let find = |id: &str| model.callbacks.iter().find(|c| c.id == id);
     let paths: Vec<&Chain> = model
@@ -175,7 +173,6 @@ fn list(out: &mut String, key: &str, entries: &[String]) {
     }
 }
 
-/// Writes a node with its callbacks, topics and message contexts.
 fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
     let node = Node {
         model,
@@ -336,7 +333,6 @@ enum Context {
 }
 
 impl Context {
-    /// Returns CARET's name for the context.
     fn name(self) -> &'static str {
         match self {
             Context::Chain => "callback_chain",

@@ -26,7 +26,6 @@ pub(super) fn text(cell: &str) -> String {
 /// The figures of a distribution, in the order of their columns.
 const DIST: [&str; 6] = ["count", "min", "mean", "p50", "p99", "max"];
 
-/// Returns the column heads of a distribution.
 fn heads(prefix: &str) -> String {
     DIST.map(|d| {
         if d == "count" {

@@ -56,7 +56,6 @@ pub fn dot(model: &Model) -> String {
     out
 }
 
-/// Draws a callback as a box, and a synchroniser as a circle.
 fn vertex(out: &mut String, model: &Model, i: usize) {
     let c = &model.callbacks[i];
     let tooltip = quoted(std::slice::from_ref(&c.id));

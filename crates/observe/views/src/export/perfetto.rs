@@ -48,7 +48,6 @@ pub struct Timeline<W: Write> {
     slices: u64,
 }
 
-/// Writes a name from a traced process as JSON text.
 fn text(name: &str) -> String {
     serde_json::Value::from(onbeat_document::text::shorten(&visible(name), 300)).to_string()
 }
@@ -248,7 +247,6 @@ impl<W: Write> Timeline<W> {
     }
 }
 
-/// Formats nanoseconds as microseconds with three decimals.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

@@ -116,7 +116,7 @@ fn edge_title(edge: &Edge) -> String {
         f.published, f.taken, f.lost
     );
     if edge.assumed.is_some() {
-        text.push_str("\nassumed: stands on an annotation or an inference");
+        text.push_str("\nassumed: stated by the user, or inferred");
     }
     if edge.intra_process {
         text.push_str("\nintra-process");
@@ -146,7 +146,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
             if assumed { " assumed" } else { "" }
         );
         let lines = match edges.as_slice() {
-            [] => format!("{}\ntaken by nobody that was recorded", visible(&net.topic)),
+            [] => format!("{}\nno recorded callback takes it", visible(&net.topic)),
             [edge] => edge_title(edge),
             many => format!("{}\nto {} callbacks", visible(&net.topic), many.len()),
         };

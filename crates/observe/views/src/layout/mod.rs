@@ -19,7 +19,6 @@ pub use captions::{captions, fit_text, text_width};
 use onbeat_document::schema::{JunctionKind, Model};
 use plan::Plan;
 
-/// The least and greatest width of a callback's box.
 const CALLBACK_WIDTH: (f64, f64) = (96.0, 172.0);
 const CALLBACK_HEIGHT: f64 = 36.0;
 /// The diameter of a synchroniser's circle.
@@ -32,11 +31,8 @@ pub const PAD: f64 = 10.0;
 const LABEL_STEP: f64 = 15.0;
 /// The font size of labels.
 pub const LABEL_FONT: f64 = 10.5;
-/// The greatest width of a label.
 const LABEL_LIMIT: f64 = 144.0;
-/// The gap between callbacks of one box.
 const CALLBACK_GAP: f64 = 8.0;
-/// The margin around the drawing.
 const MARGIN: f64 = 14.0;
 /// The factor by which bold text is wider.
 pub const TITLE_BOLD: f64 = 1.06;

@@ -9,13 +9,10 @@ const HEIGHT_COST: f64 = 3.0;
 /// fast.
 const SEARCH_BUDGET: usize = 20_000_000;
 
-/// An order of the items with the resulting positions.
 #[derive(Clone)]
 struct Placed {
     cost: f64,
-    /// The items from top to bottom.
     order: Vec<usize>,
-    /// The top of each item.
     tops: Vec<f64>,
 }
 
@@ -71,7 +68,6 @@ impl Plan<'_> {
         best
     }
 
-    /// Moves single items while that lowers the cost and the budget lasts.
     fn move_items(&mut self, items: &[Item], best: &mut Placed) {
         let mut left = SEARCH_BUDGET / (4 * self.work());
         let mut improved = true;
@@ -225,7 +221,6 @@ impl Plan<'_> {
 /// A wire in a channel: its heights at both ends, and its net.
 type Crosser = (f64, f64, usize);
 
-/// Counts pairs of crossing wires of different nets.
 fn crossings(channel: &[Crosser]) -> usize {
     let mut crossings = 0;
     for (k, a) in channel.iter().enumerate() {

@@ -32,21 +32,16 @@ pub(super) struct Track {
 
 pub(super) struct Plan<'a> {
     pub(super) model: &'a Model,
-    /// The rank of each callback.
     pub(super) rank: Vec<usize>,
-    /// The number of ranks.
     pub(super) ranks: usize,
     pub(super) lines: Vec<Line>,
     pub(super) nets: Vec<NetPlan>,
-    /// The nets of each callback, from top to bottom.
     pub(super) outs: Vec<Vec<usize>>,
     pub(super) clusters: Vec<Cluster>,
-    /// The cluster of each callback.
     pub(super) cluster_of: Vec<usize>,
     pub(super) tracks: Vec<Track>,
     /// The offset of each callback's middle from the top of its cluster.
     pub(super) inner: Vec<f64>,
-    /// The height of each cluster.
     pub(super) height: Vec<f64>,
     /// The pairs of ports that attract each other, with their weights. A forward wire's weight is
     /// 1.
@@ -55,10 +50,8 @@ pub(super) struct Plan<'a> {
 
 /// A net while it is placed: all wires that leave a callback by one topic.
 pub(super) struct NetPlan {
-    /// The publishing callback.
     pub(super) source: usize,
     pub(super) topic: String,
-    /// The indices into `lines`.
     pub(super) lines: Vec<usize>,
     /// The track over further ranks, if the net needs one.
     pub(super) forward: Option<usize>,
@@ -206,7 +199,6 @@ impl<'a> Plan<'a> {
         self.pulls = pulls;
     }
 
-    /// Returns the height that a callback takes in its column.
     pub(super) fn callback_height(&self, v: usize) -> f64 {
         let labels = self.outs[v]
             .iter()
@@ -307,7 +299,6 @@ fn nodes(model: &Model) -> (Vec<&str>, Vec<usize>) {
     (names, cluster_of)
 }
 
-/// Builds the nodes' boxes.
 fn clusters(names: &[&str], cluster_of: &[usize], rank: &[usize]) -> Vec<Cluster> {
     let empty = |name: &&str| Cluster {
         name: name.to_string(),

@@ -3,7 +3,6 @@
 use onbeat_document::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
 
-/// A wire of the graph while it is placed.
 pub(super) struct Line {
     pub(super) from: usize,
     pub(super) to: usize,
@@ -95,16 +94,13 @@ pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<
     ranking.rank.iter().map(closed_up).collect()
 }
 
-/// The ranks while they are computed.
 struct Ranking<'a> {
     /// The predecessors of each callback, without loops.
     ins: Vec<Vec<usize>>,
     /// The successors of each callback, without loops.
     outs: Vec<Vec<usize>>,
     cluster_of: &'a [usize],
-    /// The callbacks of each cluster.
     members: BTreeMap<usize, Vec<usize>>,
-    /// The rank of each callback.
     rank: Vec<usize>,
     last: usize,
 }
@@ -130,7 +126,6 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Sets each rank to the longest path from a source.
     fn set_longest_paths(&mut self) {
         let mut waiting: Vec<usize> = self.ins.iter().map(Vec::len).collect();
         let mut ready: Vec<usize> = (0..waiting.len()).filter(|&v| waiting[v] == 0).collect();
@@ -200,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_moves_to_its_reader_where_it_may() {
+    fn a_callback_moves_to_its_reader_if_there_is_space() {
         // The lines are 0 -> 1 -> 2, and 3 -> 2. Source 3 moves right before its reader.
         let mut ranking = Ranking::new(4, &[line(0, 1), line(1, 2), line(3, 2)], &[0, 1, 2, 3]);
         ranking.set_longest_paths();

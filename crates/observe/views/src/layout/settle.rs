@@ -6,7 +6,6 @@ use super::plan::{Item, Plan, Port};
 const GRAVITY: f64 = 0.4;
 
 impl Plan<'_> {
-    /// Moves items so that wires become straight, without changing the order.
     pub(super) fn settle(
         &self,
         items: &[Item],

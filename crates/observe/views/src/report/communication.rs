@@ -13,9 +13,9 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"edges\">Communication</h2>\n<p class=\"note\">Latency runs from publication to the \
          start of the callback that takes the item: transport, then waiting for the executor. Lost items \
-         were published and never taken, also those that a content filter held back or that grew older \
-         than their lifespan, which no event tells; beside them stand those that gave way to a later item in a \
-         queue (overwritten), and those that a synchroniser passed over (not selected).</p>\n\
+         were published and never taken. They include items that a content filter held back or that \
+         exceeded their lifespan, because no event shows these. Items that a later item displaced from a \
+         queue (overwritten), or that a synchroniser skipped (not selected), are counted separately.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">Topic</th>\
          <th rowspan=\"2\">From</th><th rowspan=\"2\">To</th>\
          <th class=\"n\" rowspan=\"2\">Published</th><th class=\"n\" rowspan=\"2\">Taken</th>\
@@ -37,8 +37,8 @@ pub(super) fn actions(out: &mut String, model: &Model) {
         return;
     }
     out.push_str(
-        "<h2 id=\"actions\">Actions</h2>\n<p class=\"note\">From the sending of a goal to the taking \
-         of its result. Untimed results are those whose goal could not be told.</p>\n\
+        "<h2 id=\"actions\">Actions</h2>\n<p class=\"note\">Times run from the sending of a goal to the taking \
+         of its result. Untimed results are those whose goal is unknown.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th>Action</th><th>Servers</th><th>Clients</th>\
          <th class=\"n\">Goals</th><th class=\"n\">Results</th><th class=\"n\">Untimed</th>\
          <th class=\"n\">Cancels</th><th class=\"n\">Feedback</th><th class=\"n\">median</th>\

@@ -19,9 +19,9 @@ pub(super) fn graph(out: &mut String, model: &Model) {
     let (w, h) = (placed.width.ceil(), placed.height.ceil());
     let _ = write!(
         out,
-        "<h2 id=\"graph\">Graph</h2>\n<p class=\"note\">Boxes are nodes, in them their callbacks with \
-         the execution time's mean (min–max) and the load on one CPU; lines are topics, requests and \
-         responses. A name that begins with ~ is relative to its node. Hover over anything for its \
+        "<h2 id=\"graph\">Graph</h2>\n<p class=\"note\">Boxes are nodes. They contain their callbacks with \
+         the mean execution time (min–max) and the load on one CPU. Lines are topics, requests and \
+         responses. A name that begins with ~ is relative to its node. Point at an element to see its \
          figures.</p>\n<div class=\"graphbox\"><svg class=\"graph\" viewBox=\"0 0 {w} {h}\" \
          style=\"width:100%;min-width:{:.0}px;max-width:{w}px\">{}</svg></div>\n",
         w * READABLE,
@@ -31,14 +31,13 @@ pub(super) fn graph(out: &mut String, model: &Model) {
     if w * READABLE > PAGE_WIDTH {
         out.push_str(
             "<fieldset class=\"pick size\"><span>Size:</span>\
-             <input type=\"radio\" name=\"size\" id=\"g-read\" checked><label for=\"g-read\">to read</label>\
-             <input type=\"radio\" name=\"size\" id=\"g-fit\"><label for=\"g-fit\">to fit</label></fieldset>\n",
+             <input type=\"radio\" name=\"size\" id=\"g-read\" checked><label for=\"g-read\">readable</label>\
+             <input type=\"radio\" name=\"size\" id=\"g-fit\"><label for=\"g-fit\">whole width</label></fieldset>\n",
         );
     }
     pick(out, model);
 }
 
-/// Writes the legend of the signs in the drawing.
 fn legend(out: &mut String, model: &Model) {
     out.push_str("<ul class=\"legend\">");
     let kinds: BTreeSet<&str> = model.callbacks.iter().map(|c| type_name(c.kind)).collect();
@@ -60,7 +59,6 @@ fn legend(out: &mut String, model: &Model) {
     out.push_str("</ul>\n");
 }
 
-/// Writes one button per chain.
 fn pick(out: &mut String, model: &Model) {
     if model.chains.is_empty() {
         return;
@@ -104,7 +102,6 @@ pub(super) fn pick_style(model: &Model) -> String {
     css
 }
 
-/// Returns the style classes of a chain's callbacks and edges.
 fn classes(model: &Model, chain: &Chain, index: &BTreeMap<&str, usize>) -> Vec<String> {
     let callbacks = chain.callbacks.iter();
     let callbacks = callbacks.filter_map(|id| index.get(id.as_str()));

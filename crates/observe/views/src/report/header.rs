@@ -22,16 +22,15 @@ pub(super) fn header(out: &mut String, model: &Model) {
     if lost > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"alert\">{} events of this recording were lost: counts, losses on edges and \
-             latencies can be off. Record again with a larger buffer; <a href=\"#coverage\">what \
-             was lost</a>.</p>",
+            "<p class=\"alert\">{} events of this recording were lost, so counts, losses on edges and \
+             latencies can be wrong. Record again with a larger buffer (<a href=\"#coverage\">lost \
+             events</a>).</p>",
             grouped(lost)
         );
     }
     runs(out, model);
 }
 
-/// Writes links to the sections that the report contains.
 fn links(out: &mut String, model: &Model) {
     let mut links = vec![];
     if !model.callbacks.is_empty() {
@@ -56,7 +55,6 @@ fn links(out: &mut String, model: &Model) {
     out.push_str("</nav>\n");
 }
 
-/// Writes the figures over all runs.
 fn facts(out: &mut String, model: &Model, lost: u64) {
     let runs = &model.runs;
     let total = runs

@@ -57,8 +57,8 @@ pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
 pub fn end(out: &mut String, schema: &str) {
     let _ = write!(
         out,
-        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
-         worst case seen is not the worst case there is.</footer>\n</main>\n</body>\n</html>\n",
+        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven. The \
+         true worst case may be longer than the measured one.</footer>\n</main>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),
         xml(schema)
     );

@@ -100,7 +100,7 @@ pub(super) fn growth(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"growth\">Growth over runs</h2>\n<p class=\"note\">The measured best (mBCET), average \
          (mACET) and worst case (mWCET) execution time over all runs so far, in the order in which they \
-         were recorded: a curve that has been flat for long says that more runs will hardly change it. \
+         were recorded. If a curve has been flat for many runs, more runs will hardly change it. \
          Heaviest load first.</p>\n",
     );
     let shown = sorted.len().min(GROWTH_SHOWN);
@@ -115,7 +115,6 @@ pub(super) fn growth(out: &mut String, model: &Model) {
     }
 }
 
-/// Returns one chart per callback.
 fn figures(callbacks: &[&Callback]) -> String {
     let mut text = String::from("<div class=\"small\">");
     for c in callbacks {

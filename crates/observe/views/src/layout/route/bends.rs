@@ -9,7 +9,6 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// Returns the lowest and greatest height.
     fn span(&self) -> (f64, f64) {
         self.to
             .iter()
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn wires_bend_where_they_do_not_cross() {
+    fn bends_are_ordered_so_that_wires_do_not_cross() {
         // Both go down, so the lower one bends first.
         let both_down = [passage(0.0, &[50.0]), passage(20.0, &[70.0])];
         assert_eq!(bends(&both_down), (vec![1, 0], 2));

@@ -8,14 +8,11 @@ use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::text::visible;
 use std::collections::HashMap;
 
-/// Horizontal positions by rank.
 #[derive(Default)]
 pub(super) struct Columns {
     /// The left edge of boxes.
     pub(super) left: Vec<f64>,
-    /// The width of callbacks.
     pub(super) width: Vec<f64>,
-    /// The right end of labels.
     pub(super) label_end: Vec<f64>,
     /// The first bend behind the labels, of wires that go back to the left.
     pub(super) back_start: Vec<f64>,
@@ -29,7 +26,6 @@ pub(super) struct Columns {
 
 /// The space that each rank needs besides its callbacks.
 struct Room {
-    /// The width of labels.
     labels: Vec<f64>,
     /// The number of bends of backward wires that end at the rank.
     back_ends: Vec<usize>,
@@ -68,12 +64,10 @@ impl Columns {
         columns
     }
 
-    /// Returns the left edge of callbacks.
     pub(super) fn callback(&self, rank: usize) -> f64 {
         self.left[rank] + PAD
     }
 
-    /// Returns the right edge of boxes.
     pub(super) fn box_right(&self, rank: usize) -> f64 {
         self.left[rank] + self.width[rank] + 2.0 * PAD
     }
@@ -106,7 +100,6 @@ impl Room {
     }
 }
 
-/// Returns the width of the widest callback of each rank.
 fn callback_widths(plan: &Plan) -> Vec<f64> {
     let mut widths = vec![SYNC_SIZE; plan.ranks];
     for (callback, &rank) in plan.model.callbacks.iter().zip(&plan.rank) {

@@ -11,9 +11,7 @@ use columns::{label, Columns};
 use onbeat_document::schema::{CallbackType, JunctionKind};
 use std::collections::{BTreeMap, HashMap};
 
-/// The distance between the bends of parallel wires.
 const BEND_STEP: f64 = 7.0;
-/// The radius of a wire's corners.
 const CORNER: f64 = 6.0;
 
 /// Draws a placed graph. `tops` are the tops of its items.
@@ -39,7 +37,6 @@ pub(super) fn draw(plan: &Plan, tops: &[f64]) -> Layout {
 /// A graph with all its horizontal and vertical positions.
 struct Drawing<'a> {
     plan: &'a Plan<'a>,
-    /// The top of each item.
     tops: &'a [f64],
     columns: Columns,
     /// The bends in the channel behind a rank, by rank and net.
@@ -164,7 +161,6 @@ impl<'a> Drawing<'a> {
         self.columns.callback(rank) + width
     }
 
-    /// Returns the path data of one wire of a net.
     fn path(&self, index: usize, line: &Line) -> String {
         let (plan, columns) = (&self.plan.nets[index], &self.columns);
         let (start, to) = (self.plan.rank[plan.source], self.plan.rank[line.to]);

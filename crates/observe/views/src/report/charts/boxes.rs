@@ -9,17 +9,13 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 1240.0;
 const ROW: f64 = 20.0;
-/// The width of the names on the left.
 const NAMES: f64 = 430.0;
-/// The top of the first row.
 const TOP: f64 = 24.0;
 
 /// A callback with the text beside its row: the node, then the caption.
 pub(crate) struct Named<'a> {
     pub(crate) callback: &'a Callback,
-    /// The callback's trigger.
     pub(crate) caption: String,
-    /// The name of the callback's type.
     pub(crate) kind: &'static str,
 }
 
@@ -60,7 +56,6 @@ pub(crate) fn box_plots(rows: &[Named]) -> String {
     out
 }
 
-/// Returns an axis that contains all values.
 fn axis(rows: &[Named]) -> Axis {
     let exec = |r: &Named| {
         (
@@ -110,7 +105,6 @@ fn draw_names(out: &mut String, row: &Named, y: f64) {
     );
 }
 
-/// Draws the box, whiskers, median and mean of a row.
 fn draw_box(out: &mut String, axis: &Axis, d: &Dist, y: f64) {
     let q = |q: f64| axis.place(d.quantile(q) as f64);
     let (x0, x1) = (axis.place(d.min() as f64), axis.place(d.max() as f64));

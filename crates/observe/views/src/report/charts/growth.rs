@@ -22,7 +22,6 @@ struct Point {
 /// A curve: its name, its style class and its values.
 type Series = (&'static str, &'static str, fn(&Point) -> f64);
 
-/// The curves from top to bottom.
 const SERIES: [Series; 3] = [
     ("mWCET", "g-max", |p| p.worst),
     ("mACET", "g-mean", |p| p.mean),
@@ -68,7 +67,6 @@ pub(crate) fn growth(callback: &Callback) -> String {
     out
 }
 
-/// Returns the extremes run by run.
 fn points(callback: &Callback) -> Vec<Point> {
     let mut runs: Vec<&RunExtremes> = callback.per_run.values().filter(|r| r.count > 0).collect();
     runs.sort_by_key(|r| r.start);

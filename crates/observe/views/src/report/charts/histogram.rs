@@ -7,7 +7,6 @@ use onbeat_document::Dist;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 560.0;
-/// The left end of the plot.
 const LEFT: f64 = 8.0;
 const PLOT_WIDTH: f64 = WIDTH - 16.0;
 const PLOT_HEIGHT: f64 = 116.0;
@@ -50,7 +49,6 @@ pub(crate) fn histogram(dist: &Dist, what: &str) -> String {
     out
 }
 
-/// Returns an axis that contains all values.
 fn axis(dist: &Dist) -> Axis {
     let (min, max) = (dist.min() as f64, dist.max() as f64);
     let p99 = dist.quantile(0.99) as f64;
@@ -96,10 +94,8 @@ fn bin_of(axis: &Axis, value: f64) -> usize {
     ((share * BINS as f64) as usize).min(BINS - 1)
 }
 
-/// A marked value.
 struct Mark {
     label: String,
-    /// The left end of the label.
     start: f64,
     /// The row of the label, counted upwards from the plot.
     row: usize,

@@ -14,7 +14,6 @@ pub(super) use shares::{share_bar, share_classes};
 
 use onbeat_document::text::duration;
 
-/// An axis that maps values to pixels.
 struct Axis {
     low: f64,
     high: f64,

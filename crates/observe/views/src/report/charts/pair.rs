@@ -73,7 +73,6 @@ pub fn pair(a: &Dist, b: &Dist, names: [&str; 2], what: &str) -> String {
     out + "</svg>"
 }
 
-/// Returns an axis that contains both distributions.
 fn axis(a: &Dist, b: &Dist) -> Axis {
     let min = a.min().min(b.min()) as f64;
     let max = a.max().max(b.max()) as f64;

@@ -30,7 +30,6 @@ pub(crate) fn share_bar(shares: &[Share]) -> String {
     out
 }
 
-/// Returns the style class of each share.
 pub(crate) fn share_classes(shares: &[Share]) -> Vec<String> {
     let mut next = 0;
     shares

@@ -420,6 +420,6 @@ mod tests {
         let mut model = conclude(full());
         model.runs.push(model.runs[0].clone());
         let error = recover(model).unwrap_err().to_string();
-        assert!(error.contains("run 'r' is in it twice"), "{error}");
+        assert!(error.contains("run 'r' occurs twice"), "{error}");
     }
 }

@@ -13,16 +13,13 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// The limit for the rows of a file that is read.
 pub(crate) const MAX_ROWS: i64 = 4_000_000;
-/// The limit for the size of a file that is read.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
 /// The limit for the unpacked size of a column's pages that are read.
 const MAX_UNPACKED: i64 = 512 << 20;
 
-/// The type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum CellType {
     Text,
     Int,
     /// Points in time: ns since 1970, UTC.
@@ -40,19 +37,18 @@ pub(crate) enum Cell {
     Real(f64),
 }
 
-/// The name and type of a column.
-pub(crate) type Column = (String, Holds);
+pub(crate) type Column = (String, CellType);
 
-impl Holds {
+impl CellType {
     fn schema(self, name: &str) -> Result<Type, ParquetError> {
         let (physical, logical) = match self {
-            Holds::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Holds::Int => (Physical::INT64, None),
-            Holds::Time => (
+            CellType::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            CellType::Int => (Physical::INT64, None),
+            CellType::Time => (
                 Physical::INT64,
                 Some(LogicalType::timestamp(true, TimeUnit::NANOS)),
             ),
-            Holds::Real => (Physical::DOUBLE, None),
+            CellType::Real => (Physical::DOUBLE, None),
         };
         Type::primitive_type_builder(name, physical)
             .with_logical_type(logical)
@@ -66,7 +62,7 @@ impl Holds {
 pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, ParquetError> {
     let fields: Result<Vec<_>, _> = columns
         .iter()
-        .map(|(name, holds)| holds.schema(name).map(Arc::new))
+        .map(|(name, cell_type)| cell_type.schema(name).map(Arc::new))
         .collect();
     let schema = Type::group_type_builder("onbeat")
         .with_fields(fields?)
@@ -78,24 +74,24 @@ pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, P
     let mut bytes = Vec::new();
     let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    for (at, (_, holds)) in columns.iter().enumerate() {
+    for (at, (_, cell_type)) in columns.iter().enumerate() {
         let mut column = group
             .next_column()?
             .ok_or_else(|| ParquetError::General("a column is missing".into()))?;
         let cells = rows.iter().map(|row| &row[at]);
         let present: Vec<i16> = cells.clone().map(|c| i16::from(*c != Cell::None)).collect();
-        match holds {
-            Holds::Text => {
+        match cell_type {
+            CellType::Text => {
                 let cells: Vec<ByteArray> = cells.filter_map(text).collect();
                 let out = column.typed::<ByteArrayType>();
                 out.write_batch(&cells, Some(&present), None)?;
             }
-            Holds::Int | Holds::Time => {
+            CellType::Int | CellType::Time => {
                 let cells: Vec<i64> = cells.filter_map(int).collect();
                 let out = column.typed::<Int64Type>();
                 out.write_batch(&cells, Some(&present), None)?;
             }
-            Holds::Real => {
+            CellType::Real => {
                 let cells: Vec<f64> = cells.filter_map(real).collect();
                 let out = column.typed::<DoubleType>();
                 out.write_batch(&cells, Some(&present), None)?;
@@ -137,8 +133,8 @@ fn real(cell: &Cell) -> Option<f64> {
 pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
     // The Parquet library panics at some inconsistent files. The panic drops everything that it has
     // built.
-    let read = guard::quietly(|| read_rows(bytes, columns));
-    read.unwrap_or_else(|| Err("it contradicts itself".into()))
+    let read = guard::catch_panic(|| read_rows(bytes, columns));
+    read.unwrap_or_else(|| Err("the file is inconsistent".into()))
 }
 
 fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
@@ -150,8 +146,11 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
     let metadata = file.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let mut places = Vec::new();
-    for (name, holds) in columns {
-        let wanted = holds.schema(name).map_err(one_line)?.get_physical_type();
+    for (name, cell_type) in columns {
+        let wanted = cell_type
+            .schema(name)
+            .map_err(one_line)?
+            .get_physical_type();
         let place = schema.columns().iter().position(|c| {
             c.path().parts() == [name.clone()]
                 && c.physical_type() == wanted
@@ -159,21 +158,21 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
                 && c.max_def_level() <= 1
         });
         places
-            .push(place.ok_or_else(|| format!("it has no column '{name}' as it is written here"))?);
+            .push(place.ok_or_else(|| format!("column '{name}' is missing or has another type"))?);
     }
     let mut rows = Vec::new();
     for at in 0..file.num_row_groups() {
         let group = file.get_row_group(at).map_err(one_line)?;
         let count = group.metadata().num_rows();
         if !(0..=MAX_ROWS - rows.len() as i64).contains(&count) {
-            return Err(format!("it says that it has {count} rows more"));
+            return Err(format!("a group of {count} rows exceeds the limit"));
         }
         let count = count as usize;
         let mut read: Vec<Vec<Cell>> = Vec::new();
-        for (place, (name, holds)) in places.iter().zip(columns) {
-            let cells = column(&*group, *place, *holds, count).map_err(one_line)?;
+        for (place, (name, cell_type)) in places.iter().zip(columns) {
+            let cells = column(&*group, *place, *cell_type, count).map_err(one_line)?;
             if cells.len() != count {
-                return Err(format!("its column '{name}' is shorter than others"));
+                return Err(format!("column '{name}' is shorter than the others"));
             }
             read.push(cells);
         }
@@ -190,29 +189,31 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
 fn column(
     group: &dyn RowGroupReader,
     place: usize,
-    holds: Holds,
+    cell_type: CellType,
     count: usize,
 ) -> Result<Vec<Cell>, ParquetError> {
     let chunk = group.metadata().column(place);
     let first = chunk.dictionary_page_offset().unwrap_or(0);
     if first < 0 || chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 {
-        return Err(ParquetError::General("a column has no place".into()));
+        return Err(ParquetError::General(
+            "a column has a negative position or size".into(),
+        ));
     }
     if !(0..=MAX_UNPACKED).contains(&chunk.uncompressed_size()) {
         return Err(ParquetError::General("a column is too large".into()));
     }
-    match holds {
-        Holds::Text => cells::<ByteArrayType>(group, place, count, |bytes| {
+    match cell_type {
+        CellType::Text => cells::<ByteArrayType>(group, place, count, |bytes| {
             let text = std::str::from_utf8(bytes.data())
                 .map_err(|_| ParquetError::General("a text is not UTF-8".into()))?;
             Ok(Cell::Text(text.to_string()))
         }),
-        Holds::Int | Holds::Time => cells::<Int64Type>(group, place, count, |n| {
+        CellType::Int | CellType::Time => cells::<Int64Type>(group, place, count, |n| {
             u64::try_from(n)
                 .map(Cell::Int)
                 .map_err(|_| ParquetError::General("a count is negative".into()))
         }),
-        Holds::Real => cells::<DoubleType>(group, place, count, |n| Ok(Cell::Real(n))),
+        CellType::Real => cells::<DoubleType>(group, place, count, |n| Ok(Cell::Real(n))),
     }
 }
 

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No store exists at this place.
-    #[error("{0} is no store: make one there with `onbeat store init {0}`")]
+    #[error("{0} is not a store. Create one with `onbeat store init {0}`.")]
     NoStore(String),
     /// The store has a format that this version of onbeat does not know.
-    #[error("{place} is a store of form '{form}', and this onbeat knows '{own}'")]
+    #[error("{place} is a store of format '{form}'; this onbeat reads format '{own}'. Use another version of onbeat.")]
     Form {
         /// The directory or URL of the store.
         place: String,
@@ -20,10 +20,10 @@ pub enum StoreError {
         own: &'static str,
     },
     /// The place for a new store already holds other files.
-    #[error("{0} has files that are of no store: name an empty or a new place")]
+    #[error("{0} contains files that do not belong to a store. Choose an empty or new directory or prefix.")]
     Occupied(String),
     /// The place is not a valid directory or URL for a store.
-    #[error("'{place}' is no place for a store: {what}")]
+    #[error("'{place}' is not a valid place for a store: {what}")]
     Place {
         /// The place that the user gave.
         place: String,
@@ -43,7 +43,7 @@ pub enum StoreError {
         what: String,
     },
     /// The content of a file in the store does not match its name or its format.
-    #[error("{key} of {place} is damaged: {what}; `onbeat store check` lists all that is")]
+    #[error("{key} of {place} is damaged: {what}. List all damage with `onbeat store check`.")]
     Damaged {
         /// The directory or URL of the store.
         place: String,
@@ -62,7 +62,7 @@ pub enum StoreError {
     },
     /// The store has no object with this name, or several.
     #[error(
-        "{what} '{}' in {place}: `onbeat store list` shows what there is",
+        "{what} '{}' in {place}. List the objects with `onbeat store list`.",
         visible(name)
     )]
     Name {
@@ -74,7 +74,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// Two models that fit the query contain the same run.
-    #[error("run '{run}' is in the models {a} and {b}: it would count twice; leave one out with --without {a}", run = visible(run), a = a.short(), b = b.short())]
+    #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]
     SameRun {
         /// The id of the common run.
         run: String,

@@ -13,7 +13,7 @@ static HOOK: Once = Once::new();
 
 /// Runs `work` and returns its result, or `None` if it panics. `work` must not leave lasting state
 /// half-changed.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {
         let others = take_hook();
         set_hook(Box::new(move |panic| {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written_and_nothing_else_is_a_name() {
+    fn only_64_lower_case_hex_digits_are_parsed_as_an_id() {
         let id = Id::of(b"a");
         assert_eq!(Id::parse(&id.to_string()), Some(id));
         let upper = id.to_string().to_uppercase();

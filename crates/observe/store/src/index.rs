@@ -3,7 +3,7 @@
 //! A part is named by the SHA-256 of its bytes. Rows form a set: a row in two parts counts once.
 //! Writing a part twice, or replacing several parts by one, therefore changes nothing.
 
-use crate::columns::{self, Cell, Column, Holds};
+use crate::columns::{self, Cell, CellType, Column};
 use crate::id::Id;
 use serde::Serialize;
 
@@ -65,20 +65,20 @@ pub struct Row {
 }
 
 fn schema() -> Vec<Column> {
-    let of = |name: &str, holds| (name.to_string(), holds);
+    let of = |name: &str, cell_type| (name.to_string(), cell_type);
     vec![
-        of("object", Holds::Text),
-        of("kind", Holds::Text),
-        of("run", Holds::Text),
-        of("build", Holds::Text),
-        of("mode", Holds::Text),
-        of("host", Holds::Text),
-        of("distribution", Holds::Text),
-        of("start", Holds::Time),
-        of("duration_ns", Holds::Int),
-        of("events", Holds::Int),
-        of("lost", Holds::Int),
-        of("bytes", Holds::Int),
+        of("object", CellType::Text),
+        of("kind", CellType::Text),
+        of("run", CellType::Text),
+        of("build", CellType::Text),
+        of("mode", CellType::Text),
+        of("host", CellType::Text),
+        of("distribution", CellType::Text),
+        of("start", CellType::Time),
+        of("duration_ns", CellType::Int),
+        of("events", CellType::Int),
+        of("lost", CellType::Int),
+        of("bytes", CellType::Int),
     ]
 }
 
@@ -133,8 +133,8 @@ fn row(cells: Vec<Cell>) -> Result<Row, String> {
     };
     let (object, kind) = (text(&mut cells)?, text(&mut cells)?);
     Ok(Row {
-        object: Id::parse(&object).ok_or("a row names no object")?,
-        kind: Kind::parse(&kind).ok_or("a row is neither of a model nor of a trace")?,
+        object: Id::parse(&object).ok_or("a row has no valid object id")?,
+        kind: Kind::parse(&kind).ok_or("the kind of a row is neither model nor trace")?,
         run: text(&mut cells)?,
         build: text(&mut cells)?,
         mode: text(&mut cells)?,

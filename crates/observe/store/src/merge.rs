@@ -21,8 +21,7 @@ use std::io::Read as _;
 /// The prefix of the names of kept merges. Increase its number when merging gives other results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
-/// The limit for the unpacked size of a kept merge, in bytes.
-const MOST: u64 = 4 << 30;
+const MAX_MERGE_BYTES: u64 = 4 << 30;
 
 /// The merged model, and how many models and merges were read to make it.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     for row in found.rows.iter().filter(|r| r.kind == Kind::Model) {
         runs.entry(row.object).or_default().insert(row.run.clone());
     }
-    same_run(&runs)?;
+    refuse_common_run(&runs)?;
     let mut left: Vec<Id> = runs.keys().copied().collect();
     let mut work = Work {
         store,
@@ -92,8 +91,7 @@ pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     Ok(work.counts)
 }
 
-/// Refuses a run that two models contain, and names both.
-fn same_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreError> {
+fn refuse_common_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreError> {
     let mut seen: BTreeMap<&str, Id> = BTreeMap::new();
     for (model, runs) in runs {
         for run in runs {
@@ -137,7 +135,6 @@ fn branch(id: &Id, level: usize) -> usize {
     usize::from(byte >> (8 - BITS - bit % 8)) & ((1 << BITS) - 1)
 }
 
-/// Returns the name of the kept merge of these sorted models.
 fn name(models: &[Id]) -> Id {
     let mut text = String::from(FORM);
     for id in models {
@@ -183,11 +180,12 @@ impl Work<'_> {
         let read = self.store.object(id).and_then(|bytes| {
             let model = onbeat_document::file::read(&bytes);
             let model = model.map_err(|e| self.store.damaged(&id.key("objects"), e.to_string()))?;
-            match is_of(&model, [&id].into_iter(), self.runs) {
+            match has_exactly_the_runs(&model, [&id].into_iter(), self.runs) {
                 true => Ok(model),
-                false => Err(self
-                    .store
-                    .damaged(&id.key("objects"), "the index names other runs of it")),
+                false => Err(self.store.damaged(
+                    &id.key("objects"),
+                    "the index lists other runs for this model",
+                )),
             }
         });
         read.map_err(|e| match e.is_damage() {
@@ -198,16 +196,16 @@ impl Work<'_> {
 
     /// Returns an earlier merge, or `None` if it is missing or damaged. It is then made again.
     fn kept(&self, key: &str, models: &[Id]) -> Option<Model> {
-        let bytes = self.store.read(key, MOST).ok()??;
+        let bytes = self.store.read(key, MAX_MERGE_BYTES).ok()??;
         let (sum, packed) = bytes.split_at_checked(32)?;
         if Id::of(packed).0[..] != *sum {
             return None;
         }
         let mut text = Vec::new();
         let unpacked = zstd::stream::read::Decoder::new(packed).ok()?;
-        unpacked.take(MOST).read_to_end(&mut text).ok()?;
+        unpacked.take(MAX_MERGE_BYTES).read_to_end(&mut text).ok()?;
         let model = onbeat_document::file::read(&text).ok()?;
-        is_of(&model, models.iter(), self.runs).then_some(model)
+        has_exactly_the_runs(&model, models.iter(), self.runs).then_some(model)
     }
 
     fn keep(&self, key: &str, model: &Model) -> Result<(), StoreError> {
@@ -221,7 +219,7 @@ impl Work<'_> {
 }
 
 /// Reports whether a model contains exactly the runs that the index lists for these models.
-fn is_of<'a>(
+fn has_exactly_the_runs<'a>(
     model: &Model,
     models: impl Iterator<Item = &'a Id>,
     runs: &BTreeMap<Id, BTreeSet<String>>,

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The time after which waiting rows are written to the index. The next file can delay it.
-const NAMED_AFTER: Duration = Duration::from_secs(3600);
+const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
 /// The result of putting one model or trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,15 +66,16 @@ pub fn put_by(
     done: &mut dyn FnMut(&Put),
     now_ns: &dyn Fn() -> u64,
 ) -> Result<Vec<Put>, StoreError> {
-    let held = store.backend().hold(false);
-    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let held = store.backend().lock(false);
+    let _held = held.map_err(|e| store.access("take", "the lock", &e))?;
     let known = store.index()?.rows;
     let mut all = Vec::new();
     let mut pending = Pending::new(store, now_ns);
     let mut failed = None;
     for path in paths {
         let begun_ns = now_ns();
-        match one(store, path, build, &known).and_then(|put| in_time(store, begun_ns, now_ns, put))
+        match put_one(store, path, build, &known)
+            .and_then(|put| refuse_if_slow(store, begun_ns, now_ns, put))
         {
             Ok((put, new)) => {
                 done(&put);
@@ -94,22 +95,22 @@ pub fn put_by(
             }
         }
     }
-    let named = pending.name();
+    let named = pending.write_rows();
     failed.map_or(named.map(|()| all), Err)
 }
 
 /// Refuses a file that took too long to write. Tidying may have removed its first parts already.
-fn in_time<T>(
+fn refuse_if_slow<T>(
     store: &Store,
     begun_ns: u64,
     now_ns: &dyn Fn() -> u64,
     put: T,
 ) -> Result<T, StoreError> {
     let took = Duration::from_nanos(now_ns().saturating_sub(begun_ns));
-    match store.backend().longest() {
-        Some(longest) if took >= longest => {
-            let hours = longest.as_secs() / 3600;
-            let what = format!("a file took longer than {hours} hours: put it to a nearer store");
+    match store.backend().max_write_time() {
+        Some(max_write_time) if took >= max_write_time => {
+            let hours = max_write_time.as_secs() / 3600;
+            let what = format!("writing a file took longer than {hours} hours. Use a store with a faster connection.");
             Err(store.access("write", "index", &io::Error::other(what)))
         }
         _ => Ok(put),
@@ -120,7 +121,6 @@ fn in_time<T>(
 struct Pending<'s> {
     store: &'s Store,
     now_ns: &'s dyn Fn() -> u64,
-    /// The start of writing the first of these files.
     begun_ns: u64,
     rows: Vec<Row>,
     written: Vec<Written<'s>>,
@@ -128,7 +128,6 @@ struct Pending<'s> {
 
 /// The files of one object in the store.
 struct Written<'s> {
-    /// The input on this machine.
     path: &'s Path,
     id: Id,
     keys: Vec<String>,
@@ -154,20 +153,19 @@ impl<'s> Pending<'s> {
     fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.rows.extend(rows);
         self.written.push(written);
-        match self.waited() >= NAMED_AFTER {
-            true => self.name(),
+        match self.waited() >= MAX_ROW_DELAY {
+            true => self.write_rows(),
             false => Ok(()),
         }
     }
 
-    /// Adds the waiting rows to the index, so that queries find their objects.
-    fn name(&mut self) -> Result<(), StoreError> {
+    fn write_rows(&mut self) -> Result<(), StoreError> {
         if !self.rows.is_empty() {
             self.store.add(&self.rows)?;
         }
-        if self.store.backend().longest().is_some() {
+        if self.store.backend().max_write_time().is_some() {
             for written in &self.written {
-                written.mend(self.store)?;
+                written.rewrite_if_removed(self.store)?;
             }
         }
         self.rows.clear();
@@ -180,10 +178,10 @@ impl<'s> Pending<'s> {
 impl Written<'_> {
     /// Writes the object again if one of its files is gone. Tidying may have removed the file
     /// because it had listed the store before the file was written again.
-    fn mend(&self, store: &Store) -> Result<(), StoreError> {
+    fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),
-            Err(e) => Err(store.access("look at", key, &e)),
+            Err(e) => Err(store.access("check", key, &e)),
         };
         for key in &self.keys {
             if !is_gone(key)? {
@@ -194,7 +192,7 @@ impl Written<'_> {
                 true => object.store(store, self.path),
                 false => Err(fault(
                     self.path,
-                    "it changed while it was put: put it again",
+                    "it changed while it was put. Put it again.",
                 )),
             };
         }
@@ -208,7 +206,12 @@ struct New {
     keys: Vec<String>,
 }
 
-fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, New), StoreError> {
+fn put_one(
+    store: &Store,
+    path: &Path,
+    build: &str,
+    known: &[Row],
+) -> Result<(Put, New), StoreError> {
     let object = Object::of(path)?;
     let row = |run: &Run| object.row(run, build);
     let mut rows: Vec<Row> = object.runs.iter().map(row).collect();
@@ -237,19 +240,17 @@ fn fault(path: &Path, what: impl ToString) -> StoreError {
     }
 }
 
-/// A model or trace that is to be put.
 struct Object {
     id: Id,
     kind: Kind,
     runs: Vec<Run>,
-    /// The size of all files.
     bytes: u64,
     /// The bytes of the object itself: the model, or the list of files.
     content: Vec<u8>,
-    of: Of,
+    source: Source,
 }
 
-enum Of {
+enum Source {
     Model(Box<Model>),
     Trace(Listing),
 }
@@ -267,7 +268,10 @@ impl Object {
         let content = fs::read(path).map_err(|e| fault(path, e))?;
         let model = onbeat_document::file::read(&content).map_err(|e| fault(path, e))?;
         if model.runs.is_empty() {
-            return Err(fault(path, "the model is of no run: nothing would find it"));
+            return Err(fault(
+                path,
+                "the model has no runs, so no query would find it",
+            ));
         }
         Ok(Object {
             id: Id::of(&content),
@@ -275,7 +279,7 @@ impl Object {
             runs: model.runs.clone(),
             bytes: content.len() as u64,
             content,
-            of: Of::Model(Box::new(model)),
+            source: Source::Model(Box::new(model)),
         })
     }
 
@@ -305,7 +309,7 @@ impl Object {
             runs: vec![run],
             bytes: listing.files.iter().map(|f| f.bytes).sum(),
             content,
-            of: Of::Trace(listing),
+            source: Source::Trace(listing),
         })
     }
 
@@ -328,12 +332,11 @@ impl Object {
         }
     }
 
-    /// Returns the paths of the object's files in the store.
     fn keys(&self) -> Vec<String> {
         let mut keys = vec![self.id.key("objects")];
-        match &self.of {
-            Of::Model(_) => keys.extend(tables::NAMES.map(|name| tables::key(name, self.id))),
-            Of::Trace(listing) => {
+        match &self.source {
+            Source::Model(_) => keys.extend(tables::NAMES.map(|name| tables::key(name, self.id))),
+            Source::Trace(listing) => {
                 let ids = listing.files.iter().filter_map(|f| Id::parse(&f.object));
                 keys.extend(ids.map(|id| id.key("objects")));
             }
@@ -342,14 +345,14 @@ impl Object {
     }
 
     fn store(&self, store: &Store, path: &Path) -> Result<(), StoreError> {
-        match &self.of {
-            Of::Model(model) => {
+        match &self.source {
+            Source::Model(model) => {
                 for (name, bytes) in tables::of(self.id, model) {
                     let bytes = bytes.map_err(|e| fault(path, e))?;
                     store.write(&tables::key(name, self.id), &bytes)?;
                 }
             }
-            Of::Trace(listing) => {
+            Source::Trace(listing) => {
                 for file in &listing.files {
                     put_file(store, path, file)?;
                 }
@@ -388,7 +391,7 @@ fn put_file(store: &Store, folder: &Path, file: &Listed) -> Result<(), StoreErro
     let changed = || {
         fault(
             &path,
-            "it changes while it is read: put it when its recording has ended",
+            "the file changes while it is read. Put the trace when its recording has ended.",
         )
     };
     let id = Id::parse(&file.object).ok_or_else(changed)?;

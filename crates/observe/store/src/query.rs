@@ -43,7 +43,6 @@ impl Found {
 }
 
 impl Query {
-    /// Reports whether a run fits.
     fn fits(&self, row: &Row) -> bool {
         let one_of =
             |words: &[String], word: &str| words.is_empty() || words.iter().any(|w| w == word);

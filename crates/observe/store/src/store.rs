@@ -13,11 +13,9 @@ use std::path::Path;
 /// The value of `schema` in [`MARK`].
 pub(crate) const FORM: &str = "onbeat-store/1";
 
-/// The file that marks a directory or prefix as a store.
 const MARK: &str = "onbeat-store.json";
 
-/// The limit for the size of a model, or of a list of files.
-const MOST_MODEL: u64 = 1 << 30;
+const MAX_SMALL_OBJECT_BYTES: u64 = 1 << 30;
 
 /// The number of attempts to read the index while another process replaces its parts.
 const ATTEMPTS: usize = 5;
@@ -37,13 +35,11 @@ struct Mark {
 pub struct Index {
     /// The rows of all parts, sorted and without duplicates.
     pub rows: Vec<Row>,
-    /// The parts that were read.
     pub(crate) parts: Vec<String>,
     /// The parts that could not be used, one line for each.
     pub damaged: Vec<String>,
 }
 
-/// A buffer with a size limit.
 struct Limited {
     bytes: Vec<u8>,
     most: u64,
@@ -53,7 +49,7 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.most {
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("it has more than {most} MiB")));
+            return Err(io::Error::other(format!("it is larger than {most} MiB")));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -67,13 +63,12 @@ impl Write for Limited {
 /// A function that returns the value of an environment variable, or `None` if it is not set.
 pub type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
-/// Reads variables from the environment of the process.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, StoreError> {
-    const KINDS: &str = "name a directory, or s3://BUCKET/PREFIX";
+    const KINDS: &str = "give a directory, or s3://BUCKET/PREFIX";
     let fault = |what: String| StoreError::Place {
         place: onbeat_document::text::visible(place),
         what,
@@ -126,7 +121,7 @@ impl Store {
         let backend = backend(place, variables)?;
         let store = Store { backend };
         let made = store.backend.make();
-        made.map_err(|e| store.access("make", "the place", &e))?;
+        made.map_err(|e| store.access("create", "the directory", &e))?;
         if store.read(MARK, 4096)?.is_some() {
             return Store::open_with(place, variables).map(|_| false);
         }
@@ -205,11 +200,11 @@ impl Store {
     /// Reads a small object: a model, or a list of files.
     pub(crate) fn object(&self, id: Id) -> Result<Vec<u8>, StoreError> {
         let key = id.key("objects");
-        let bytes = self.read(&key, MOST_MODEL)?;
-        let bytes = bytes.ok_or_else(|| self.damaged(&key, "it is gone"))?;
+        let bytes = self.read(&key, MAX_SMALL_OBJECT_BYTES)?;
+        let bytes = bytes.ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match Id::of(&bytes) == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not fit its name")),
+            false => Err(self.damaged(&key, "its content does not match its name")),
         }
     }
 
@@ -220,10 +215,10 @@ impl Store {
         let copied = self.backend.copy(&key, &mut hashing);
         let bytes = copied
             .map_err(|e| self.access("read", &key, &e))?
-            .ok_or_else(|| self.damaged(&key, "it is gone"))?;
+            .ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match hashing.id() == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not fit its name")),
+            false => Err(self.damaged(&key, "its content does not match its name")),
         }
     }
 
@@ -247,7 +242,7 @@ impl Store {
             index.rows.dedup();
             return Ok(index);
         }
-        let error = io::Error::other("its parts change all the time: try again");
+        let error = io::Error::other("its parts keep changing. Try again.");
         Err(self.access("read", "index", &error))
     }
 
@@ -258,12 +253,12 @@ impl Store {
             .strip_prefix("index/")
             .and_then(|n| n.strip_suffix(".parquet"));
         let id = name.and_then(Id::parse);
-        let id = id.ok_or_else(|| damaged("no part of the index has such a name"))?;
+        let id = id.ok_or_else(|| damaged("the name is not that of an index part"))?;
         let Some(bytes) = self.read(key, columns::MAX_BYTES)? else {
             return Ok(None);
         };
         if Id::of(&bytes) != id {
-            return Err(damaged("its content does not fit its name"));
+            return Err(damaged("its content does not match its name"));
         }
         index::decode(&bytes)
             .map(Some)
@@ -289,10 +284,12 @@ impl Store {
         };
         let mut fit = index.rows.iter().map(|r| r.object);
         let mut fit = fit.by_ref().filter(|id| id.to_string().starts_with(begin));
-        let first = fit.next().ok_or_else(|| fault("no object begins with"))?;
+        let first = fit
+            .next()
+            .ok_or_else(|| fault("no object has an id that begins with"))?;
         match fit.all(|other| other == first) {
             true => Ok(first),
-            false => Err(fault("several objects begin with")),
+            false => Err(fault("several objects have an id that begins with")),
         }
     }
 }

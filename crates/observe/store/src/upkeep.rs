@@ -36,8 +36,8 @@ pub struct Tidied {
 /// and leftovers of killed writers older than an hour (in a bucket: a day). Objects that the index
 /// names stay. While a part of the index or a trace's list is damaged, no object is removed.
 pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
-    let held = store.backend().hold(true);
-    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let held = store.backend().lock(true);
+    let _held = held.map_err(|e| store.access("take", "the lock", &e))?;
     let index = store.index()?;
     let mut tidied = Tidied {
         parts_before: index.parts.len(),
@@ -65,10 +65,9 @@ pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
     Ok(tidied)
 }
 
-/// Removes objects and tables that no row names. Removes none while a damaged file might name them.
 fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> {
-    let longest = store.backend().longest();
-    let grace = longest.map_or(GRACE, |longest| 2 * longest);
+    let max_write_time = store.backend().max_write_time();
+    let grace = max_write_time.map_or(GRACE, |max_write_time| 2 * max_write_time);
     let mut old = Vec::new();
     for place in ["objects", "tables"] {
         old.extend(store.list(place)?.into_iter().filter(|e| e.age >= grace));
@@ -83,7 +82,7 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
     for entry in old.iter().filter(|e| !named.contains(&e.key)) {
         // Without a lock, another process may have written the file again.
         let age = |key| store.backend().age(key);
-        let age = age(&entry.key).map_err(|e| store.access("look at", &entry.key, &e))?;
+        let age = age(&entry.key).map_err(|e| store.access("check", &entry.key, &e))?;
         if age.is_some_and(|age| age >= grace) {
             remove(store, &entry.key)?;
             tidied.removed += 1;
@@ -115,7 +114,6 @@ fn remove(store: &Store, key: &str) -> Result<(), StoreError> {
     removed.map_err(|e| store.access("remove", key, &e))
 }
 
-/// Returns the ids and sizes of a trace's files.
 fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
     let listing = Listing::read(&store.object(id)?);
     let listing = listing.map_err(|what| store.damaged(&id.key("objects"), what))?;
@@ -182,14 +180,14 @@ fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<Strin
     let model = model.map_err(|e| store.damaged(&key, e.to_string()))?;
     let mut damaged = Vec::new();
     if *runs != model.runs.iter().map(|r| r.id.as_str()).collect() {
-        let line = store.damaged(&key, "the index names other runs of it");
+        let line = store.damaged(&key, "the index lists other runs for this model");
         damaged.push(line.to_string());
     }
     for (name, bytes) in tables::of(id, &model) {
         let key = tables::key(name, id);
         let found = store.read(&key, crate::columns::MAX_BYTES)?;
         if found.is_none() || bytes.ok() != found {
-            let line = store.damaged(&key, "it is not the table of its model");
+            let line = store.damaged(&key, "it does not match its model");
             damaged.push(line.to_string());
         }
     }
@@ -213,7 +211,7 @@ fn check_trace(
             Ok(read) if read == bytes => {}
             Ok(_) => damaged.push(
                 store
-                    .damaged(&id.key("objects"), "it names a wrong size")
+                    .damaged(&id.key("objects"), "it lists a wrong size for a file")
                     .to_string(),
             ),
             Err(e) if e.is_damage() => damaged.push(e.to_string()),

@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn parts_of_an_index() {
+fn damaged_index_parts_are_decoded_without_panics() {
     let dir = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/store_index"

@@ -76,7 +76,6 @@ fn model(run: &str, mode: &str, start: u64, times: &[u16]) -> String {
     text(&model)
 }
 
-/// Formats a model as the command writes it.
 fn text(model: &Model) -> String {
     serde_json::to_string_pretty(model).expect("a model") + "\n"
 }
@@ -167,7 +166,6 @@ fn at_once(texts: &[String]) -> String {
     text(&onbeat_document::merge(texts.iter().map(read).collect()).expect("merged"))
 }
 
-/// Runs each of these tests on a disk and in S3.
 macro_rules! everywhere {
     ($($name:ident),*) => {
         mod directory {
@@ -180,20 +178,20 @@ macro_rules! everywhere {
 }
 
 everywhere!(
-    a_new_model_costs_the_logarithm_of_their_number,
-    queries_find_what_fits_and_nothing_else,
-    a_run_counts_once,
-    damage_costs_what_is_damaged,
-    tidying_removes_only_what_nothing_leads_to,
-    no_name_becomes_a_path,
-    a_file_that_takes_too_long_is_not_named
+    merging_one_more_model_reads_only_its_path_to_the_root,
+    queries_find_exactly_the_objects_that_fit,
+    a_run_in_two_models_is_refused,
+    damaged_files_are_named_and_the_rest_is_used,
+    tidying_removes_only_unnamed_and_old_files,
+    names_from_recordings_never_become_paths,
+    an_object_that_is_written_too_slowly_is_not_indexed
 );
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_merge_is_that_of_all_models_at_once(
+    fn an_incremental_merge_equals_a_merge_of_all_models_at_once(
         runs in prop::collection::vec((prop::collection::vec(1u16..5000, 1..6), any::<bool>()), 1..20),
         steps in prop::collection::vec(1usize..8, 1..20),
     ) {
@@ -227,7 +225,7 @@ proptest! {
 
 /// Merges many models, then one more. The second merge reads only the neighbours of the new model's
 /// path to the root.
-fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
+fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
     let count: u64 = match on {
         On::Directory => 256,
         On::S3 => 64,
@@ -254,7 +252,7 @@ fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
 
 /// A model that is put twice counts once. Under two builds, both find it. It fits only if all its
 /// runs fit.
-fn queries_find_what_fits_and_nothing_else(on: On) {
+fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
     let both = at_once(&[
@@ -327,8 +325,7 @@ fn queries_find_what_fits_and_nothing_else(on: On) {
     );
 }
 
-/// The test also follows the advice in the message.
-fn a_run_counts_once(on: On) {
+fn a_run_in_two_models_is_refused(on: On) {
     let place = Place::new(on);
     let (a, b) = (
         model("a", "default", 1, &[5]),
@@ -353,7 +350,7 @@ fn cut(path: &Path) {
     fs::write(path, &bytes[..bytes.len() / 2]).expect("cut");
 }
 
-fn damage_costs_what_is_damaged(on: On) {
+fn damaged_files_are_named_and_the_rest_is_used(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..6)
         .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
@@ -436,7 +433,7 @@ fn make_old(paths: &[PathBuf], hours: u64) {
 }
 
 /// Tidying removes unnamed and old files, and leaves everything that a query can find.
-fn tidying_removes_only_what_nothing_leads_to(on: On) {
+fn tidying_removes_only_unnamed_and_old_files(on: On) {
     let place = Place::new(on);
     for i in 0..5 {
         let text = model(&format!("run{i}"), "default", i, &[i as u16 + 1]);
@@ -482,7 +479,7 @@ fn tidying_removes_only_what_nothing_leads_to(on: On) {
 }
 
 /// Names from recordings and users do not become paths, inside or outside of the store.
-fn no_name_becomes_a_path(on: On) {
+fn names_from_recordings_never_become_paths(on: On) {
     let place = Place::new(on);
     let evil = "../../evil\n\u{1b}[31m";
     place.put(&[model(evil, evil, 1, &[5])], evil);
@@ -527,7 +524,7 @@ fn no_name_becomes_a_path(on: On) {
 }
 
 #[test]
-fn rows_come_back_as_they_were() {
+fn index_rows_survive_encoding_and_decoding() {
     let row = |n: u64, text: &str| Row {
         object: Id::of(text.as_bytes()),
         kind: if n < 50 { Kind::Model } else { Kind::Trace },
@@ -555,7 +552,7 @@ fn rows_come_back_as_they_were() {
 }
 
 #[test]
-fn a_refusal_is_one_line_without_the_secret() {
+fn a_server_refusal_is_reported_in_one_line_without_the_secret() {
     let place = Place::new(On::S3);
     let at = place.store.place().to_string();
     let with = |name: &'static str, value: &'static str| {
@@ -577,7 +574,7 @@ fn a_refusal_is_one_line_without_the_secret() {
     let line = said(&at, &with("AWS_SECRET_ACCESS_KEY", "another"));
     assert!(
         line.ends_with(
-            "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID (403 SignatureDoesNotMatch)"
+            "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID (403 SignatureDoesNotMatch)"
         ),
         "{line}"
     );
@@ -598,7 +595,7 @@ fn a_refusal_is_one_line_without_the_secret() {
 
 /// The list has more names than a page, and two writers write the same models at once.
 #[test]
-fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
+fn long_lists_are_read_completely_and_concurrent_writers_lose_nothing() {
     let place = Place::new(On::S3);
     let folder = place.root().join("merges/zz");
     fs::create_dir_all(&folder).expect("made");
@@ -623,7 +620,7 @@ fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
 
 /// If a file takes too long in a bucket, no row names it, because its first parts may be gone.
 /// Earlier files are named.
-fn a_file_that_takes_too_long_is_not_named(on: On) {
+fn an_object_that_is_written_too_slowly_is_not_indexed(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..3)
         .map(|i| model(&format!("run{i}"), "m", i, &[5]))
@@ -669,7 +666,7 @@ fn a_file_that_takes_too_long_is_not_named(on: On) {
 }
 
 #[test]
-fn what_is_gone_when_it_is_named_is_written_again() {
+fn objects_removed_before_they_are_named_are_written_again() {
     let place = Place::new(On::S3);
     let trace = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -17,14 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::{Column, Table};
 
-/// The number of rows collected in memory before they are written.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// The reason why a trace cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The table's file cannot be created or renamed.
-    #[error("cannot write {}: {source}; choose another file with -o", path.display())]
+    #[error("cannot write {}: {source}. Choose another file with -o.", path.display())]
     File {
         /// The file that cannot be written.
         path: PathBuf,
@@ -32,7 +31,7 @@ pub enum ExportError {
         source: std::io::Error,
     },
     /// A part of the table cannot be written.
-    #[error("cannot write the table {}: {source}; check the free space", path.display())]
+    #[error("cannot write the table {}: {source}. Check the free space.", path.display())]
     Table {
         /// The file of the table.
         path: PathBuf,

@@ -3,11 +3,9 @@ use onbeat_trace::event::{Event, EventKind};
 use parquet::data_type::ByteArray;
 use std::collections::HashMap;
 
-/// The node and topic of a handle.
 #[derive(Clone, Default)]
 pub(super) struct Entity {
     pub(super) node: Option<ByteArray>,
-    /// The topic or service.
     pub(super) topic: Option<ByteArray>,
 }
 
@@ -17,7 +15,7 @@ pub(super) struct Names {
     /// The key is a process id and a handle.
     entities: HashMap<(u32, u64), Entity>,
     /// The latest node of each thread. It owns the clock that the thread creates next.
-    newest_node: HashMap<(u32, u32), Entity>,
+    latest_node: HashMap<(u32, u32), Entity>,
     /// The callback of each timer. In rclcpp, it is known before the timer's node.
     timer_callbacks: HashMap<(u32, u64), u64>,
 }
@@ -38,7 +36,7 @@ impl Names {
                     node: Some(name.into_bytes().into()),
                     topic: None,
                 };
-                self.newest_node.insert((pid, event.tid), entity.clone());
+                self.latest_node.insert((pid, event.tid), entity.clone());
                 self.entities.insert((pid, *node), entity);
             }
             EventKind::NodeFound { node, name } if *node != 0 => {
@@ -50,7 +48,7 @@ impl Names {
             }
             EventKind::ClockInit { clock } | EventKind::ClockKind { clock, .. } => {
                 // Only the first clock after a node belongs to it.
-                match self.newest_node.remove(&(pid, event.tid)) {
+                match self.latest_node.remove(&(pid, event.tid)) {
                     Some(entity) => self.entities.insert((pid, *clock), entity),
                     None => self.entities.remove(&(pid, *clock)),
                 };
@@ -60,7 +58,7 @@ impl Names {
             }
             EventKind::Exit if event.tid == pid => {
                 self.entities.retain(|(p, _), _| *p != pid);
-                self.newest_node.retain(|(p, _), _| *p != pid);
+                self.latest_node.retain(|(p, _), _| *p != pid);
                 self.timer_callbacks.retain(|(p, _), _| *p != pid);
             }
             kind => {

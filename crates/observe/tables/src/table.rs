@@ -57,7 +57,6 @@ pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// The columns of each event kind's fields. The index is the kind's position in `KINDS`.
     places: Vec<Vec<usize>>,
-    /// The position in `KINDS` for each event code.
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,
     pub(super) rows: usize,
@@ -137,7 +136,6 @@ impl Table {
         self.rows += 1;
     }
 
-    /// Returns the column of the next field.
     fn next(&mut self) -> usize {
         self.field += 1;
         self.places[self.kind][self.field - 1]
@@ -171,7 +169,6 @@ impl Table {
         }
     }
 
-    /// Writes the collected rows as one row group, and clears them.
     pub(super) fn write(
         &mut self,
         mut group: SerializedRowGroupWriter<'_, File>,
@@ -289,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_one_name_have_one_type() {
+    fn fields_of_the_same_name_have_the_same_type() {
         let table = Table::new();
         for (kind, places) in KINDS.iter().zip(&table.places) {
             for (field, place) in kind.fields.iter().zip(places) {

@@ -41,7 +41,7 @@ fn table(events: &str) -> Vec<HashMap<String, Field>> {
 }
 
 #[test]
-fn timers_are_of_their_nodes() {
+fn timers_and_their_callbacks_have_their_nodes_name() {
     // Two nodes are created before their timers. rclcpp reports a timer's node after its callback.
     let rows = table(
         "10 cpu0 7/7 node_init node=0x1 rmw=0x2 name=a namespace=/
@@ -66,7 +66,7 @@ fn timers_are_of_their_nodes() {
 }
 
 #[test]
-fn a_trace_becomes_a_table() {
+fn every_event_becomes_a_row_with_its_fields() {
     let rows = table(
         "10 cpu0 7/7 process command=talker distribution=kilted rmw=rmw_fastrtps_cpp late=no
          20 cpu0 7/7 node_init node=0x1 rmw=0x2 name=talker namespace=/ns

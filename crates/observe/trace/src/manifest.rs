@@ -253,7 +253,7 @@ mod tests {
     use super::{program, Manifest};
 
     #[test]
-    fn what_is_of_the_machine_stands_beside_the_rest_and_may_be_missing() {
+    fn manifest_fields_of_the_machine_are_optional_and_at_top_level() {
         let old = r#"{"hostname": "arm", "kernel": "6.8", "lost": {"wake": {"3": 7}}, "later": 1}"#;
         let read: Manifest = serde_json::from_str(old).unwrap();
         assert_eq!(read.machine.hostname, "arm");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_command_line_only_the_program_is_shown() {
+    fn only_the_program_of_a_command_line_is_shown() {
         for (command, shown) in [
             ("/opt/ros/lib/demo/talker --key=secret", "talker"),
             (

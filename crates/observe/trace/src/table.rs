@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_are_unique() {
+    fn event_codes_and_names_are_unique() {
         for (i, a) in KINDS.iter().enumerate() {
             for b in &KINDS[i + 1..] {
                 assert_ne!(a.code, b.code, "{} and {}", a.name, b.name);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_every_kind() {
+    fn the_format_document_lists_every_event_kind() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/trace-format.md");
         let text = std::fs::read_to_string(path).expect("docs/trace-format.md");
         for kind in KINDS {

@@ -46,10 +46,10 @@ pub struct TextError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The line begins with a wrong time, CPU, process or thread.
-    #[error("`{0}` is not {1}; a line is `TIME cpuN PID/TID EVENT FIELD=VALUE ...`")]
+    #[error("`{0}` is not {1}. A line has the form `TIME cpuN PID/TID EVENT FIELD=VALUE ...`.")]
     Start(String, &'static str),
     /// The event's name is unknown.
-    #[error("there is no event `{0}`; see the table in docs/trace-format.md")]
+    #[error("unknown event `{0}`. See the table in docs/trace-format.md.")]
     Event(String),
     /// A field that the event needs is missing.
     #[error("{event} needs the field `{field}`")]
@@ -60,7 +60,7 @@ pub enum Problem {
         field: &'static str,
     },
     /// A field does not belong to the event, or occurs twice.
-    #[error("{event} has no field `{field}`, or it stands there twice")]
+    #[error("{event} has no field `{field}`, or the field occurs twice")]
     Surplus {
         /// The name of the event on this line.
         event: &'static str,
@@ -417,7 +417,7 @@ mod tests {
     use crate::event::EventKind;
 
     #[test]
-    fn hand_written_lines_need_no_more_than_what_matters() {
+    fn a_handwritten_line_may_omit_fields_with_defaults() {
         let text = "\n# a comment\n\
             1.5ms cpu0 12/12 node_init name=\"a \\\"b\\\\\\u{e9}\" node=0x1 rmw=2 # trailing\n\
             2s cpu3 12/13 take source_ns=-3us rmw=0x10\n\
@@ -451,12 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn a_wrong_line_is_reported_with_its_number_and_mistake() {
         let problem = |line: &str| parse(line).expect_err(line).to_string();
         assert!(problem("x cpu0 1/1 wait").starts_with("line 1: `x` is not a time"));
         assert!(problem("\n1 cpu 1/1 wait").starts_with("line 2: `cpu` is not a CPU"));
         assert!(problem("1 cpu0 1 wait").contains("PID/TID"));
-        assert!(problem("1 cpu0 1/1 waits").contains("no event `waits`"));
+        assert!(problem("1 cpu0 1/1 waits").contains("unknown event `waits`"));
         assert!(problem("1 cpu0 1/1 wake").contains("needs the field `waker_tid`"));
         assert!(problem("1 cpu0 1/1 wait a=1").contains("no field `a`"));
         assert!(problem("1 cpu0 1/1 switch_in policy=256").contains("policy=256"));

@@ -18,21 +18,21 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn segments() {
+fn segments_of_the_corpus_pass() {
     replay("segment", checks::segment);
 }
 
 #[test]
-fn blocks() {
+fn blocks_of_the_corpus_pass() {
     replay("block", checks::block);
 }
 
 #[test]
-fn manifests() {
+fn manifests_of_the_corpus_pass() {
     replay("manifest", checks::manifest);
 }
 
 #[test]
-fn texts() {
+fn event_texts_of_the_corpus_pass() {
     replay("text", checks::events_text);
 }

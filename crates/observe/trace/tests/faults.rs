@@ -27,16 +27,16 @@ fn main() {
         }
     };
     run(
-        "a_killed_writer_leaves_what_it_flushed",
-        a_killed_writer_leaves_what_it_flushed,
+        "a_killed_writer_loses_no_flushed_events",
+        a_killed_writer_loses_no_flushed_events,
     );
     run(
-        "a_full_file_leaves_what_was_before",
-        a_full_file_leaves_what_was_before,
+        "a_file_size_limit_loses_no_earlier_events",
+        a_file_size_limit_loses_no_earlier_events,
     );
     run(
-        "a_full_disk_leaves_what_was_before",
-        a_full_disk_leaves_what_was_before,
+        "a_full_disk_loses_no_earlier_events",
+        a_full_disk_loses_no_earlier_events,
     );
 }
 
@@ -83,7 +83,7 @@ fn write_until_killed(dir: &Path, kept: &str) {
     }
 }
 
-fn a_killed_writer_leaves_what_it_flushed() {
+fn a_killed_writer_loses_no_flushed_events() {
     let program = std::env::current_exe().expect("this program");
     // The delays cover the time that a block, a segment and a rotation take.
     for round in 0..40u64 {
@@ -131,7 +131,6 @@ fn a_killed_writer_leaves_what_it_flushed() {
     }
 }
 
-/// Writes until the disk is full, makes room, and continues.
 fn fill_and_check(dir: &Path, make_room: impl FnOnce()) {
     let trace = dir.join("trace");
     let options = WriterOptions {
@@ -203,7 +202,7 @@ fn fill(dir: &Path, limit: &str) {
     fill_and_check(dir, || limit_to(1 << 30));
 }
 
-fn a_full_file_leaves_what_was_before() {
+fn a_file_size_limit_loses_no_earlier_events() {
     let program = std::env::current_exe().expect("this program");
     for limit in ["30000", "54321"] {
         let dir = tempfile::tempdir().expect("directory");
@@ -223,7 +222,7 @@ fn a_full_file_leaves_what_was_before() {
     }
 }
 
-fn a_full_disk_leaves_what_was_before() {
+fn a_full_disk_loses_no_earlier_events() {
     let dir = tempfile::tempdir().expect("directory");
     let target = CString::new(dir.path().to_str().expect("plain")).expect("plain");
     // SAFETY: all strings end with NUL and outlive the call.

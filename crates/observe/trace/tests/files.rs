@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn every_event_comes_back_in_time_order(events in common::events(0..300)) {
+    fn all_written_events_are_read_in_time_order(events in common::events(0..300)) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         write(&path, small(), &events);
@@ -83,7 +83,7 @@ fn wake(time_ns: u64, number: u32) -> Event {
 }
 
 #[test]
-fn stragglers_of_the_next_block_are_sorted_in() {
+fn late_events_of_the_next_block_are_sorted_in() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let mut writer = Writer::create(&path, small()).expect("created");
@@ -144,7 +144,7 @@ fn block_starts(bytes: &[u8]) -> Vec<usize> {
 const SEGMENT: &str = "segment-000000.obt";
 
 #[test]
-fn a_file_cut_anywhere_gives_every_whole_block() {
+fn a_cut_file_still_yields_all_complete_blocks() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let blocks = twelve_blocks(&path);
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn damage_costs_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
+    fn damage_loses_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         let blocks = twelve_blocks(&path);
@@ -286,7 +286,7 @@ fn is_wake(event: &Event) -> bool {
 }
 
 #[test]
-fn a_flight_recorder_keeps_what_later_events_need() {
+fn a_flight_recorder_keeps_the_events_that_later_ones_need() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let options = WriterOptions {
@@ -372,7 +372,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_in_one_line() {
+fn a_path_without_a_trace_is_refused_in_one_line() {
     let dir = tempfile::tempdir().expect("directory");
     let at = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
@@ -402,11 +402,11 @@ fn what_is_no_trace_is_refused_in_one_line() {
         std::fs::write(path.join(SEGMENT), &bytes).expect("written");
     };
     with_version(current + 1);
-    assert!(refusal(&path).contains("update onbeat"));
+    assert!(refusal(&path).contains("Update onbeat"));
     with_version(1);
     let older = refusal(&path);
     assert!(older.contains("trace format 1"), "{older}");
-    assert!(older.contains("record anew"), "{older}");
+    assert!(older.contains("Record again"), "{older}");
 
     // Version 2 only lacks some kinds of events.
     with_version(2);
@@ -463,7 +463,7 @@ fn manifests_of_other_versions_are_read() {
 }
 
 #[test]
-fn a_flight_recorder_keeps_what_is_described_anew_once() {
+fn a_flight_recorder_keeps_only_the_latest_event_per_object() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let options = WriterOptions {

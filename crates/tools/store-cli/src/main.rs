@@ -21,7 +21,7 @@ Examples:
   onbeat store init runs
   onbeat store put runs model.json trace --build 1.4.2
   onbeat store list runs --build 1.4.2 --mode urban --from 2026-11-01
-  onbeat store merge runs --build 1.4.2 -o all.json      reads what is new, and earlier merges
+  onbeat store merge runs --build 1.4.2 -o all.json      reads new models and earlier merges
   onbeat store get runs 4f1c2a -o model.json
   onbeat store check runs
   onbeat store list s3://robots/runs                     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
@@ -128,8 +128,8 @@ struct GetArgs {
 /// Merge all models that fit, and reuse earlier merges
 #[derive(clap::Args)]
 #[command(after_help = "\
-The result is that of `onbeat merge` over the same models, byte for byte. Merges on the way are kept
-in the store and used again. A damaged model is named and left out.")]
+The result equals that of `onbeat merge` over the same models, byte for byte. Intermediate merges
+are kept in the store and reused. The command names each damaged model and leaves it out.")]
 struct MergeArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
@@ -205,8 +205,8 @@ fn warn(lines: &[String]) {
 
 fn init(place: &str) -> Result<ExitStatus, Failed> {
     match Store::init(place)? {
-        true => say(&format!("{place}: an empty store"))?,
-        false => say(&format!("{place}: is a store already; nothing changed"))?,
+        true => say(&format!("{place}: created an empty store"))?,
+        false => say(&format!("{place}: already a store, nothing changed"))?,
     }
     Ok(ExitStatus::Success)
 }
@@ -228,7 +228,6 @@ fn put(args: PutArgs) -> Result<ExitStatus, Failed> {
     Ok(ExitStatus::Success)
 }
 
-/// Builds the query and finds the objects that it leaves out.
 fn query(
     store: &Store,
     index: &onbeat_store::Index,
@@ -293,7 +292,7 @@ fn merge(args: MergeArgs) -> Result<ExitStatus, Failed> {
     let merged = onbeat_store::merge(&store, &found)?;
     warn(&merged.damaged);
     if let Some(why) = &merged.not_kept {
-        warn(&[format!("merges are not kept for the next time: {why}")]);
+        warn(&[format!("merges are not kept for later use: {why}")]);
     }
     show::merged(&found, &merged)?;
     let Some(model) = &merged.model else {
@@ -341,8 +340,8 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
     match checked.damaged.len() {
         0 => Ok(ExitStatus::Success),
         n => Err(Failed(CliError::Failed(format!(
-            "{n} damaged in {place}: put what they were made of again, or use the rest: other \
-             commands leave them out"
+            "damaged files in {place}: {n}. Put their models and traces again, or use the rest: \
+             other commands leave damaged files out."
         )))),
     }
 }

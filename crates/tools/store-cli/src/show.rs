@@ -23,7 +23,7 @@ pub fn put(paths: &[&Path], all: &[Put]) -> Result<(), CliError> {
             put.kind.word().into(),
             put.runs.to_string(),
             put.bytes.to_string(),
-            if put.known { "was there" } else { "new" }.into(),
+            if put.known { "already there" } else { "new" }.into(),
         ]);
     }
     table.write(&mut io::stdout().lock(), &Screen::of_stdout())
@@ -64,7 +64,10 @@ pub fn found(found: &Found) -> Result<(), CliError> {
 fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     match found.partly.len() {
         0 => Ok(()),
-        n => writeln!(out, "{n} left out: some of their runs fit, and some do not"),
+        n => writeln!(
+            out,
+            "{n} objects left out: some of their runs fit and some do not"
+        ),
     }
 }
 
@@ -73,7 +76,7 @@ pub fn merged(found: &Found, merged: &Merged) -> Result<(), CliError> {
     let mut err = io::stderr();
     let _ = writeln!(
         err,
-        "{} models merged: {} read, {} earlier merges read, {} made; {} damaged, left out",
+        "{} models merged: {} models read, {} earlier merges read, {} merges made; {} damaged models left out",
         merged.models,
         merged.models_read,
         merged.merges_read,

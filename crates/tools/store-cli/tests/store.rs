@@ -55,14 +55,14 @@ fn models(count: u64) -> (TempDir, Vec<String>) {
 }
 
 #[test]
-fn each_command_does_what_it_says() {
+fn each_store_command_works_on_a_directory() {
     let (dir, names) = models(4);
     let dir = dir.path();
     let err = onbeat(dir, &["store", "list", "s"], 1).stderr;
     let err = String::from_utf8(err).unwrap();
     assert_eq!(
         err,
-        "onbeat: s is no store: make one there with `onbeat store init s`\n"
+        "onbeat: s is not a store. Create one with `onbeat store init s`.\n"
     );
     onbeat(dir, &["store", "init", "s"], 0);
     onbeat(dir, &["store", "list", "s"], 3);
@@ -113,7 +113,7 @@ fn each_command_does_what_it_says() {
 }
 
 #[test]
-fn a_bucket_is_a_store_as_a_directory_is() {
+fn each_store_command_works_on_a_bucket() {
     let (dir, names) = models(3);
     let dir = dir.path();
     let server = server::Server::start();
@@ -130,7 +130,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     let (_, err) = run(&["store", "list", place], 1);
     assert_eq!(
         err,
-        format!("onbeat: {place} is no store: make one there with `onbeat store init {place}`\n")
+        format!("onbeat: {place} is not a store. Create one with `onbeat store init {place}`.\n")
     );
     run(&["store", "init", place], 0);
     let mut put = vec!["store", "put", place, TRACE, "--build", "1.4"];
@@ -146,7 +146,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     let read = |name: &str| fs::read(dir.join(name)).unwrap();
     assert!(
         read("a.json") == read("b.json"),
-        "the bucket's merge is another"
+        "the merge in the bucket differs"
     );
     let (found, _) = run(&["store", "list", place, "--kind", "trace", "--json"], 0);
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
@@ -170,7 +170,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
 /// writer has reported as put stays, nothing incomplete is found, and at the end each model is
 /// there once.
 #[test]
-fn writers_that_are_killed_lose_nothing() {
+fn killed_writers_lose_no_models_they_reported() {
     let (dir, names) = models(12);
     let dir = dir.path();
     onbeat(dir, &["store", "init", "s"], 0);

@@ -63,7 +63,6 @@ fn is_temporary(path: &Path) -> bool {
     name.starts_with('.') && name.ends_with(".tmp")
 }
 
-/// Turns the error of a missing file into `None`.
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -86,7 +85,7 @@ impl Backend for Local {
         };
         let mut file = File::from(file);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         io::copy(&mut file, out).map(Some)
     }
@@ -146,17 +145,17 @@ impl Backend for Local {
         Ok(left.len() as u64)
     }
 
-    fn longest(&self) -> Option<Duration> {
+    fn max_write_time(&self) -> Option<Duration> {
         None
     }
 
-    fn hold(&self, alone: bool) -> io::Result<Box<dyn Any>> {
+    fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>> {
         let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(self.path(LOCK))?;
-        let how = match alone {
+        let how = match exclusive {
             true => FlockOperation::LockExclusive,
             false => FlockOperation::LockShared,
         };

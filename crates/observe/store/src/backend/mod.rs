@@ -53,9 +53,9 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns how long a writer may take from the first file to the row that names it, if no lock
     /// keeps tidying out. An unnamed file of twice this age does not belong to a running writer.
-    fn longest(&self) -> Option<Duration>;
+    fn max_write_time(&self) -> Option<Duration>;
 
     /// Locks the store until the result is dropped: alone to tidy, shared to write. Does nothing in
     /// backends without locks.
-    fn hold(&self, alone: bool) -> io::Result<Box<dyn Any>>;
+    fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>>;
 }

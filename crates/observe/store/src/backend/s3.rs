@@ -20,26 +20,22 @@ use std::time::Duration;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// The time for which a signed request is valid.
-const VALID: Duration = Duration::from_secs(900);
-/// The time limit for a connection to be made.
-const CONNECT: Duration = Duration::from_secs(15);
+const SIGNATURE_VALIDITY: Duration = Duration::from_secs(900);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time limit for a connection on which no byte arrives or leaves.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of attempts for a request while the server is too busy.
 const ATTEMPTS: u32 = 4;
-/// The largest object that the interface accepts in one request.
-const MOST_PUT: u64 = 5 << 30;
+const MAX_OBJECT_BYTES: u64 = 5 << 30;
 /// The limit for the size of a page of a list: a thousand names of a kilobyte, with their metadata.
-const MOST_PAGE: u64 = 16 << 20;
+const MAX_PAGE_BYTES: u64 = 16 << 20;
 /// The limit for the pages of a list: ten million names.
-const MOST_PAGES: usize = 10_000;
+const MAX_PAGES: usize = 10_000;
 /// The number of names on a page that the interface allows.
 const PAGE_NAMES: usize = 1000;
 /// The time limit for a writer. A bucket has no locks, so tidying relies on this limit.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
+const MAX_WRITE_TIME: Duration = Duration::from_secs(12 * 3600);
 
-/// A store in a bucket, below a prefix.
 pub(crate) struct Bucket {
     place: String,
     bucket: rusty_s3::Bucket,
@@ -76,7 +72,7 @@ impl Bucket {
         let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
         let region = region.unwrap_or_else(|| "us-east-1".into());
         if !plain(&region, "-") {
-            return Err("AWS_REGION is no name of a region".into());
+            return Err("AWS_REGION is not the name of a region".into());
         }
         let endpoint = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
         // A certificate of Amazon covers only one name level before its own, so a bucket name with
@@ -88,7 +84,7 @@ impl Bucket {
         let url = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let url = url
             .parse()
-            .map_err(|_| "AWS_ENDPOINT_URL is no URL".to_string())?;
+            .map_err(|_| "AWS_ENDPOINT_URL is not a URL".to_string())?;
         let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region);
         Ok(Bucket {
             place: format!("s3://{}", path.trim_end_matches('/')),
@@ -126,15 +122,19 @@ impl Bucket {
         if let Some(after) = after {
             action.with_continuation_token(after);
         }
-        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .get(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         if answer.status().as_u16() != 200 {
             return Err(refused(&mut answer));
         }
         let now = now(&answer);
-        let text = answer.body_mut().with_config().limit(MOST_PAGE);
+        let text = answer.body_mut().with_config().limit(MAX_PAGE_BYTES);
         let text = text.read_to_string().map_err(fault)?;
         let page = ListObjectsV2::parse_response(&text)
-            .map_err(|_| io::Error::other("the server's list is no list of S3's"))?;
+            .map_err(|_| io::Error::other("the server's list does not have the format of S3"))?;
         if page.contents.len() > PAGE_NAMES {
             return Err(io::Error::other("a page of the server's list is too long"));
         }
@@ -157,7 +157,6 @@ fn is_busy(answer: &Response<Body>) -> bool {
     matches!(answer.status().as_u16(), 429 | 500 | 502 | 503 | 504)
 }
 
-/// Parses a header that holds a time.
 fn header(answer: &Response<Body>, name: &str) -> Option<Timestamp> {
     let text = answer.headers().get(name)?.to_str().ok()?;
     let time = jiff::fmt::rfc2822::parse(text).ok()?;
@@ -180,10 +179,10 @@ fn agent() -> Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .timeout_connect(Some(CONNECT))
-        .timeout_recv_response(Some(SILENCE))
-        .timeout_per_read(Some(SILENCE))
-        .timeout_per_write(Some(SILENCE));
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_recv_response(Some(IDLE_TIMEOUT))
+        .timeout_per_read(Some(IDLE_TIMEOUT))
+        .timeout_per_write(Some(IDLE_TIMEOUT));
     config.build().new_agent()
 }
 
@@ -196,7 +195,9 @@ fn plain(name: &str, others: &str) -> bool {
 /// Returns the prefix with a slash at its end, or empty. Fails if a name cannot be part of a URL.
 fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     if !plain(bucket, ".-") || !(3..=63).contains(&bucket.len()) || bucket.starts_with('.') {
-        return Err("a bucket has 3 to 63 lower letters, digits, dots and hyphens".into());
+        return Err(
+            "the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens".into(),
+        );
     }
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
@@ -204,9 +205,9 @@ fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     }
     let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
     match prefix.split('/').any(odd) || prefix.len() > 512 {
-        true => {
-            Err("a prefix has names with a slash between each two, none of them . or ..".into())
-        }
+        true => Err(
+            "a prefix has at most 512 bytes: names separated by slashes, but not . or ..".into(),
+        ),
         false => Ok(format!("{prefix}/")),
     }
 }
@@ -219,7 +220,11 @@ impl Backend for Bucket {
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>> {
         let key = self.key(key);
         let action = self.bucket.get_object(Some(&self.credentials), &key);
-        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .get(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         match answer.status().as_u16() {
             200 => {}
             404 if code(&mut answer) == "NoSuchKey" => return Ok(None),
@@ -234,8 +239,10 @@ impl Backend for Bucket {
     }
 
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()> {
-        if bytes > MOST_PUT {
-            return Err(io::Error::other("an object store takes 5 GiB at once"));
+        if bytes > MAX_OBJECT_BYTES {
+            return Err(io::Error::other(
+                "it is larger than 5 GiB, the limit of an object store",
+            ));
         }
         // The body must be complete, because it may have to be sent again. A model is in memory
         // anyway, and the files of a trace are small.
@@ -246,7 +253,11 @@ impl Backend for Bucket {
         }
         let key = self.key(key);
         let action = self.bucket.put_object(Some(&self.credentials), &key);
-        let put = || self.agent.put(action.sign(VALID).as_str()).send(&body[..]);
+        let put = || {
+            self.agent
+                .put(action.sign(SIGNATURE_VALIDITY).as_str())
+                .send(&body[..])
+        };
         let mut answer = self.send(put)?;
         match answer.status().as_u16() {
             200 | 201 | 204 => Ok(()),
@@ -260,7 +271,7 @@ impl Backend for Bucket {
             place => self.key(&format!("{place}/")),
         };
         let (mut all, mut after) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let (entries, next) = self.page(&prefix, after.as_deref())?;
             all.extend(entries);
             if next.is_none() {
@@ -274,7 +285,11 @@ impl Backend for Bucket {
     fn age(&self, key: &str) -> io::Result<Option<Duration>> {
         let key = self.key(key);
         let action = self.bucket.head_object(Some(&self.credentials), &key);
-        let mut answer = self.send(|| self.agent.head(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .head(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         match answer.status().as_u16() {
             200 => {
                 let written = header(&answer, "last-modified");
@@ -291,7 +306,10 @@ impl Backend for Bucket {
         let action = self.bucket.delete_object(Some(&self.credentials), &key);
         // Sent once only: a second attempt could remove a file that another writer has written
         // again.
-        let answer = self.agent.delete(action.sign(VALID).as_str()).call();
+        let answer = self
+            .agent
+            .delete(action.sign(SIGNATURE_VALIDITY).as_str())
+            .call();
         let mut answer = answer.map_err(fault)?;
         match answer.status().as_u16() {
             200 | 204 => Ok(()),
@@ -300,7 +318,6 @@ impl Backend for Bucket {
         }
     }
 
-    /// The owner of the bucket creates it.
     fn make(&self) -> io::Result<()> {
         Ok(())
     }
@@ -309,11 +326,11 @@ impl Backend for Bucket {
         Ok(0)
     }
 
-    fn longest(&self) -> Option<Duration> {
-        Some(LONGEST)
+    fn max_write_time(&self) -> Option<Duration> {
+        Some(MAX_WRITE_TIME)
     }
 
-    fn hold(&self, _: bool) -> io::Result<Box<dyn Any>> {
+    fn lock(&self, _: bool) -> io::Result<Box<dyn Any>> {
         Ok(Box::new(()))
     }
 }
@@ -333,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_make_no_url_are_refused() {
+    fn places_that_cannot_be_part_of_a_url_are_refused() {
         for path in [
             "",
             "b",
@@ -365,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_without_values() {
+    fn a_missing_or_wrong_variable_is_named_without_its_value() {
         for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
             let said = made("runs", name, "").err().expect("refused");
             assert_eq!(said, format!("{name} is not set"));

@@ -27,7 +27,7 @@ impl Server {
         let mut service = S3ServiceBuilder::new(files);
         service.set_auth(SimpleAuth::from_single(KEY, SECRET));
         let service = service.build();
-        let (tell, told) = mpsc::channel();
+        let (address_sender, address) = mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_io()
@@ -35,8 +35,9 @@ impl Server {
             runtime.expect("a runtime").block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
                 let listener = listener.expect("a port");
-                tell.send(listener.local_addr().expect("an address"))
-                    .expect("told");
+                address_sender
+                    .send(listener.local_addr().expect("an address"))
+                    .expect("sent");
                 while let Ok((socket, _)) = listener.accept().await {
                     let service = service.clone();
                     tokio::spawn(async move {
@@ -46,7 +47,7 @@ impl Server {
                 }
             });
         });
-        let endpoint = format!("http://{}", told.recv().expect("it listens"));
+        let endpoint = format!("http://{}", address.recv().expect("it listens"));
         Server { dir, endpoint }
     }
 

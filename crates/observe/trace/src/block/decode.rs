@@ -16,7 +16,6 @@ pub struct Decoder {
     stamps: RecentStamps,
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
-    /// The time of the current event.
     time_ns: u64,
     /// The total length of the names that the block's events refer to, each reference counted.
     name_bytes: usize,
@@ -71,7 +70,9 @@ impl Decoder {
         // Each event has at least one byte in this column, so a wrong count cannot cause a large
         // allocation.
         if count > self.columns.rest(Column::Kind).len() || count > MAX_EVENTS {
-            return Err(BlockError::Content("more events announced than there are"));
+            return Err(BlockError::Content(
+                "the header announces more events than the block has",
+            ));
         }
         self.dictionaries.read(&mut self.columns)?;
         self.stamps = RecentStamps::new();
@@ -90,7 +91,8 @@ impl Decoder {
         let since_last = self.columns.varint(Column::Time)?;
         self.time_ns = self.time_ns.wrapping_add(since_last);
         let cpu = self.columns.varint(Column::Cpu)?;
-        let cpu = u16::try_from(cpu).map_err(|_| BlockError::Content("no such CPU"))?;
+        let cpu =
+            u16::try_from(cpu).map_err(|_| BlockError::Content("a CPU number is too large"))?;
         let (pid, tid) = entry(
             &self.dictionaries.threads,
             &mut self.columns,
@@ -101,7 +103,7 @@ impl Decoder {
             Ok(code) => table::get(code, self)?,
             Err(_) => None,
         };
-        let kind = kind.ok_or(BlockError::Content("no such kind of event"))?;
+        let kind = kind.ok_or(BlockError::Content("unknown kind of event"))?;
         if let EventKind::ClockOffset {
             realtime_minus_monotonic_ns,
         } = kind
@@ -126,7 +128,6 @@ impl Decoder {
     }
 }
 
-/// Reads the next index of `column` and returns the dictionary's value at it.
 #[inline]
 fn entry<T: Copy>(
     dictionary: &[T],
@@ -154,7 +155,6 @@ impl Columns {
         }
     }
 
-    /// Replaces the columns by those of `body`.
     fn unpack(&mut self, body: &[u8]) -> Result<(), BlockError> {
         let (&packing, mut stored) = body.split_first().ok_or(SHORT)?;
         let length = take_length(&mut stored)?;
@@ -168,7 +168,7 @@ impl Columns {
                     .and_then(|d| d.decompress_to_buffer(stored, &mut self.data).ok())
                     .ok_or(BlockError::Decompress)?;
             }
-            _ => return Err(BlockError::Content("stored in an unknown way")),
+            _ => return Err(BlockError::Content("unknown compression")),
         }
         // The buffer may be larger than requested, so a frame may be longer than announced.
         if self.data.len() != length {
@@ -183,7 +183,9 @@ impl Columns {
         }
         let begin = self.data.len() - lengths.len();
         if end != lengths.len() {
-            return Err(BlockError::Content("columns do not fill the block"));
+            return Err(BlockError::Content(
+                "the lengths of the columns do not match the block",
+            ));
         }
         for rest in &mut self.rest {
             *rest = rest.start + begin..rest.end + begin;
@@ -225,7 +227,6 @@ impl Columns {
         usize::try_from(self.varint(column)?).map_err(|_| NO_ENTRY)
     }
 
-    /// Reads the next `length` bytes of a column.
     fn bytes(&mut self, column: Column, length: usize) -> Result<&[u8], BlockError> {
         let rest = &mut self.rest[column as usize];
         if length > rest.len() {
@@ -245,10 +246,8 @@ fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     }
 }
 
-/// The values that the events of a block refer to by index.
 #[derive(Default)]
 struct Dictionaries {
-    /// Pairs of process and thread id.
     threads: Vec<(u32, u32)>,
     handles: Vec<u64>,
     messages: Vec<u64>,
@@ -294,7 +293,6 @@ fn relative_to(base: u32, difference: u64) -> u32 {
     i64::from(base).wrapping_add(unzigzag(difference)) as u32
 }
 
-/// Reads a dictionary whose entries are stored as differences.
 fn read_numbers(
     numbers: &mut Vec<u64>,
     columns: &mut Columns,
@@ -377,7 +375,7 @@ impl FieldSource for Decoder {
         // Many events may refer to one long name. Together they must not exhaust the memory.
         self.name_bytes += name.len();
         if self.name_bytes > MAX_RAW {
-            return Err(BlockError::Content("more text than a block may have"));
+            return Err(BlockError::Content("the names exceed the limit of a block"));
         }
         Ok(name.clone())
     }
@@ -436,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_written_by_hand_is_read() {
+    fn a_handwritten_block_is_decoded() {
         let wait = Event {
             time_ns: 105,
             cpu: 3,
@@ -448,17 +446,23 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn blocks_with_inconsistent_columns_are_refused() {
         let with = |column: Column, bytes: &[u8]| {
             let mut columns = one_event();
             columns[column as usize] = bytes.to_vec();
             decode(1, &body(&columns)).expect_err("refused")
         };
         assert_eq!(with(Column::Time, &[]), "a column ends too early");
-        assert_eq!(with(Column::Thread, &[1]), "a reference points nowhere");
-        assert_eq!(with(Column::Cpu, &[0xFF, 0xFF, 0x7F]), "no such CPU");
+        assert_eq!(
+            with(Column::Thread, &[1]),
+            "an index is outside of its dictionary"
+        );
+        assert_eq!(
+            with(Column::Cpu, &[0xFF, 0xFF, 0x7F]),
+            "a CPU number is too large"
+        );
         assert_eq!(with(Column::Kind, &[250]), "a column ends too early");
-        assert_eq!(with(Column::Kind, &[120]), "no such kind of event");
+        assert_eq!(with(Column::Kind, &[120]), "unknown kind of event");
         assert_eq!(with(Column::Names, &[1, 0xFF]), "a name is not UTF-8");
         assert_eq!(with(Column::Names, &[3, b'a']), "a column ends too early");
         let take = table::by_name("take").expect("a kind").code;
@@ -470,7 +474,7 @@ mod tests {
         columns[Column::Message as usize] = vec![0];
         for (stamp, why) in [
             (0, "a time stamp is missing"),
-            (2, "a reference points nowhere"),
+            (2, "an index is outside of its dictionary"),
         ] {
             columns[Column::Stamp as usize] = vec![stamp];
             assert_eq!(decode(1, &body(&columns)).expect_err("refused"), why);
@@ -483,10 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_are_refused_before_memory_is_taken() {
+    fn wrong_lengths_are_refused_before_memory_is_allocated() {
         let good = body(&one_event());
         let announced = decode(u32::MAX, &good).expect_err("refused");
-        assert_eq!(announced, "more events announced than there are");
+        assert_eq!(
+            announced,
+            "the header announces more events than the block has"
+        );
         assert!(decode(1, &[]).is_err());
         assert!(decode(1, &good[..good.len() - 1]).is_err());
         let mut more = good.clone();
@@ -494,30 +501,30 @@ mod tests {
         assert!(decode(1, &more).is_err());
         more[1] += 1;
         let why = decode(1, &more).expect_err("refused");
-        assert_eq!(why, "columns do not fill the block");
+        assert_eq!(why, "the lengths of the columns do not match the block");
         let mut unknown = good;
         unknown[0] = 2;
         assert_eq!(
             decode(1, &unknown).expect_err("refused"),
-            "stored in an unknown way"
+            "unknown compression"
         );
         let mut huge = vec![ZSTD];
         varint::put(&mut huge, MAX_BODY as u64 + 1);
         assert_eq!(
             decode(1, &huge).expect_err("refused"),
-            "larger than a block may be"
+            "a length exceeds the limit of a block"
         );
         let mut no_frame = vec![ZSTD];
         varint::put(&mut no_frame, MAX_BODY as u64);
         no_frame.extend([7; 40]);
         assert_eq!(
             decode(1, &no_frame).expect_err("refused"),
-            "columns cannot be decompressed"
+            "the columns cannot be decompressed"
         );
     }
 
     #[test]
-    fn text_that_events_repeat_is_bounded() {
+    fn the_total_text_of_repeated_names_is_limited() {
         let lost = |number| Event {
             time_ns: number,
             cpu: 0,
@@ -537,6 +544,6 @@ mod tests {
         let most = MAX_RAW / MAX_NAME;
         assert_eq!(decode(most).map(|events| events.len()), Ok(most));
         let why = decode(most + 1).expect_err("refused");
-        assert_eq!(why, "more text than a block may have");
+        assert_eq!(why, "the names exceed the limit of a block");
     }
 }

@@ -24,7 +24,6 @@ const MAX_RAW: usize = 64 << 20;
 /// The largest length of a name, in bytes. The encoder cuts longer names.
 pub const MAX_NAME: usize = 64 << 10;
 
-/// The first byte of a body whose columns are stored uncompressed.
 const PLAIN: u8 = 0;
 /// The first byte of a body whose columns are one zstd frame.
 const ZSTD: u8 = 1;
@@ -37,16 +36,13 @@ enum Column {
     ClockOffset,
     Threads,
     Handles,
-    /// The dictionary of message addresses.
     Messages,
     /// The dictionary of process and thread ids in fields.
     Tids,
     Gids,
     Names,
     Cpu,
-    /// An index into `Threads` for each event.
     Thread,
-    /// The kind's code for each event.
     Kind,
     /// The time since the previous event, for each event.
     Time,
@@ -65,7 +61,6 @@ enum Column {
     Gid,
     /// An index into `Names` for each field of type text.
     Name,
-    /// Small numbers, flags and choices.
     Small,
     Int,
 }
@@ -76,10 +71,10 @@ const COLUMNS: usize = Column::Int as usize + 1;
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The body's checksum does not match: the body was changed after it was written.
-    #[error("checksum does not match")]
+    #[error("the checksum does not match")]
     Checksum,
     /// The body's zstd frame is damaged, or does not have the announced length.
-    #[error("columns cannot be decompressed")]
+    #[error("the columns cannot be decompressed")]
     Decompress,
     /// The checksum matches, but the content contradicts itself.
     #[error("{0}")]
@@ -87,8 +82,8 @@ pub enum BlockError {
 }
 
 const SHORT: BlockError = BlockError::Content("a column ends too early");
-const NO_ENTRY: BlockError = BlockError::Content("a reference points nowhere");
-const TOO_LARGE: BlockError = BlockError::Content("larger than a block may be");
+const NO_ENTRY: BlockError = BlockError::Content("an index is outside of its dictionary");
+const TOO_LARGE: BlockError = BlockError::Content("a length exceeds the limit of a block");
 
 /// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

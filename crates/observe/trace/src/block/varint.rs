@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_survive_encoding_and_decoding() {
         for v in [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, 1 << 63, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, v);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_does_not_end_is_refused() {
+    fn a_number_without_an_end_is_refused() {
         assert!(take(&mut [0xFF; 3].as_slice()).is_err());
         assert!(take(&mut [0xFF; 11].as_slice()).is_err());
     }

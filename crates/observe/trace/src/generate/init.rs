@@ -11,7 +11,6 @@ fn text(name: &str) -> Name {
     name.into()
 }
 
-/// Returns the initialisation events of a process with one node, in order of time.
 pub(super) fn process_init(node: usize, cpu: usize) -> Vec<EventKind> {
     let (name, rclcpp, callbacks) = &NODES[node];
     let mut kinds = vec![

@@ -14,7 +14,6 @@ use simulation::Simulation;
 use system::{pid, NODES};
 
 const MS: u64 = 1_000_000;
-/// The start of the simulated recording, CLOCK_MONOTONIC.
 const START_NS: u64 = 1_000_000 * MS;
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the start.
 const OFFSET_NS: i64 = 1_750_000_000_000_000_000;

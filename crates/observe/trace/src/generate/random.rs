@@ -1,6 +1,5 @@
 //! A small generator of pseudo-random numbers: equal seeds give equal traces.
 
-/// A splitmix64 generator with its state.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

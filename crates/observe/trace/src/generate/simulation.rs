@@ -134,7 +134,6 @@ impl Simulation {
         self.steps.push(Reverse(At(time_ns, self.count, step)));
     }
 
-    /// Emits a sample of the clock offset.
     pub(super) fn offset(&mut self, time_ns: u64) {
         let drift = (time_ns - START_NS) as i64 / 1_000_000 + self.random.below(200) as i64;
         let kind = EventKind::ClockOffset {
@@ -143,7 +142,6 @@ impl Simulation {
         self.raw(time_ns, 0, 0, kind);
     }
 
-    /// Starts all processes, creates their nodes and arms their timers.
     fn begin(&mut self) {
         for (node, (_, _, callbacks)) in NODES.iter().enumerate() {
             let cpu = node % CPUS;
@@ -214,7 +212,6 @@ impl Simulation {
         self.dispatch(time_ns, cpu);
     }
 
-    /// Gives a free CPU to the next node that waits for it.
     fn dispatch(&mut self, time_ns: u64, cpu: usize) {
         if self.running[cpu].is_some() {
             return;
@@ -241,7 +238,6 @@ impl Simulation {
         self.serve(time_ns, node);
     }
 
-    /// Runs the callback of a node's oldest item, and plans its end.
     fn serve(&mut self, start_ns: u64, node: usize) {
         let Some(work) = self.nodes[node].inbox.pop_front() else {
             return;
@@ -310,7 +306,6 @@ impl Simulation {
         t
     }
 
-    /// Simulates how rclcpp's executor ends an execution and waits for more work.
     fn executor_ends(&mut self, mut t: u64, node: usize, spec: &Spec) -> u64 {
         let cpu = node % CPUS;
         t += self.short();

@@ -5,7 +5,6 @@ pub(super) enum Input {
     /// The period and the phase of a timer, in ms.
     Timer(u64, u64),
     Topic(&'static str),
-    /// The only service of the system.
     Service,
     Response,
 }
@@ -107,7 +106,6 @@ pub(super) fn pid(node: usize) -> u32 {
     2000 + node as u32 * 7
 }
 
-/// Returns the address of an object in a node, similar to the addresses of a heap.
 pub(super) fn handle(node: usize, what: u64, number: usize) -> u64 {
     0x5500_0000_0000 + ((node as u64) << 32) + what * 0x4_0000 + number as u64 * 0x1c0
 }

@@ -20,7 +20,6 @@ pub(super) struct Blocks<R> {
 }
 
 impl<R: Read + Seek> Blocks<R> {
-    /// Reads the file's header and stops before the first block.
     pub(super) fn new(mut input: R, log: &mut Log<'_>) -> io::Result<Self> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut blocks = Blocks {
@@ -38,7 +37,7 @@ impl<R: Read + Seek> Blocks<R> {
                     blocks.position = segment::HEADER_LEN as u64;
                 }
                 None => {
-                    log.warn(format_args!("damaged file header"));
+                    log.warn(format_args!("the file header is damaged"));
                     // Most likely only the file header is damaged, and the first block follows it
                     // as usual. Otherwise the search for headers finds the blocks.
                     let mut block = [0; 8];
@@ -103,7 +102,7 @@ impl<R: Read + Seek> Blocks<R> {
         while self.position < self.length {
             let at = self.position;
             let Some(header) = self.header_at(at)? else {
-                self.damage(at, at + 1, "no block begins here", sequence, log)?;
+                self.skip_damage(at, at + 1, "no block begins here", sequence, log)?;
                 continue;
             };
             let end = at + HEADER_LEN as u64 + u64::from(header.body_len);
@@ -129,8 +128,10 @@ impl<R: Read + Seek> Blocks<R> {
             };
             self.body = body;
             match error {
-                None => self.damage(at, at + 8, "the file ends inside a block", sequence, log)?,
-                Some(error) => self.bad_block(at, end, &error, sequence, log)?,
+                None => {
+                    self.skip_damage(at, at + 8, "the file ends inside a block", sequence, log)?
+                }
+                Some(error) => self.skip_bad_block(at, end, &error, sequence, log)?,
             }
         }
         Ok(false)
@@ -145,8 +146,7 @@ impl<R: Read + Seek> Blocks<R> {
         })
     }
 
-    /// Skips a block with a valid header and a damaged body.
-    fn bad_block(
+    fn skip_bad_block(
         &mut self,
         at: u64,
         end: u64,
@@ -156,18 +156,20 @@ impl<R: Read + Seek> Blocks<R> {
     ) -> io::Result<()> {
         if end < self.length && self.header_at(end)?.is_none() {
             // Bytes are missing or were inserted: the next block is not where the header says.
-            return self.damage(at, at + 8, &error.to_string(), sequence, log);
+            return self.skip_damage(at, at + 8, &error.to_string(), sequence, log);
         }
         log.stats.damaged_blocks += 1;
         log.stats.skipped_bytes += end - at;
         sequence.counted += 1;
-        log.warn(format_args!("damaged block at byte {at} left out: {error}"));
+        log.warn(format_args!(
+            "skipped the damaged block at byte {at}: {error}"
+        ));
         self.position = end;
         Ok(())
     }
 
     /// Skips from `at` to the next block header at `search` or later, or to the end of the file.
-    fn damage(
+    fn skip_damage(
         &mut self,
         at: u64,
         search: u64,
@@ -183,13 +185,13 @@ impl<R: Read + Seek> Blocks<R> {
         if found.is_none() && self.looks_cut(at)? {
             log.stats.cut_blocks += 1;
             log.warn(format_args!(
-                "ends inside a block, as after a kill: its last {skipped} bytes are left out"
+                "ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
             ));
         } else {
             log.stats.damaged_blocks += 1;
             sequence.counted += 1;
             log.warn(format_args!(
-                "damage at byte {at}, {skipped} bytes left out: {why}"
+                "skipped {skipped} damaged bytes at byte {at}: {why}"
             ));
         }
         Ok(())

@@ -62,7 +62,6 @@ impl<'a> Events<'a> {
         true
     }
 
-    /// Returns the events of the next block that is not empty.
     fn next_block(&mut self) -> Option<Vec<Event>> {
         loop {
             if self.blocks.is_none() {

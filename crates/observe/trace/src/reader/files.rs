@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The files of a trace, in reading order.
 pub(super) struct Files {
     pub(super) paths: Vec<PathBuf>,
     pub(super) from_start: bool,

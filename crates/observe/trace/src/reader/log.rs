@@ -6,7 +6,6 @@ pub(super) struct Log<'a> {
     /// The number of warnings after which only the counters continue.
     pub(super) limit: usize,
     pub(super) stats: &'a mut ReadStats,
-    /// The file that is being read.
     pub(super) file: String,
 }
 
@@ -20,10 +19,8 @@ impl Log<'_> {
     }
 }
 
-/// Detects missing blocks by their numbers.
 #[derive(Default)]
 pub(super) struct Sequence {
-    /// The number of the next block, if known.
     pub(super) next: Option<u64>,
     /// The damaged blocks counted since the last valid one.
     pub(super) counted: u64,
@@ -37,7 +34,7 @@ impl Sequence {
         if more > 0 {
             log.stats.damaged_blocks = log.stats.damaged_blocks.saturating_add(more);
             log.warn(format_args!(
-                "{more} blocks before block {number} are missing"
+                "{more} blocks are missing before block {number}"
             ));
         }
         self.counted = 0;

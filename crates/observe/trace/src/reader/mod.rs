@@ -21,14 +21,13 @@ use log::{Log, Sequence};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The number of warnings of one pass after which only the counters continue.
 const MAX_WARNINGS: usize = 200;
 
 /// The reason why a path cannot be read as a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceReadError {
     /// The operating system refuses to open the path.
-    #[error("cannot open the trace {}: {source}; give the directory that `onbeat record` wrote", path.display())]
+    #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open {
         /// The path that was opened.
         path: PathBuf,
@@ -36,7 +35,7 @@ pub enum TraceReadError {
         source: io::Error,
     },
     /// The path exists but does not hold a trace.
-    #[error("{} is not a trace ({reason}); give the directory that `onbeat record` wrote", path.display())]
+    #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
     NotATrace {
         /// The path that was opened.
         path: PathBuf,
@@ -44,7 +43,7 @@ pub enum TraceReadError {
         reason: &'static str,
     },
     /// The trace has a newer format than this version of onbeat can read.
-    #[error("{} was written by a newer onbeat (trace format {version}, this one reads format {}); update onbeat", path.display(), segment::VERSION)]
+    #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
     Newer {
         /// The path that was opened.
         path: PathBuf,
@@ -52,7 +51,7 @@ pub enum TraceReadError {
         version: u16,
     },
     /// The trace has an old format that onbeat no longer reads.
-    #[error("{} has the older trace format {version}, this onbeat reads format {}; record anew, or read it with the onbeat that recorded it", path.display(), segment::VERSION)]
+    #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
     Older {
         /// The path that was opened.
         path: PathBuf,
@@ -119,12 +118,15 @@ impl Reader {
         if !is_trace {
             let reason = match files.paths.is_empty() {
                 true => "the directory holds no segments and no readable manifest",
-                false => "it holds nothing that onbeat has written",
+                false => "it contains no data in onbeat's format",
             };
             return Err(TraceReadError::NotATrace { path, reason });
         }
         if files.paths.is_empty() {
-            warnings.push(format!("{}: no segments, so no events", path.display()));
+            warnings.push(format!(
+                "{}: the trace has no segments and therefore no events",
+                path.display()
+            ));
         }
         if let (Some(stored), Some(first)) = (&stored, &first) {
             if !stored.id.is_empty() && stored.id != segment::id_text(&first.id) {
@@ -136,7 +138,7 @@ impl Reader {
             stored.unwrap_or_else(|| stored::recovered(&path, first.as_ref(), &files.paths));
         if is_dir && manifest.state == State::Recording {
             warnings.push(
-                "the recording was not ended properly (or still goes on): counts in the manifest are those of its last update"
+                "the recording did not end properly, or is still running; the manifest has the counts of its last update"
                     .into(),
             );
         }

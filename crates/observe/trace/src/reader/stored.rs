@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The size limit of a manifest file, in bytes.
 const MAX_MANIFEST: u64 = 64 << 20;
 
 /// Returns `None` and adds a warning if the manifest cannot be used.

@@ -11,7 +11,7 @@ pub enum TraceCreateError {
     #[error(transparent)]
     Directory(#[from] MakeError),
     /// The directory already holds a trace.
-    #[error("{} already holds a trace; choose another directory with -o, or remove this one", path.display())]
+    #[error("{} already holds a trace. Choose another directory with -o, or remove this one.", path.display())]
     Exists {
         /// The directory that holds the trace.
         path: PathBuf,
@@ -37,7 +37,7 @@ impl TraceCreateError {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
     /// The disk is full, or a quota or the file size limit is reached.
-    #[error("cannot write {}: no space left ({source}); {lost_events} events were not stored, all before them are readable; free space, or record to another disk with -o", path.display())]
+    #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all events before them are readable. Free space, or record to another disk with -o.", path.display())]
     DiskFull {
         /// The file that cannot be written.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum TraceWriteError {
         lost_events: u64,
     },
     /// The operating system reports another error.
-    #[error("cannot write {}: {source}; {lost_events} events were not stored, all before them are readable; check the disk", path.display())]
+    #[error("cannot write {}: {source}. {lost_events} events were not stored; all events before them are readable. Check the disk.", path.display())]
     Io {
         /// The file that cannot be written.
         path: PathBuf,

@@ -68,14 +68,11 @@ pub struct Writer {
     block: Vec<u8>,
     written: Written,
     blocks: u64,
-    /// The events to keep of deleted segments, if segments are deleted.
     retained: Option<Retained>,
 }
 
-/// The events of the block that is being collected.
 struct Pending {
     events: Vec<Event>,
-    /// The estimated size before compression.
     bytes: usize,
     sorted: bool,
     /// The latest time in this block and all blocks before.
@@ -349,7 +346,6 @@ impl Drop for Writer {
     }
 }
 
-/// Adds up the lengths of an event's names.
 #[derive(Default)]
 struct NameBytes(usize);
 

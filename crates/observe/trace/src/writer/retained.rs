@@ -29,9 +29,13 @@ impl Retained {
                 EventKind::Exit if event.pid == event.tid => {
                     self.past.retain(|e| e.pid != event.pid);
                 }
-                EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
+                EventKind::Exit => self
+                    .past
+                    .retain(|e| e.tid != event.tid || !describes_thread(e)),
                 EventKind::HandleFini { handle } => {
-                    let its = |e: &Event| e.pid == event.pid && subject(e).0 == handle && of_rcl(e);
+                    let its = |e: &Event| {
+                        e.pid == event.pid && subject(e).0 == handle && ends_with_handle(e)
+                    };
                     self.past.retain(|e| !its(e));
                 }
                 EventKind::ClockOffset { .. } => {
@@ -42,13 +46,13 @@ impl Retained {
                 _ => self.past.push(event),
             }
         }
-        self.past = newest(std::mem::take(&mut self.past));
+        self.past = latest_per_subject(std::mem::take(&mut self.past));
     }
 }
 
 /// Keeps only the latest event about each subject. Programs that make a timer for each wait
 /// describe millions of timers at few addresses.
-fn newest(events: Vec<Event>) -> Vec<Event> {
+fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     let mut seen = HashSet::new();
     let mut kept: Vec<Event> = events
         .into_iter()
@@ -107,7 +111,7 @@ fn subject(event: &Event) -> (u64, u64) {
 }
 
 /// Reports whether an event describes an object that `handle_fini` ends.
-fn of_rcl(event: &Event) -> bool {
+fn ends_with_handle(event: &Event) -> bool {
     matches!(
         event.kind,
         EventKind::NodeInit { .. }
@@ -132,8 +136,7 @@ fn of_rcl(event: &Event) -> bool {
     )
 }
 
-/// Reports whether an event describes a thread, not an object that the thread made.
-fn of_thread(event: &Event) -> bool {
+fn describes_thread(event: &Event) -> bool {
     matches!(
         event.kind,
         EventKind::Thread { .. } | EventKind::Fork { .. } | EventKind::Exec { .. }

@@ -4,7 +4,6 @@ use onbeat_trace::{Event, Name};
 use proptest::prelude::*;
 use std::convert::Infallible;
 
-/// Builds fields from raw numbers.
 struct Raw<'a> {
     numbers: &'a [u64],
     names: &'a [Name],

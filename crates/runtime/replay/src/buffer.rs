@@ -27,13 +27,13 @@ pub const LEAST_BYTES: usize = 512 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
     /// The buffer would be smaller than [`LEAST_BYTES`].
-    #[error("a buffer of {asked} bytes is too small: give at least {LEAST_BYTES}")]
+    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}")]
     TooSmall {
         /// The size that the caller asked for, in bytes.
         asked: usize,
     },
     /// The system has no memory of that size.
-    #[error("no memory for a buffer of {bytes} bytes: {reason}: give a smaller one")]
+    #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {
         /// The size of the channel or of the room for large items, in bytes.
         bytes: usize,
@@ -41,7 +41,7 @@ pub enum BufferError {
         reason: std::io::Error,
     },
     /// The channel cannot be created with these sizes.
-    #[error("the buffer cannot be made: {0}")]
+    #[error("cannot create the buffer: {0}")]
     Channel(#[from] CreateError),
 }
 
@@ -319,7 +319,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn items_of_any_length_come_out_as_they_went_in(
+        fn items_of_any_length_pass_the_buffer_unchanged(
             lengths in proptest::collection::vec(
                 prop_oneof![0usize..64, BLOCK - 64..BLOCK + 64, 0usize..5 * BLOCK], 0..40)
         ) {
@@ -331,7 +331,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_in_a_block_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut gather = Gather::new(vec![0; 64].into_boxed_slice());
             for piece in Pieces::of(&bytes) {
                 gather.add(&piece);

@@ -127,7 +127,7 @@ impl Chain {
         if source.streams() != self.source.streams() {
             return Err(SourceError {
                 file: "the recording".into(),
-                fault: "it has changed between two loops: leave it as it is while it is played"
+                fault: "the recording changed between two repetitions. Do not change it while it is played"
                     .into(),
             });
         }
@@ -153,7 +153,10 @@ fn choose(
             let known: Vec<&str> = all.iter().take(20).map(|s| s.name.as_str()).collect();
             return Err(SourceError {
                 file: format!("'{pattern}'"),
-                fault: format!("no stream has this name: there are {}", known.join(", ")),
+                fault: format!(
+                    "no stream has this name. The recording has {}",
+                    known.join(", ")
+                ),
             });
         }
     }
@@ -174,7 +177,7 @@ fn choose(
     if streams.is_empty() {
         return Err(SourceError {
             file: "the recording".into(),
-            fault: "no stream is left to be played: choose fewer with --exclude".into(),
+            fault: "nothing to play: --exclude removes all streams. Exclude fewer".into(),
         });
     }
     Ok((streams, numbers))
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_chosen_renamed_and_repeated() {
+    fn a_chain_selects_renames_and_repeats_streams() {
         let choice = Choice {
             only: vec!["/b/*".into(), "/a".into()],
             without: vec!["*/y".into()],
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_fits_nothing_is_named() {
+    fn an_error_names_the_pattern_that_matches_no_stream() {
         let choice = Choice {
             only: vec!["/c".into()],
             ..Choice::default()
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn a_star_in_a_pattern_matches_any_characters() {
         for (pattern, name) in [
             ("/a", "/a"),
             ("*", ""),

@@ -274,7 +274,7 @@ impl Ledger {
 /// Returns the percentiles for which there are enough values.
 fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     let at = |share: f64| {
-        // With fewer values the percentile would be the largest value.
+        // The percentile of fewer values would be the largest value.
         let tells = extent.count as f64 * (1.0 - share) >= 1.0 - 1e-9;
         // The upper end of the histogram's class: never below the true value, and never above the
         // largest one seen.
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_is_that_of_the_outputs() {
+    fn the_ledger_reports_the_lateness_of_outputs() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..1000 {
             assert_eq!(ledger.played(&output(n, n + 1)), n + 1);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_covers_all_time_in_few_slots() {
+    fn a_bounded_number_of_slots_covers_the_whole_time() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..10_000u64 {
             let mut output = output(n, 7);

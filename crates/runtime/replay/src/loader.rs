@@ -18,7 +18,7 @@ pub enum LoadError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// An item does not fit into the buffer.
-    #[error("stream {stream}: an item of {bytes} bytes has no room in the buffer: give --buffer {least} or more", least = 4 * .bytes)]
+    #[error("stream {stream}: an item of {bytes} bytes does not fit into the buffer. Give --buffer {least} or more", least = 4 * .bytes)]
     TooLarge {
         /// The name of the item's stream.
         stream: String,

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recordings_pages_are_not_locked() {
+    fn mapped_recordings_are_not_locked_in_memory() {
         let code = "55d0-55d8 r-xp 00000000 00:1f 12 /usr/bin/onbeat";
         assert_eq!(lockable(code), Some((0x55d0, 8)));
         assert_eq!(lockable("10-20 rw-p 0 00:00 0 [heap]"), Some((16, 16)));

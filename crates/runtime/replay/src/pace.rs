@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_times_lie_on_the_axis_at_any_rate() {
+    fn the_axis_maps_recorded_times_at_any_rate() {
         let second = 1_000_000_000;
         for (rate, due) in [(1.0, 2 * second), (2.0, second), (0.5, 4 * second)] {
             let axis = Axis::new(-5, 100, rate);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wakes_too_early() {
+    fn a_sleep_never_ends_early() {
         for spin_ns in [0, 50_000] {
             let until = monotonic_ns() + 2_000_000;
             sleep_until(until, spin_ns);

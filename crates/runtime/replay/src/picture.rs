@@ -219,7 +219,7 @@ mod tests {
     use crate::session::{Items, Machine};
 
     #[test]
-    fn names_cannot_act_and_every_slot_is_drawn() {
+    fn stream_names_are_escaped_and_every_slot_is_drawn() {
         let slot = |max_ns| Slot {
             items: 2,
             sum_ns: max_ns,

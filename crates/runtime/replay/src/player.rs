@@ -96,8 +96,7 @@ impl Player<'_> {
                 None if consumer.is_over() => break,
                 None => {
                     stage.starve();
-                    // No item is borrowed here, so an error means that the channel is empty or has
-                    // ended.
+                    // An error cannot occur here, because no block is borrowed.
                     match consumer.receive_until(Some(monotonic_ns() + HOP_NS)) {
                         Ok(Some(block)) => block,
                         _ if stage.control.is_stopping() => {

@@ -83,12 +83,12 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
         let failed = |fault: &str| SinkError::new(format!("stream {}", stream.name), fault);
         match &stream.kind {
             _ if !named.is_empty() => Err(failed(
-                "no --to suits it: add one that does, or leave it out with --exclude",
+                "no --to suits this stream. Add a suitable one, or leave the stream out with --exclude",
             )),
             Kind::Ros { .. } => Ok(Target::Ros),
             Kind::Can => Ok(Target::Can(stream.name.clone())),
             Kind::Packets { .. } => Err(failed(
-                "packets need an address or an interface: add --to udp:HOST:PORT or --to eth:INTERFACE",
+                "packets need an address or an interface. Add --to udp:HOST:PORT or --to eth:INTERFACE",
             )),
         }
     };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_where_it_suits_best() {
+    fn a_stream_goes_to_the_best_suited_target() {
         let ros = stream(Kind::Ros {
             type_name: "a/msg/B".into(),
             qos: None,

@@ -63,16 +63,16 @@ pub enum ReplayError {
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// A thread cannot be started.
-    #[error("cannot start a thread: {0}: end other programs, or raise ulimit -u")]
+    #[error("cannot start a thread: {0}. End other programs, or raise ulimit -u")]
     Spawn(io::Error),
     /// The player cannot be bound to its CPU.
     #[error(transparent)]
     Thread(#[from] thread::ThreadError),
     /// The named sink gives no credit, so its consumer cannot pace the replay.
-    #[error("{0} does not say when items are consumed: leave --as-fast-as-consumed out, or name another sink")]
+    #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
     /// A thread of the replay panicked.
-    #[error("a thread of the replay panicked: report this as a bug")]
+    #[error("a thread of the replay panicked. Report this as a bug")]
     Panicked,
 }
 
@@ -262,11 +262,11 @@ fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
         scheduling: match (settings.priority, refused) {
             (_, Some(error)) => format!("time-sharing: {error}"),
             (Some(priority), None) => format!("SCHED_FIFO {priority}"),
-            (None, None) => "time-sharing, as asked".into(),
+            (None, None) => "time-sharing, as requested".into(),
         },
         memory: match unlocked {
             None => "locked".into(),
-            Some(error) => format!("not all locked: {error}: needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)"),
+            Some(error) => format!("not all memory is locked: {error}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)"),
         },
         buffer_bytes: settings.buffer_bytes,
         ..Machine::default()

@@ -78,7 +78,8 @@ impl Keys {
         // SAFETY: the one entry is valid during the call.
         let ready = unsafe { libc::poll(&mut ask, 1, at_most.as_millis() as libc::c_int) };
         let mut byte = 0u8;
-        // The standard library would read keys ahead, which poll then does not see. SAFETY: the
+        // The standard library would read keys ahead, which poll then does not see.
+        // SAFETY: the
         // buffer has room for one byte.
         if ready <= 0 || unsafe { libc::read(ask.fd, (&raw mut byte).cast(), 1) } != 1 {
             return None;

@@ -66,13 +66,13 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     match (from, args.link()) {
         (Some(_), Some(_)) => {
             return Err(CliError::Usage(
-                "link: on both sides: what comes over a link is played here, and not sent on"
+                "link: on both sides: a recording that comes over a link can be played here, but not sent on. Choose another --to"
                     .into(),
             ))
         }
         (None, None) if args.key.is_some() => {
             return Err(CliError::Usage(
-                "--key: nothing goes over a link here: leave it out, or write link:HOST:PORT"
+                "--key needs a link, and this replay has none. Leave it out, or write link:HOST:PORT"
                     .into(),
             ))
         }
@@ -125,13 +125,12 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     let targets = route::targets(streams, &args.targets()).map_err(failed)?;
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
-        let how =
-            "the recording has a /clock of its own: add --exclude /clock, or leave --clock out";
+        let how = "the recording already has a /clock. Add --exclude /clock, or leave --clock out";
         return Err(failed(how));
     }
     if args.answer().is_some() && !targets.contains(&Target::Ros) {
         return Err(failed(
-            "--answer: nothing goes into ROS 2, and only there an application answers: leave it out",
+            "--answer works only with ROS 2, and no stream goes there. Leave it out",
         ));
     }
     let wait = args.wait;
@@ -183,7 +182,7 @@ fn watch(session: &Session, control: &Control) {
     let mut line = LiveLine::new();
     let keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space goes on, s plays one item, q ends.");
+        line.print("Paused: space continues, s plays one item, q ends.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;
@@ -234,7 +233,7 @@ fn verdict(args: &Args, played: &Played) -> Result<ExitStatus, CliError> {
     }
     if played.items.lost > 0 {
         return Err(failed(format!(
-            "{} items were read and have not left: report this as a bug",
+            "{} items were read but did not leave. Report this as a bug",
             played.items.lost
         )));
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_told_from_a_device_and_from_a_file() {
+    fn a_link_is_distinguished_from_a_device_and_a_file() {
         assert_eq!("link:a:1".parse(), Ok(Where::Link("a:1".into())));
         assert_eq!("ros".parse(), Ok(Where::Here(Target::Ros)));
         assert!("link:a".parse::<Where>().is_err() && "tcp:a:1".parse::<Where>().is_err());

@@ -68,7 +68,7 @@ fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
 fn key(args: &Args) -> Result<Key, CliError> {
     let path = args.key.as_ref().ok_or_else(|| {
         CliError::Usage(format!(
-            "{WORD}... needs --key: `onbeat link key FILE` makes one, and both hosts need it"
+            "{WORD}... needs --key. Create a key with `onbeat link key FILE`, and copy it to both hosts"
         ))
     })?;
     Key::read_file(path).map_err(failed)
@@ -84,7 +84,7 @@ pub fn receiver(
 ) -> Result<Open, CliError> {
     let refused = |what: &str| {
         Err(CliError::Usage(format!(
-            "{what}: a recording that comes over a link comes once; say it to the side that sends"
+            "{what}: a recording that comes over a link comes once. Give this option to the side that sends"
         )))
     };
     match () {
@@ -96,7 +96,7 @@ pub fn receiver(
     let link = listen(&resolve(at)?, &key(args)?)?;
     let name = format!("{WORD}{}", link.address());
     let mut err = io::stderr();
-    let _ = writeln!(err, "onbeat: waits at {name} for the side that sends");
+    let _ = writeln!(err, "onbeat: waiting at {name} for the side that sends");
     let halves = remote::meet(&link, None).map_err(failed)?;
     let control = control.clone();
     let stop = Box::new(move || control.is_stopping());
@@ -124,7 +124,7 @@ struct Told<'a> {
 pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     if args.to.len() > 1 || args.says_how() {
         return Err(CliError::Usage(
-            "--to link: the receiving side says where items go, when and from which buffer: give such options there".into(),
+            "--to link: the receiving side decides where and when items go, and has the buffer. Give these options on the receiving side".into(),
         ));
     }
     let (addresses, key) = (resolve(to)?, key(args)?);
@@ -163,11 +163,11 @@ fn tell(args: &Args, to: &str, sent: &Sent, stopped: bool) -> Result<(), CliErro
     }
     let line = match stopped {
         true => format!(
-            "stopped after {} items: {WORD}{to} plays what it has",
+            "stopped after {} items. {WORD}{to} plays the items that it has",
             sent.items
         ),
         false => format!(
-            "{} items of {} bytes: {WORD}{to} has all of them",
+            "{} items of {} bytes sent; {WORD}{to} has all of them",
             sent.items, sent.bytes
         ),
     };

@@ -13,7 +13,7 @@ pub fn progress(state: &State) -> String {
         return format!("{} items read ahead", state.read);
     }
     let mut text = format!(
-        "{} at {}: buffer {} % full, {} ahead; latest {}",
+        "{} at {}: buffer {} % full, {} read ahead; largest lateness {}",
         match state.paused {
             true => "paused",
             false => "playing",
@@ -24,7 +24,7 @@ pub fn progress(state: &State) -> String {
         duration(state.max_late_ns as f64),
     );
     if state.starved > 0 {
-        text += &format!("; {} not there in time", state.starved);
+        text += &format!("; {} missing from the buffer when due", state.starved);
     }
     text
 }
@@ -113,7 +113,7 @@ fn notes(played: &Played) -> Vec<String> {
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {
         notes.push(format!(
-            "the loader was {} behind its measured curve after {}; the first item that was not there in time: {}",
+            "the loader was {} behind its measured curve after {}; first item missing from the buffer when due: {}",
             duration(supply.behind_ns as f64),
             duration(after_ns as f64),
             supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),
@@ -126,21 +126,21 @@ fn notes(played: &Played) -> Vec<String> {
     };
     some(
         items.not_played,
-        "read and not played: the replay was ended before",
+        "read but not played: the replay was ended before",
     );
     some(
         items.unsuitable,
-        "not played: their sink cannot (no UDP payload, a fragment, a wrong length)",
+        "not played: the sink cannot play them (no UDP payload, a fragment, a wrong length)",
     );
-    some(items.starved, "not in the buffer at their time: the recording is read too slowly; a larger --stall or --memory helps");
-    some(items.retries, "times a sink was busy and was tried again");
+    some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
+    some(items.retries, "times a busy sink was tried again");
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [
         (&machine.scheduling, "SCHED_FIFO"),
         (&machine.memory, "locked"),
     ] {
         if !what.starts_with(fine) {
-            notes.push(format!("the player ran with: {what}"));
+            notes.push(format!("restriction of the player: {what}"));
         }
     }
     notes

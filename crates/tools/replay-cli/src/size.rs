@@ -52,7 +52,7 @@ pub fn of(
             ),
         };
         return Err(failed(format!(
-            "an item of {} bytes has no room in the buffer: give {option} {least} or more",
+            "an item of {} bytes does not fit into the buffer. Give {option} {least} or more",
             sizing.largest_bytes
         )));
     }
@@ -92,16 +92,16 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "a buffer of {have} bears a loader that stands still for {} longer than measured, not {asked} (--stall){}",
+            "with a buffer of {have} the loader may stand still for {} longer than measured, not for {asked} (--stall){}",
             duration(stall_ns as f64),
-            wanted.map_or(String::new(), |w| format!(": that takes {option} {w}")),
+            wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
         (None, Some(least), wanted) => format!(
-            "a buffer of {have} is too small, items may be late: the recording needs {least} at this rate{}",
+            "a buffer of {have} is too small, so items may be late. The recording needs {least} at this rate{}",
             wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
         ),
         (None, None, _) => format!(
-            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late; play slower, or give memory for all of it",
+            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late. Play more slowly, or give memory for the whole recording",
             sizing.loader_bytes_per_s / 1e6,
             sizing.playback_bytes_per_s / 1e6,
         ),
@@ -122,15 +122,14 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}, by measured curves: never empty if the loader stands still for {stall} longer than \
-         measured ({least} if it does not); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured (without that, {least} would do); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 
 /// Returns the warning that the loader falls behind.
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} behind its measured curve; {} of recorded time are in the buffer",
+        "onbeat: the loader is {} later than measured; the buffer still holds {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )
@@ -139,14 +138,14 @@ pub fn warning(state: &State) -> String {
 pub fn show(sizing: Option<&Sizing>, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
     let Some(sizing) = sizing else {
-        eprintln!("onbeat: there is nothing to play, or times do not count: no buffer is better than another");
+        eprintln!("onbeat: nothing to measure: the recording is empty, or recorded times are ignored (--as-fast-as-consumed)");
         return Ok(ExitStatus::NothingFound);
     };
     match json {
         true => term::write_json(&mut out, sizing)?,
         false => {
             let rates = format!(
-                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (as they lie in the buffer)",
+                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (in bytes of the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );

@@ -41,7 +41,7 @@ fn directory(frames: u32) -> TempDir {
 }
 
 #[test]
-fn words_of_the_other_side_are_refused_in_a_line_that_says_where_they_belong() {
+fn options_of_the_other_side_are_refused_with_a_hint_to_that_side() {
     let dir = directory(1);
     let send = [
         "replay",
@@ -162,7 +162,7 @@ fn receiver(dir: &Path, rate: &str, socket: &UdpSocket) -> (Ended, String) {
 
 /// The sender waits for room, because the receiver plays slowly. Then it is ended as Ctrl-C does.
 #[test]
-fn a_sender_ends_well_when_it_is_interrupted() {
+fn an_interrupted_sender_ends_with_exit_code_0() {
     // More than what may be in transit (4 MiB) and the buffer together.
     let dir = directory(400_000);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");

@@ -120,8 +120,7 @@ pub struct Sizes {
 /// run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run: \
-     play slower, or load all before the start"
+    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
 )]
 pub struct TooSlow {
     /// The unit of the rates: `items` or `bytes`.

@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_size_is_enough_and_the_smallest(
+    fn the_computed_buffer_size_is_the_smallest_that_suffices(
         curve in curves(), latency_ns in 0u64..300, gap in 1u64..60, shift in 0usize..40,
     ) {
         let service = bound(latency_ns, 1, gap);
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn the_monitor_tells_the_first_item_too_much(curve in curves(), at in 0usize..60) {
+    fn the_monitor_reports_the_first_item_above_the_envelope(curve in curves(), at in 0usize..60) {
         let trace = greedy(&curve, 80);
         let at = at.min(trace.len() - 1);
         let mut monitor = Monitor::new(&curve);
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn the_bounds_of_a_leaky_bucket_are_those_of_the_textbook() {
+fn leaky_bucket_bounds_match_the_textbook() {
     // Burst 10, 1 item/us. The service gives 2 items/us after 5 us. So the backlog is b + rT = 15
     // and the delay T + b/R = 10 us.
     let arrival = Arrival {
@@ -211,7 +211,7 @@ fn the_bounds_of_a_leaky_bucket_are_those_of_the_textbook() {
 }
 
 #[test]
-fn a_loader_that_is_too_slow_is_said() {
+fn a_loader_slower_than_playback_is_an_error() {
     let arrival = Arrival {
         items: Upper::leaky_bucket(1, Rate { units: 1, ns: 1000 }),
         bytes: Upper::leaky_bucket(1, Rate { units: 1, ns: 1000 }),

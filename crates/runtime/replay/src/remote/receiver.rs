@@ -53,11 +53,13 @@ impl Remote {
             stop,
         };
         let Some(length) = remote.whole_record()? else {
-            return Err(remote.fault("stopped before it began"));
+            return Err(remote.fault("stopped before the recording began"));
         };
         match remote.record(length)? {
             Record::Begin(streams) => remote.streams = streams,
-            _ => return Err(remote.fault("it does not say which streams there are")),
+            _ => {
+                return Err(remote.fault("the sender does not say which streams the recording has"))
+            }
         }
         remote.read += length;
         Ok(remote)
@@ -89,7 +91,9 @@ impl Remote {
                 Ok(false) if (self.stop)() => return Ok(None),
                 Ok(false) => {}
                 Err(end) => {
-                    return Err(self.fault(format!("{end}, and has not said that this was all")))
+                    return Err(self.fault(format!(
+                        "{end}. The sender has not confirmed that the recording is complete"
+                    )))
                 }
             }
         }
@@ -132,7 +136,7 @@ impl Source for Remote {
                 return Ok(Some(stamp));
             }
             Record::End(end) => end,
-            _ => return Err(self.fault("the sender sends an item of no stream")),
+            _ => return Err(self.fault("the sender sends an item of an unknown stream")),
         };
         self.over = true;
         self.damage = end.damage;

@@ -146,11 +146,11 @@ pub(super) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, String>
     let item = length.saturating_sub(1 + STAMP);
     match *kind {
         ITEM if item > most => Err(format!(
-            "an item of {item} bytes, and the buffer here has room for {most}: give more memory (--memory or --buffer)"
+            "an item of {item} bytes, but the buffer here has room for only {most}. Give it more memory (--memory or --buffer)"
         )),
         BEGIN | END if length > 1 + MOST_TEXT => Err("a record that is too long".into()),
         BEGIN | ITEM | END if length > 0 => Ok(Some(4 + length)),
-        _ => Err("a record of no known kind".into()),
+        _ => Err("a record of an unknown kind".into()),
     }
 }
 
@@ -165,9 +165,10 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
         .ok_or("a record that is too short")?;
     match *kind {
         BEGIN => {
-            let begin: Begin = serde_json::from_slice(body).map_err(|_| "no list of streams")?;
+            let begin: Begin =
+                serde_json::from_slice(body).map_err(|_| "an invalid list of streams")?;
             if begin.version != VERSION {
-                return Err("another version: update the older side");
+                return Err("a recording in another protocol version. Update onbeat on the host with the older version");
             }
             Ok(Record::Begin(
                 begin.streams.into_iter().map(stream).collect(),
@@ -175,7 +176,9 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
         }
         ITEM => {
             let (time, rest) = body.split_first_chunk().ok_or("an item without a time")?;
-            let (number, item) = rest.split_first_chunk().ok_or("an item of no stream")?;
+            let (number, item) = rest
+                .split_first_chunk()
+                .ok_or("an item of an unknown stream")?;
             let stamp = Stamp {
                 time_ns: i64::from_le_bytes(*time),
                 stream: StreamId(u32::from_le_bytes(*number)),
@@ -183,10 +186,11 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
             Ok(Record::Item(stamp, item))
         }
         END => {
-            let end = serde_json::from_slice(body).map_err(|_| "no end of a recording")?;
+            let end =
+                serde_json::from_slice(body).map_err(|_| "an invalid end of the recording")?;
             Ok(Record::End(end))
         }
-        _ => Err("a record of no known kind"),
+        _ => Err("a record of an unknown kind"),
     }
 }
 

@@ -27,10 +27,10 @@ pub enum SendFault {
     #[error("the receiving side: {0}")]
     Link(#[from] SendError),
     /// The peer ended before it had taken all items.
-    #[error("the receiving side: {0}; it has not said that it has everything")]
+    #[error("the receiving side: {0}. It has not confirmed that it has everything")]
     Unconfirmed(interface::End),
     /// The peer counts a different number of items.
-    #[error("the receiving side has {taken} of {sent} items: report this as a bug")]
+    #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
     Differs {
         /// The number of items that were sent.
         sent: u64,
@@ -38,10 +38,10 @@ pub enum SendFault {
         taken: u64,
     },
     /// The caller asked to stop.
-    #[error("stopped after {} items; the receiving side plays what it has", .0.items)]
+    #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
     /// A record is too long for the link.
-    #[error("{what} is longer than a link of a replay takes: {bytes} bytes")]
+    #[error("{what} is too long for a link: {bytes} bytes")]
     TooLong {
         /// The kind of record.
         what: String,
@@ -162,7 +162,7 @@ fn send_all(
         fault: fault.as_ref().map(ToString::to_string),
     };
     record::end(&end, &mut |bytes| writer.put(bytes))
-        .map_err(|long| too_long("what is said at the end".into(), long))?;
+        .map_err(|long| too_long("the report at the end".into(), long))?;
     writer.flush();
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;

@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn a_recording_comes_as_it_was_sent(
+    fn a_recording_arrives_over_a_link_unchanged(
         sizes in prop::collection::vec(prop_oneof![0usize..300, 200_000..600_000usize], 0..40),
     ) {
         let item = |(n, &bytes): (usize, &usize)| (n as i64 - 3, n as u32 % 3, vec![n as u8; bytes]);
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn a_recording_that_breaks_is_played_as_far_as_it_goes_and_both_sides_say_so() {
+fn both_sides_report_a_recording_that_breaks_off() {
     let items = vec![(1, 0, vec![1]), (2, 1, vec![2])];
     let (came, end, said) = sent(&items, Some("torn"));
     assert_eq!(came, items);
@@ -106,7 +106,7 @@ fn a_recording_that_breaks_is_played_as_far_as_it_goes_and_both_sides_say_so() {
 }
 
 #[test]
-fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
+fn a_sender_that_waits_for_room_can_be_stopped() {
     let mut listed = Listed::new(streams());
     // Twice as many bytes as may be in transit.
     (0..32).for_each(|n| listed.push(n, 0, &vec![0; 256 << 10]));
@@ -129,11 +129,11 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
     assert_eq!((sent.items, sent.bytes), (came.len() as u64, bytes as u64));
     assert!(end
         .expect("an error")
-        .contains("has not said that this was all"));
+        .contains("has not confirmed that the recording is complete"));
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_one_line() {
+fn invalid_records_are_refused_with_a_one_line_error() {
     let item = |stream| {
         let (mut bytes, stamp) = (
             Vec::new(),
@@ -152,19 +152,25 @@ fn what_is_no_recording_is_refused_in_one_line() {
     version.push(0);
     version.extend_from_slice(other);
     for (bytes, what) in [
-        (vec![0; 5], "no known kind"),
+        (vec![0; 5], "unknown kind"),
         (vec![255, 255, 255, 255, 0], "too long"),
-        (vec![255; 5], "no known kind"),
+        (vec![255; 5], "unknown kind"),
         (
             [&begin[..], &((MOST + 14) as u32).to_le_bytes(), &[1]].concat(),
-            "an item of 1048577 bytes, and the buffer here has room for 1048576",
+            "an item of 1048577 bytes, but the buffer here has room for only 1048576",
         ),
-        (vec![1, 0, 0, 0, 9], "no known kind"),
-        (vec![2, 0, 0, 0, 0, b'{'], "no list of streams"),
-        (version, "another version"),
+        (vec![1, 0, 0, 0, 9], "unknown kind"),
+        (vec![2, 0, 0, 0, 0, b'{'], "an invalid list of streams"),
+        (version, "another protocol version"),
         (item(0), "does not say which streams"),
-        ([&begin[..], &item(3)].concat(), "an item of no stream"),
-        ([&begin[..], &begin[..]].concat(), "an item of no stream"),
+        (
+            [&begin[..], &item(3)].concat(),
+            "an item of an unknown stream",
+        ),
+        (
+            [&begin[..], &begin[..]].concat(),
+            "an item of an unknown stream",
+        ),
         ([&begin[..], &[2, 0, 0, 0, 1, 1]].concat(), "without a time"),
     ] {
         let ((mut outgoing, _incoming), there) = link();
@@ -182,7 +188,7 @@ fn what_is_no_recording_is_refused_in_one_line() {
 }
 
 #[test]
-fn what_is_too_long_for_a_record_is_not_begun() {
+fn nothing_of_a_record_that_is_too_long_is_sent() {
     // These pages are zeroed and never touched.
     let long = vec![0; record::MOST_ITEM + 1];
     let stamp = Stamp {

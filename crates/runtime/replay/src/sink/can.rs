@@ -22,11 +22,15 @@ impl Can {
         let failed = |how: &str, e: std::io::Error| {
             SinkError::new(format!("can:{name}"), format!("{e}: {how}"))
         };
-        let socket = interface::socket(libc::AF_CAN, libc::CAN_RAW)
-            .map_err(|e| failed("this kernel has no CAN (modules can, can_raw)", e))?;
+        let socket = interface::socket(libc::AF_CAN, libc::CAN_RAW).map_err(|e| {
+            failed(
+                "this kernel does not support CAN. Load the modules can and can_raw",
+                e,
+            )
+        })?;
         let index = interface::index(name).map_err(|e| {
             failed(
-                "make one with `ip link add NAME type vcan`, or name another",
+                "create the interface with `ip link add NAME type vcan`, or choose another",
                 e,
             )
         })?;
@@ -76,7 +80,7 @@ mod tests {
 
     /// Checks the bytes of frames only. A real device would need a kernel with CAN.
     #[test]
-    fn a_frame_leaves_as_it_is_and_a_full_queue_is_waited_for() {
+    fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut can = Can::over("pair", ours.into());

@@ -23,7 +23,7 @@ impl Ethernet {
             SinkError::new(format!("eth:{name}"), format!("{e}: {how}"))
         };
         let index = interface::index(name).map_err(|e| failed("`ip link` lists interfaces", e))?;
-        // With protocol 0 the socket receives nothing.
+        // Protocol 0 makes the socket receive nothing.
         let socket = interface::socket(libc::AF_PACKET, 0)
             .map_err(|e| failed("raw packets need root or CAP_NET_RAW", e))?;
         // SAFETY: all zero bits are a valid address.

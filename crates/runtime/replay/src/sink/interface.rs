@@ -55,6 +55,8 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     match usize::try_from(sent) {
         Err(_) => Err(io::Error::last_os_error()),
         Ok(sent) if sent == frame.len() => Ok(()),
-        Ok(_) => Err(io::Error::other("the device took a part of the frame")),
+        Ok(_) => Err(io::Error::other(
+            "the device accepted only a part of the frame",
+        )),
     }
 }

@@ -174,7 +174,7 @@ fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers,
         let found = plan.streams.iter().find(|(_, s)| s.name == *topic);
         found.map(|(id, _)| (*id, 0)).ok_or_else(|| {
             failed(format!(
-                "no topic {topic} is played: name one that is in --answer"
+                "topic {topic} is not played. Name a played topic in --answer"
             ))
         })
     };
@@ -248,10 +248,10 @@ impl Sink for Topics {
         Err(hung(match (code, topic) {
             // Without a code, the message had no credit.
             (None, Some(topic)) => {
-                format!("no answer on {topic} to a message on {name} for {seconds} s: does the application hang?")
+                format!("no answer on {topic} to a message on {name} for {seconds} s. Check whether the application hangs")
             }
             (code, _) => format!(
-                "{name} could not be published for {seconds} s (code {}): does a subscriber hang?",
+                "{name} could not be published for {seconds} s (code {}). Check whether a subscriber hangs",
                 code.unwrap_or(0)
             ),
         }))
@@ -341,7 +341,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_strongest_of_what_was_offered_is_offered() {
+    fn publishers_offer_the_strongest_recorded_qos() {
         let old = "- history: 1\n  depth: 7\n  reliability: 2\n  durability: 2\n  deadline:\n    sec: 1\n    \
             nsec: 5\n  lifespan:\n    sec: 9\n    nsec: 9\n  liveliness: 1\n  liveliness_lease_duration:\n    \
             sec: 3\n    nsec: 4\n";
@@ -382,7 +382,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_harm(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
+        fn arbitrary_qos_text_causes_no_panic(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
             offered(&text);
         }
     }

@@ -28,7 +28,7 @@ impl Udp {
         let failed = |fault: String| SinkError::new(format!("udp:{to}"), fault);
         let address = to.to_socket_addrs().ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| {
-            failed("no address: write udp:HOST:PORT, as udp:10.0.0.2:7400".into())
+            failed("not an address. Write udp:HOST:PORT, for example udp:10.0.0.2:7400".into())
         })?;
         let any = match address.is_ipv4() {
             true => "0.0.0.0:0",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packets_payload_leaves_and_what_has_none_is_told() {
+    fn udp_payloads_leave_and_packets_without_one_are_unsuitable() {
         let device = UdpSocket::bind("127.0.0.1:0").unwrap();
         let stream = |link_type| Stream {
             name: "eth0".into(),

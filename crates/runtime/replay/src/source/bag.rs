@@ -27,7 +27,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut refused = None;
     for path in files {
         if let Err(error) = bag.survey(&path) {
-            damage.add("files of the bag that cannot be read, left out", || {
+            damage.add("unreadable files of the bag, left out", || {
                 error.to_string()
             });
             refused = Some(error);

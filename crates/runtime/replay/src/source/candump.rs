@@ -31,7 +31,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
     if found.streams.is_empty() {
         return Err(fault(
             name,
-            "no line is of the form (SECONDS.FRACTION) INTERFACE ID#DATA",
+            "no line has the form (SECONDS.FRACTION) INTERFACE ID#DATA",
         ));
     }
     bytes.rewind().map_err(|error| fault(name, error))?;
@@ -242,7 +242,7 @@ impl<R: BufRead + Send> Source for Log<R> {
             };
             let time_ns = line.time_ns;
             let read = place(&self.streams, line.interface)
-                .ok_or("lines of interfaces beyond the first 1024")
+                .ok_or("lines of interfaces beyond the first 1024, not replayed")
                 .and_then(|at| frame::encode(line.frame, payload).map(|()| at));
             match read {
                 Ok(at) => {

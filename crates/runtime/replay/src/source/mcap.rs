@@ -102,7 +102,7 @@ impl<R: Bytes> Mcap<R> {
         if message.time_ns < self.given_ns {
             let late_ns = self.given_ns - message.time_ns;
             self.damage.add(
-                "messages too late in the file to be put in order, given late",
+                "messages too far out of order to be sorted, played late",
                 || format!("by {late_ns} ns"),
             );
         }

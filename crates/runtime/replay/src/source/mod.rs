@@ -54,7 +54,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     if candump::begins(&head) {
         return candump::read(&name, file);
     }
-    Err(fault(&name, "no recording that is known: a bag, an MCAP file, a log of candump -l, a pcap or pcapng file"))
+    Err(fault(&name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng files"))
 }
 
 /// Reads the beginning of a file, which shows its kind.

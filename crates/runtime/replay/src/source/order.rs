@@ -93,7 +93,7 @@ impl<S: Source> Ordered<S> {
         let ordered_ns = time_ns.max(self.given_ns);
         if ordered_ns != time_ns {
             self.damage.add(
-                "items too late in the file to be put in order, given late",
+                "items too far out of order to be sorted, played late",
                 || format!("by {} ns", ordered_ns.abs_diff(time_ns)),
             );
             self.say();

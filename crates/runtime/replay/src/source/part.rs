@@ -59,7 +59,7 @@ pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     let told = |error: std::io::Error| {
         fault(
             &name,
-            format!("unpacking it to {}: {error}", room.display()),
+            format!("cannot unpack the file to {}: {error}", room.display()),
         )
     };
     let mut unpacked = tempfile::Builder::new()

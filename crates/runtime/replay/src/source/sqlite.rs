@@ -30,10 +30,9 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     let told = |error: rusqlite::Error| fault(shown, error);
     let is_torn = is_torn(path).map_err(|error| fault(shown, error))?;
     if is_torn {
-        damage.add(
-            "databases that end too early: used as far as they go",
-            || shown.to_owned(),
-        );
+        damage.add("truncated databases, read as far as possible", || {
+            shown.to_owned()
+        });
     }
     let database = connect(path, is_torn).map_err(told)?;
     check(&database).map_err(|what| fault(shown, what))?;
@@ -130,7 +129,7 @@ fn check(database: &Connection) -> Result<(), String> {
             Some((kind, sql)) if kind == "table" && sql.starts_with("CREATE TABLE") => {}
             _ => {
                 return Err(format!(
-                    "an sqlite3 file, and no bag: it has no table '{table}'"
+                    "this sqlite3 file is not a bag: it has no table '{table}'"
                 ))
             }
         }
@@ -229,7 +228,7 @@ impl Rows {
         }
         if let Err(error) = self.try_look_up() {
             self.damage.add(
-                "places where the database is damaged: used up to there",
+                "damaged places in the database, which was read up to there",
                 || error.to_string(),
             );
             self.ended = true;
@@ -263,7 +262,7 @@ impl Rows {
         }
         if time_ns < self.given_ns {
             self.damage.add(
-                "messages that a damaged index has in a wrong place, given late",
+                "messages in a wrong place of a damaged index, played late",
                 String::new,
             );
         }
@@ -317,9 +316,9 @@ impl Source for Rows {
                             format!("topic {topic}")
                         });
                 }
-                Err(error) => self.damage.add("messages that cannot be read", || {
-                    format!("{name}: {error}")
-                }),
+                Err(error) => self
+                    .damage
+                    .add("unreadable messages", || format!("{name}: {error}")),
             }
         }
     }

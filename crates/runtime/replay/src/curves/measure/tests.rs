@@ -45,7 +45,7 @@ fn windows(trace: &[(i64, u64)]) -> Vec<(u64, u64, u64)> {
 proptest! {
     /// Covers also traces that are longer than what is kept one by one.
     #[test]
-    fn every_window_is_below_the_envelope(trace in trace(120), most in prop_oneof![Just(EXACT), 2usize..40]) {
+    fn every_window_of_a_trace_is_below_its_envelope(trace in trace(120), most in prop_oneof![Just(EXACT), 2usize..40]) {
         let arrival = meter(most, &trace).arrival();
         for (length_ns, items, bytes) in windows(&trace) {
             prop_assert!(items <= arrival.items.at(length_ns), "{} items in {} ns", items, length_ns);
@@ -56,7 +56,7 @@ proptest! {
     /// No lower concave curve would do: a window that is not longer reaches every corner, up to the
     /// next jump.
     #[test]
-    fn every_corner_is_reached(trace in trace(32)) {
+    fn a_window_reaches_every_corner_of_the_envelope(trace in trace(32)) {
         let arrival = meter(EXACT, &trace).arrival();
         for (length_ns, items, _) in arrival.items.buckets() {
             prop_assert!(windows(&trace).contains(&(length_ns, items, 0)) || windows(&trace).iter().any(|window| {
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn a_loader_of_even_pace_is_measured_as_such() {
+fn a_steady_loader_gets_its_exact_rate() {
     let mut meter = ServiceMeter::default();
     meter.resumed(0);
     for item in 1..=1000 {

@@ -28,14 +28,17 @@ pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, Stri
         Err(what) => {
             let files = found(directory)?;
             if !files.is_empty() {
-                damage.add("bags whose files were looked for in the directory", || what);
+                damage.add(
+                    "bags without a usable list of files, read from the files in their directory",
+                    || what,
+                );
             }
             files
         }
     };
     match files.is_empty() {
         true => {
-            Err("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files".into())
+            Err("not a bag: the directory has neither a metadata.yaml that names files, nor .mcap or .db3 files".into())
         }
         false => Ok(files),
     }

@@ -114,7 +114,7 @@ fn split(place: &Path, pack_files: bool, prefix: &str) {
 }
 
 #[test]
-fn a_file_is_read_in_the_order_of_time_with_and_without_its_index() {
+fn a_bag_file_is_read_in_time_order_with_and_without_index() {
     for with_index in [true, false] {
         let (_place, path) = place();
         write(&path, &items(), with_index, plain);
@@ -140,7 +140,7 @@ fn a_split_bag_is_one_recording() {
 }
 
 #[test]
-fn a_bag_without_metadata_or_with_a_missing_file_gives_the_rest() {
+fn the_rest_of_a_bag_is_read_if_metadata_or_a_file_is_missing() {
     let place = TempDir::new().expect("a directory");
     split(place.path(), false, "");
     std::fs::remove_file(place.path().join("bag_1.db3")).expect("removed");
@@ -156,13 +156,15 @@ fn a_bag_without_metadata_or_with_a_missing_file_gives_the_rest() {
     let (read_items, damage) = read(place.path());
     assert_eq!(read_items, rest);
     assert!(
-        damage[0].starts_with("bags whose files were looked for in the directory: 1"),
+        damage[0].starts_with(
+            "bags without a usable list of files, read from the files in their directory: 1"
+        ),
         "{damage:?}"
     );
 }
 
 #[test]
-fn a_torn_file_gives_what_is_there() {
+fn items_of_a_truncated_file_are_read_up_to_the_cut() {
     let (_place, path) = place();
     write(&path, &items(), true, plain);
     let whole = std::fs::read(&path).expect("read");
@@ -183,7 +185,7 @@ fn a_torn_file_gives_what_is_there() {
 }
 
 #[test]
-fn a_log_that_was_not_written_back_is_read() {
+fn messages_in_a_write_ahead_log_are_read() {
     let (_place, path) = place();
     write(&path, &items()[..10], true, plain);
     let other = Connection::open(&path).expect("opened");
@@ -205,13 +207,13 @@ fn a_log_that_was_not_written_back_is_read() {
 }
 
 #[test]
-fn what_is_no_bag_is_refused_in_one_line() {
+fn a_file_that_is_not_a_bag_is_refused_with_a_one_line_error() {
     let place = TempDir::new().expect("a directory");
     let refused = |path: &Path| open(path).err().expect("refused").to_string();
     let empty = refused(place.path());
     assert!(
         empty
-            .ends_with("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files"),
+            .ends_with("not a bag: the directory has neither a metadata.yaml that names files, nor .mcap or .db3 files"),
         "{empty}"
     );
     let view = place.path().join("view.db3");

@@ -3,7 +3,7 @@
 use crate::source::can;
 
 const NOT_A_FRAME: &str = "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R";
-const XL: &str = "CAN XL frames, which are not read";
+const XL: &str = "CAN XL frames, which onbeat does not support";
 
 /// Clears `payload` and fills it with the bytes of the frame.
 ///

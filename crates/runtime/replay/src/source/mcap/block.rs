@@ -203,7 +203,7 @@ impl Loaded {
                 return;
             }
             Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
-            None => damage.add("messages of channels that are declared nowhere", || {
+            None => damage.add("messages of undeclared channels, not replayed", || {
                 format!("channel {channel}")
             }),
         }
@@ -211,7 +211,7 @@ impl Loaded {
     }
 }
 
-const TOO_MUCH: &str = "chunks of more than 512 MiB, used up to there";
+const TOO_MUCH: &str = "chunks of more than 512 MiB, read up to that size";
 
 fn at(block: Block) -> String {
     format!("byte {}", block.at)
@@ -221,7 +221,7 @@ fn name(error: &McapError) -> &'static str {
     match error {
         McapError::BadChunkCrc { .. } => plain::WRONG,
         McapError::UnexpectedEof => plain::TORN,
-        _ => "chunks that are damaged, used up to there",
+        _ => "damaged chunks, read up to the damage",
     }
 }
 

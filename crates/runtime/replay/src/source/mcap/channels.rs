@@ -49,7 +49,7 @@ impl Channels {
             }
             Some(Record::Channel(channel)) => self.channel(channel, damage),
             Some(_) => {}
-            None => damage.add("schemas and channels that cannot be read", String::new),
+            None => damage.add("unreadable schemas and channels", String::new),
         }
     }
 

@@ -4,9 +4,9 @@ use mcap::records::op;
 use std::io::{Read, Result, Seek, SeekFrom};
 
 /// The fault of chunks whose checksum does not match.
-pub const WRONG: &str = "chunks with a wrong checksum, used as they are";
+pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
 /// The fault of chunks whose last record is incomplete.
-pub const TORN: &str = "chunks that end within a record, used up to there";
+pub const TORN: &str = "chunks that end within a record, read up to that record";
 
 /// The bytes of opcode and length before a record.
 const RECORD: usize = 9;

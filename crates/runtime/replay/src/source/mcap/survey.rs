@@ -86,7 +86,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         if self.end.saturating_sub(self.at) < RECORD {
             let at = self.at;
             damage.add(
-                "ends of the file without a footer (its recorder was stopped): used up to there",
+                "files without a footer (the recorder was stopped), read to their end",
                 || format!("byte {at}"),
             );
             return Ok(false);
@@ -101,7 +101,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         if !whole {
             let at = self.at;
             damage.add(
-                "records that the file ends within: used up to there",
+                "records cut off by the end of the file, which was read up to there",
                 || format!("byte {at}"),
             );
             return Ok(false);

@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_written_is_read_in_the_order_of_time(form in forms(), items_in in some_items()) {
+    fn messages_of_an_mcap_file_are_read_in_time_order(form in forms(), items_in in some_items()) {
         let (read, damage) = items(file(form, &items_in));
         let mut wanted = items_in;
         wanted.sort_by_key(|item| item.0);
@@ -116,7 +116,7 @@ proptest! {
     /// A truncated file gives a part of its items, each as it was written, and one sentence of
     /// damage.
     #[test]
-    fn a_torn_file_gives_what_is_there(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
+    fn items_of_a_truncated_file_are_read_up_to_the_cut(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
         let whole = file(form, &items_in);
         // The magic at the end carries no data, so nothing is missing without it.
         let cut = MAGIC.len() + ((whole.len() - 2 * MAGIC.len()) as f64 * share) as usize;
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn messages_before_the_tear_are_all_there() {
+fn all_messages_before_a_truncation_are_read() {
     let form = Form {
         compression: Some(Compression::Zstd),
         chunk_bytes: Some(300),
@@ -149,11 +149,11 @@ fn messages_before_the_tear_are_all_there() {
         "{}",
         read.len()
     );
-    assert_eq!(damage, [format!("ends of the file without a footer (its recorder was stopped): used up to there: 1 (the first: byte {})", cut - 3)]);
+    assert_eq!(damage, [format!("files without a footer (the recorder was stopped), read to their end: 1 (the first: byte {})", cut - 3)]);
 }
 
 #[test]
-fn a_damaged_chunk_costs_no_other() {
+fn a_damaged_chunk_does_not_affect_other_chunks() {
     let form = Form {
         compression: None,
         chunk_bytes: Some(300),
@@ -175,7 +175,7 @@ fn a_damaged_chunk_costs_no_other() {
         1
     );
     assert!(
-        damage[0].starts_with("chunks with a wrong checksum, used as they are: 1"),
+        damage[0].starts_with("chunks with a wrong checksum, read nevertheless: 1"),
         "{damage:?}"
     );
 }

@@ -83,10 +83,9 @@ impl Interfaces {
             self.streams.push(Stream { name, kind });
         }
         if clock.is_none() {
-            damage.add(
-                "interfaces with a clock that cannot be, not replayed",
-                || format!("interface {number}"),
-            );
+            damage.add("interfaces with an impossible clock, not replayed", || {
+                format!("interface {number}")
+            });
         }
         self.section.push(Some(Interface {
             stream,
@@ -106,18 +105,19 @@ impl Interfaces {
         damage: &mut Damage,
     ) -> Option<Stamp> {
         let Some(Some(there)) = self.section.get(interface as usize) else {
-            damage.add("packets of an interface that is not described", || {
-                format!("interface {interface}")
-            });
+            damage.add(
+                "packets of an interface that the file does not describe",
+                || format!("interface {interface}"),
+            );
             return None;
         };
         let Some(time_ns) = there.clock?.time_ns(units) else {
-            damage.add("packets of a time that cannot be", String::new);
+            damage.add("packets with an impossible time", String::new);
             return None;
         };
         if data.len() < whole as usize {
             damage.add(
-                "packets that were captured shortened, replayed as they are",
+                "packets that the capture cut off, replayed as they are",
                 || format!("{} of {whole} bytes", data.len()),
             );
         }
@@ -125,7 +125,7 @@ impl Interfaces {
             payload.clear();
             payload.extend_from_slice(data);
         } else if !frame(data, payload) {
-            damage.add("CAN frames that are not whole, or CAN XL", || {
+            damage.add("incomplete CAN frames, or CAN XL frames", || {
                 format!("{} bytes", data.len())
             });
             return None;

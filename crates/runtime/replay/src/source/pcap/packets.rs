@@ -114,15 +114,16 @@ impl<R: Read> Packets<R> {
                 }
                 Parsed::More if self.at_eof => {
                     let at = self.at;
-                    damage.add("blocks that the file ends within: used up to there", || {
-                        format!("byte {at}")
-                    });
+                    damage.add(
+                        "blocks cut off by the end of the file, which was read up to there",
+                        || format!("byte {at}"),
+                    );
                     return Ok(Packet::End);
                 }
                 Parsed::More if there.len() < LONGEST => self.fill()?,
                 Parsed::More | Parsed::Wrong => {
                     let at = self.at;
-                    damage.add("blocks that cannot be: used up to there", || {
+                    damage.add("invalid blocks, the file was read up to there", || {
                         format!("byte {at}")
                     });
                     return Ok(Packet::End);

@@ -157,7 +157,7 @@ fn some_items() -> impl Strategy<Value = Vec<Item>> {
 
 proptest! {
     #[test]
-    fn what_is_captured_is_read_in_the_order_of_time(all in some_items(), big in any::<bool>()) {
+    fn captured_packets_are_read_in_time_order(all in some_items(), big in any::<bool>()) {
         let mut wanted = all.clone();
         wanted.sort_by_key(|item| item.0);
         let (streams, read, damage) = items(pcapng(big, &all));
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn old_captures_are_read_in_both_orders_and_units(
+    fn pcap_files_are_read_in_both_byte_orders_and_time_units(
         all in some_items(), part in 0i64..1_000_000, big in any::<bool>(), ns in any::<bool>(),
     ) {
         let part = part * if ns { 1 } else { 1000 };
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn torn_captures_give_what_is_there(all in some_items(), share in 0.0..1.0f64, old in any::<bool>()) {
+    fn packets_before_a_truncation_of_a_capture_are_read(all in some_items(), share in 0.0..1.0f64, old in any::<bool>()) {
         let whole = if old { pcap(false, true, &all) } else { pcapng(true, &all) };
         let cut = 4 + ((whole.len() - 4) as f64 * share) as usize;
         let mut wanted = all;
@@ -194,7 +194,7 @@ proptest! {
 }
 
 #[test]
-fn frames_of_socketcan_become_the_kernels_structs() {
+fn socketcan_frames_become_the_kernels_structs() {
     let mut file = Writer {
         big: false,
         bytes: Vec::new(),

@@ -51,7 +51,7 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
         return match found.len() {
             0 => Err((id.clone(), "the model has no such chain".into())),
             1 => Ok(found),
-            n => Err((id.clone(), format!("{n} chains begin so"))),
+            n => Err((id.clone(), format!("the ids of {n} chains begin like this"))),
         };
     }
     let ends = Ends {

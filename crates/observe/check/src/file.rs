@@ -43,7 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<Requirements, RequirementsError> {
         }
         YamlError::Empty => RequirementsError::Yaml {
             at: None,
-            said: "the requirements file is empty: write one with `onbeat check MODEL --init FILE`"
+            said: "the requirements file is empty. Write one with `onbeat check MODEL --init FILE`"
                 .into(),
         },
         other => RequirementsError::Yaml {
@@ -98,14 +98,14 @@ fn validate(all: &Requirements) -> Result<(), RequirementsError> {
         if let Some(i) = paths.iter().position(Vec::is_empty) {
             return fault(
                 format!("structure.{name}[{i}]"),
-                "name what the path passes: [/lidar, /brake]",
+                "name the nodes and topics of the path: [/lidar, /brake]",
             );
         }
     }
     Ok(())
 }
 
-const LIMITS_NOTHING: &str = "it limits nothing: give it a figure, or take it out";
+const LIMITS_NOTHING: &str = "it limits nothing. Add a limit, or remove the rule";
 
 fn chain(rule: &ChainRule) -> Option<&'static str> {
     let by_ends = rule.from.is_some() || rule.to.is_some() || !rule.through.is_empty();
@@ -117,9 +117,7 @@ fn chain(rule: &ChainRule) -> Option<&'static str> {
         ..ChainRule::default()
     };
     match (rule.chain.is_some(), by_ends) {
-        (true, true) => {
-            Some("name a chain by `chain`, or by `from`, `to` and `through`, not by both")
-        }
+        (true, true) => Some("name a chain either by `chain`, or by `from`, `to` and `through`"),
         (false, false) => {
             Some("name a chain: by `chain` (its id), or by `from`, `to` and `through`")
         }
@@ -134,7 +132,7 @@ fn callback(rule: &CallbackRule) -> Option<&'static str> {
         ..CallbackRule::default()
     };
     match (&rule.callback, &rule.node) {
-        (Some(_), Some(_)) => Some("name a callback by `callback`, or all of a `node`, not both"),
+        (Some(_), Some(_)) => Some("name either a `callback` or a `node`, not both"),
         (None, None) => Some("name a `callback` by its id, or a `node`"),
         _ => (*rule == names_only).then_some(LIMITS_NOTHING),
     }
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_named_with_its_place() {
+    fn a_mistake_is_reported_with_its_place() {
         for (text, said) in [
             ("", "--init"),
             ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),
@@ -163,7 +161,7 @@ mod tests {
             ),
             (
                 "chains:\n  - chain: ab\n    latency: {median: 5ms}\n",
-                "'median' is no figure",
+                "'median' is not a statistic",
             ),
             ("chains:\n  - chain: ab\n    latncy: {max: 5ms}\n", "latncy"),
             (

@@ -10,8 +10,8 @@ use onbeat_stats::enough;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HEAD: &str = "\
-# Requirements for `onbeat check` (docs/requirements-format.md), written from a model: what it
-# showed, with a margin. Keep what the system must keep, and set its real limits.
+# Requirements for `onbeat check` (docs/requirements-format.md), made from a model: its
+# figures with a margin. Delete rules that the system need not satisfy, and set its real limits.
 ";
 
 /// The figures that get limits.

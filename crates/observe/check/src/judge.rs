@@ -103,7 +103,7 @@ impl Bar {
     /// Judges one statistic of a sample of times.
     pub fn times(&self, dist: &Dist, of: Statistic, limit: &Limit<Time>) -> Outcome {
         if dist.count() == 0 {
-            return Outcome::not_known("no execution");
+            return Outcome::not_known("no execution was recorded");
         }
         let (limit, measured) = match of {
             Statistic::Min => (limit.of_smallest(), dist.min() as f64),
@@ -145,7 +145,7 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("{count} executions kept it, {needed} have to"),
+                format!("all {count} kept it, but {needed} are needed"),
             ),
         }
     }
@@ -163,17 +163,20 @@ impl Bar {
         let high = share_at_most(most, count, self.confidence);
         let share = percent;
         if low > allowed {
-            let why = format!("{least} of {count} are {side}, {} may be", share(allowed));
+            let why = format!(
+                "{least} of {count} are {side}; at most {} may be",
+                share(allowed)
+            );
             (Verdict::Violated, why)
         } else if high <= allowed {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("{count} executions kept it, {needed} have to");
+            let why = format!("all {count} kept it, but {needed} are needed");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}: {} to {} of all, {} may be",
+                "{most} of {count} are {side}, so the true share is {} to {}; at most {} may be",
                 share(low),
                 share(high),
                 share(allowed)
@@ -186,7 +189,10 @@ impl Bar {
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
-            let why = format!("{} executions, a mean needs 30", dist.count());
+            let why = format!(
+                "only {} executions were recorded; a mean needs 30",
+                dist.count()
+            );
             return (Verdict::NotKnown, why);
         };
         if over > within {
@@ -194,7 +200,10 @@ impl Bar {
         } else if over <= -within {
             passed()
         } else {
-            let why = format!("the mean of all is within {} of it", duration(within));
+            let why = format!(
+                "the true mean is within {} of the measured one",
+                duration(within)
+            );
             (Verdict::NotKnown, why)
         }
     }
@@ -202,7 +211,7 @@ impl Bar {
     /// Judges a value that is computed from the extremes of a sample, such as jitter.
     pub fn spread(&self, value_ns: u64, count: u64, limit: &Limit<Time>) -> Outcome {
         if count == 0 {
-            return Outcome::not_known("no execution");
+            return Outcome::not_known("no execution was recorded");
         }
         let judged = self.extreme(limit.holds(value_ns as f64), count);
         Outcome::of(judged, duration(value_ns as f64))
@@ -210,7 +219,7 @@ impl Bar {
 
     pub fn share(&self, hits: u64, all: u64, limit: &Limit<Share>) -> Outcome {
         if all == 0 {
-            return Outcome::not_known("no item");
+            return Outcome::not_known("no item was recorded");
         }
         let measured = format!("{hits} of {all}");
         let most = limit.most.map(|most| match most > 0.0 {
@@ -244,7 +253,10 @@ impl Bar {
                 }
             }
         }
-        let measured = format!("up to {} beside", duration(furthest));
+        let measured = format!(
+            "up to {} from a whole number of periods",
+            duration(furthest)
+        );
         match (surely, maybe) {
             (0, 0) => Outcome::of(self.extreme(true, dist.count()), measured),
             (0, _) => Outcome::of(
@@ -257,7 +269,10 @@ impl Bar {
             (surely, _) => Outcome::of(
                 (
                     Verdict::Violated,
-                    format!("{surely} of {} outputs left at another time", dist.count()),
+                    format!(
+                        "{surely} of {} outputs left outside of the allowed time",
+                        dist.count()
+                    ),
                 ),
                 measured,
             ),
@@ -342,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_says_no_more_than_its_size_allows() {
+    fn verdicts_depend_on_the_size_of_the_sample() {
         use Verdict::{NotKnown, Passed, Violated};
         let ms = |n: u64| n * 1_000_000;
         // 299 executions of 10 ms show with 95 % confidence that at most 1 % are longer.
@@ -372,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_none_needs_as_many_items_as_would_show_one() {
+    fn a_loss_of_zero_needs_enough_items_to_show_a_loss() {
         let none = "0%".parse().unwrap();
         let said = |hits, all, limit| BAR.share(hits, all, limit).verdict;
         assert_eq!(said(0, 298, &none), Verdict::NotKnown);
@@ -385,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn logical_execution_time_is_whole_periods() {
+    fn logical_execution_time_is_a_whole_number_of_periods() {
         let ms = |n: f64| (n * 1e6) as u64;
         let limit = "1ms".parse().unwrap();
         let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));

@@ -165,10 +165,10 @@ impl<U: Unit> FromStr for Limit<U> {
             word => number::<U>(word).map(Some),
         };
         match (end(from)?, end(to)?) {
-            (None, None) => Err(format!("'..' limits nothing: write {}", U::WHAT)),
-            (Some(from), Some(to)) if from > to => {
-                Err(format!("'{word}' holds nothing: it ends before it begins"))
-            }
+            (None, None) => Err(format!("'..' limits nothing. Write {}", U::WHAT)),
+            (Some(from), Some(to)) if from > to => Err(format!(
+                "'{word}' allows no value: its upper end is below its lower end"
+            )),
             (from, to) => Ok(Limit::between(from, to)),
         }
     }
@@ -257,7 +257,7 @@ impl FromStr for Statistic {
             _ => match percent() {
                 Some(p) if p > 0.0 && p < 100.0 => Ok(Statistic::Quantile(p / 100.0)),
                 _ => Err(format!(
-                    "'{word}' is no figure of a sample: write min, mean, max, or p and a number, like p99.9"
+                    "'{word}' is not a statistic. Write min, mean, max, or p and a number, like p99.9"
                 )),
             },
         }
@@ -282,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_are_read_as_people_write_them() {
+    fn limits_with_units_are_parsed() {
         let time = |word: &str| word.parse::<Limit<Time>>();
         assert_eq!(time("45 ms"), Ok(Limit::at_most(45e6)));
         assert_eq!(time("..1.5s").unwrap().most, Some(1.5e9));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_names() {
+    fn statistics_have_names() {
         for word in ["min", "mean", "max", "p50", "p99.9", "p99.9999"] {
             assert_eq!(word.parse::<Statistic>().unwrap().to_string(), word);
         }

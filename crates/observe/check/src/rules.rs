@@ -99,7 +99,7 @@ impl<'m> Checker<'m> {
         };
         for (about, chain) in found {
             let Some(chain) = chain else {
-                let why = "its latency was not measured: make the model with `onbeat model` and the same ends";
+                let why = "its latency was not measured. Make the model with the same ends (`onbeat model --from --to`)";
                 self.add(place.into(), &about, String::new(), Outcome::not_known(why));
                 continue;
             };
@@ -127,7 +127,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("{limit} beside a whole number of periods");
+                let said = format!("{limit} from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }
@@ -244,7 +244,7 @@ impl<'m> Checker<'m> {
         };
         let edges: Vec<_> = edges.filter(|e| is_to(&e.to) && is_taken(&e.to)).collect();
         if edges.is_empty() {
-            let why = "nobody was seen who publishes it and somebody who takes it";
+            let why = "no pair of publisher and subscriber was recorded";
             return self.absent(place, &rule.topic, why.into());
         }
         let mut all = EdgeFigures::default();
@@ -305,7 +305,9 @@ impl<'m> Checker<'m> {
         let count = between.map_or(0, Dist::count);
         match between.filter(|d| d.count() >= STARTS && d.sum() > 0) {
             Some(between) => plain(1e9 / between.mean(), limit),
-            None => Outcome::not_known(format!("{count} intervals, a rate needs {STARTS}")),
+            None => Outcome::not_known(format!(
+                "only {count} intervals were recorded; a rate needs {STARTS}"
+            )),
         }
     }
 
@@ -467,7 +469,7 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,
-                format!("{seconds:.1} s were recorded, a load needs 10 s"),
+                format!("only {seconds:.1} s were recorded; a load needs 10 s"),
             )
         }
         (true, true) => (Verdict::Passed, String::new()),

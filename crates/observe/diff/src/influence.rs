@@ -123,20 +123,20 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         size(y).total_cmp(&size(x)).then_with(by_name)
     });
     if only > 0 {
-        let text = "are in one of the models only: not compared.";
+        let text = "exist in only one of the models and were not compared.";
         report.notes.push(format!("{only} chains {text}"));
     }
     for (model, which) in [(a, "first"), (b, "second")] {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "By how much costs differ from run to run the models do not keep; {:.0} % are assumed (twice --run-spread), of the mean of {} and {} runs. Several runs of each show smaller differences.",
+        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, {0:.0} % are assumed (twice --run-spread). More runs of each show smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
     ));
     report.notes.push(
-        "Interrupts, and what threads of one's own wait for, do not show; caches and memory that components share show in execution times, which `onbeat diff` compares without --influence."
+        "Interrupts and the waits of threads without callbacks are not visible. Shared caches and memory change execution times, which `onbeat diff` compares without --influence."
             .into(),
     );
     report
@@ -355,13 +355,13 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let ms = |ns: u128| ns as f64 / 1e6;
     if all.0 + all.1 > 0 && told == (0, 0) {
         return Some(format!(
-            "The {which} model says of no preemption who caused it: its recordings are of an older version, or of a Linux before 5.13."
+            "The {which} model contains no causes of preemption. Its recordings are of an older version, or of a Linux before 5.13."
         ));
     }
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
     (rest != (0, 0)).then(|| {
         format!(
-            "Not told in the {which} model: who caused {:.1} of {:.1} ms of preemption, and who ended {:.1} of {:.1} ms of sleep within callbacks (wake-ups by other processes, timers and interrupts are not recorded).",
+            "In the {which} model, the cause of {:.1} of {:.1} ms of preemption is unknown, and of {:.1} of {:.1} ms of sleep within callbacks. Wake-ups by other processes, timers and interrupts are not recorded.",
             ms(rest.0), ms(all.0), ms(rest.1), ms(all.1)
         )
     })

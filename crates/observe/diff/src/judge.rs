@@ -131,22 +131,22 @@ fn assumptions(
     if single > 0 {
         let spread = options.run_spread * 100.0;
         notes.push(format!(
-            "{single} figures are of one run in one of the models: by how much runs of the same program differ does not show, and is taken to be {spread:.0} % (--run-spread), {} times as much for times with waiting in them. Record several runs of each, in turn, and merge them.",
+            "{single} figures come from a single run in one of the models. The spread between runs is then unknown, and assumed to be {spread:.0} % (--run-spread), or {} times that for times that include waiting. Record several runs of each, in turn, and merge them.",
             crate::WAITING
         ));
     }
     if open > 0 {
         notes.push(format!(
-            "{open} figures have too few executions, or are of models that do not keep each run's median: they were not compared."
+            "{open} figures were not compared: they have too few executions, or a model does not contain each run's median."
         ));
     }
     if relative {
         notes.push(
-            "Changes are relative to how fast the machine was in each run: the median over all callbacks (--absolute takes times as they are)."
+            "Changes are corrected for the speed of the machine in each run, the median over all callbacks. Use --absolute to compare times as measured."
                 .into(),
         );
     }
-    notes.push("Medians are compared, and 99th percentiles where each model has three runs and more of 200 executions each: elsewhere a change of rare long executions alone does not show. Models keep no QoS settings: these are not compared.".into());
+    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show. Models keep no QoS settings: these are not compared.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {

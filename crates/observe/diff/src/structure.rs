@@ -111,7 +111,7 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if open > 0 {
         notes.push(format!(
-            "{open} junctions are ambiguous in one of the models, and were not compared."
+            "{open} junctions were not compared, because they are ambiguous in one of the models."
         ));
     }
     let guessed = |m: &Model| {
@@ -123,7 +123,7 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     let guessed = guessed(a).max(guessed(b));
     if guessed > 0 {
         notes.push(format!(
-            "{guessed} callbacks are named after their process, not their node: they may be others in the other model."
+            "{guessed} callbacks are named after their process, because their node is unknown. They may have other names in the other model."
         ));
     }
     notes
@@ -195,7 +195,7 @@ fn executions(c: &Callback) -> String {
 fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let mut why = Vec::new();
     if a.kind != b.kind {
-        why.push("it is of another type".into());
+        why.push("it has another type".into());
     }
     let scheduled = |c: &Callback| -> BTreeSet<String> {
         let policies = c.threads.iter().filter(|t| t.policy != "unknown");
@@ -206,7 +206,7 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let (before, now) = (scheduled(a), scheduled(b));
     if before != now && !before.is_empty() && !now.is_empty() {
         why.push(format!(
-            "its threads run as {}, ran as {}",
+            "its threads run as {}, before as {}",
             list(&now),
             list(&before)
         ));
@@ -255,7 +255,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("items pass {}, passed {}", way(b), way(a));
+                let why = format!("items pass {}, before {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}

@@ -268,14 +268,14 @@ fn found(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn unchanged_programs_are_found_changed_no_more_often_than_is_asked() {
+fn unchanged_programs_rarely_show_a_change() {
     let pairs = (0..200u64).map(|i| (model(&usual(), 5, 2 * i + 1), model(&usual(), 5, 2 * i + 2)));
     let wrong = pairs.filter(|(a, b)| !compared(a, b).is_empty()).count();
     assert!(wrong <= 14, "{wrong} of 200");
 }
 
 #[test]
-fn one_slower_callback_and_one_more_subscriber_are_found_and_nothing_else() {
+fn only_a_slower_callback_and_a_new_subscriber_are_found() {
     let mut after = usual();
     after.times[3] *= 1.1;
     after.monitor = true;
@@ -304,7 +304,7 @@ fn one_slower_callback_and_one_more_subscriber_are_found_and_nothing_else() {
 }
 
 #[test]
-fn a_slower_machine_is_one_change_unless_times_are_taken_as_they_are() {
+fn a_slower_machine_is_one_change_unless_times_are_absolute() {
     let mut slower = usual();
     slower.all = 1.5;
     let (a, b) = (model(&usual(), 6, 31), model(&slower, 6, 32));
@@ -322,7 +322,7 @@ fn a_slower_machine_is_one_change_unless_times_are_taken_as_they_are() {
 }
 
 #[test]
-fn one_run_of_each_shows_large_changes_only_and_says_what_it_assumes() {
+fn single_runs_show_only_large_changes_and_note_their_assumptions() {
     let mut after = usual();
     after.times[3] *= 1.1;
     let report = compared(&model(&usual(), 1, 7), &model(&after, 1, 8));
@@ -341,7 +341,7 @@ fn one_run_of_each_shows_large_changes_only_and_says_what_it_assumes() {
 }
 
 #[test]
-fn a_significant_change_that_is_too_small_is_counted_only() {
+fn a_significant_but_small_change_is_only_counted() {
     let mut after = usual();
     after.times[3] *= 1.04;
     let (a, b) = (model(&usual(), 40, 51), model(&after, 40, 52));
@@ -358,7 +358,7 @@ fn a_significant_change_that_is_too_small_is_counted_only() {
 }
 
 #[test]
-fn what_matters_more_for_the_chain_comes_first() {
+fn larger_effects_on_the_chain_come_first() {
     let mut after = usual();
     after.times[4] *= 1.5; // 0.25 ms
     after.times[5] *= 1.3; // 2.4 ms
@@ -368,7 +368,7 @@ fn what_matters_more_for_the_chain_comes_first() {
 }
 
 #[test]
-fn losses_and_kinds_of_junctions_and_routes_are_compared() {
+fn losses_junctions_and_routes_are_compared() {
     let junction = |kind, state| Junction {
         callback: id(1),
         kind,
@@ -405,7 +405,7 @@ fn losses_and_kinds_of_junctions_and_routes_are_compared() {
 }
 
 #[test]
-fn changed_qos_settings_are_found_and_those_that_are_not_known_are_told() {
+fn changed_qos_settings_are_found_and_unknown_ones_are_noted() {
     let qos = |reliability, depth, deadline_ns| Qos {
         history: History::KeepLast,
         depth,
@@ -462,7 +462,7 @@ fn changed_qos_settings_are_found_and_those_that_are_not_known_are_told() {
 }
 
 #[test]
-fn models_without_medians_of_runs_are_not_compared_by_their_executions() {
+fn models_without_medians_of_runs_are_not_compared() {
     let (mut a, b) = (model(&usual(), 1, 81), model(&usual(), 1, 82));
     a.chains.clear();
     for c in &mut a.callbacks {
@@ -473,7 +473,7 @@ fn models_without_medians_of_runs_are_not_compared_by_their_executions() {
 }
 
 #[test]
-fn names_can_do_nothing_to_the_page() {
+fn names_cannot_inject_html_into_the_page() {
     let mut after = usual();
     after.times[3] *= 2.0;
     let (mut a, mut b) = (model(&usual(), 6, 91), model(&after, 6, 92));
@@ -510,7 +510,7 @@ fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
 }
 
 #[test]
-fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
+fn the_cost_of_a_neighbour_is_found_and_chance_is_not() {
     let with = |neighbour_us: u64, rare: bool| {
         let mut model = model(&usual(), 2, 5);
         for c in &mut model.callbacks {
@@ -553,7 +553,7 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
     assert_eq!(camera.mostly, id(1));
     assert!(camera.of_latency > 0.05 && camera.of_latency < 0.2);
     let said = report.notes.join(" ");
-    assert!(said.contains("Not told in the first model"), "{said}");
+    assert!(said.contains("In the first model, the cause"), "{said}");
     // A model without causes is not treated as a model without preemption.
     let mut silent = with(0, false);
     silent
@@ -562,7 +562,7 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
         .for_each(|c| c.figures.causes.clear());
     let report = influence(&silent, &silent, &options);
     assert!(
-        report.notes[0].contains("says of no preemption"),
+        report.notes[0].contains("contains no causes of preemption"),
         "{:?}",
         report.notes
     );
@@ -570,7 +570,7 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
 }
 
 #[test]
-fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
+fn many_waits_in_one_execution_are_chance() {
     // A neighbour takes 1 ms of each execution, or the same total within two executions, as when it
     // starts.
     let with = |together: bool, runs: usize| {
@@ -613,7 +613,7 @@ fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
 }
 
 #[test]
-fn a_longer_tail_alone_is_found_where_runs_have_the_executions() {
+fn a_longer_tail_is_found_if_runs_have_enough_executions() {
     let many = Program {
         executions: 600,
         ..usual()

@@ -16,7 +16,7 @@ pub struct Key([u8; 32]);
 
 /// The error of a key that is too short.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the key has {0} bytes, and needs {LEAST_KEY} random ones: make it with `head -c 32 /dev/urandom > redact.key`")]
+#[error("the key has {0} bytes, but needs {LEAST_KEY} random ones. Make it with `head -c 32 /dev/urandom > redact.key`")]
 pub struct KeyError(usize);
 
 impl Key {

@@ -86,7 +86,8 @@ pub fn read(bytes: &[u8]) -> Result<Policy, PolicyError> {
         }
         YamlError::Empty => PolicyError::Yaml {
             at: None,
-            said: "the policy is empty: name what stays, like `visible: {topics: [/scan]}`".into(),
+            said: "the policy is empty. Name the visible parts, like `visible: {topics: [/scan]}`"
+                .into(),
         },
         other => PolicyError::Yaml {
             at: None,
@@ -111,11 +112,11 @@ impl Policy {
                 };
                 let stem = name.strip_suffix("/**").unwrap_or(name);
                 if !name.starts_with('/') {
-                    return Err(fault("is no full name: begin it with a slash"));
+                    return Err(fault("is not a full name. Begin it with a slash"));
                 }
                 if stem.contains('*') {
                     return Err(fault(
-                        "has a star within: only `/**` at the end is for more than one",
+                        "has a star in the middle. Only `/**` at the end stands for several names",
                     ));
                 }
             }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ros_appends_is_no_part_of_a_name() {
+    fn suffixes_of_ros_are_not_part_of_a_name() {
         for (name, parts) in [
             ("/scan", ("/scan", "")),
             ("/sv1/request", ("/sv1", "/request")),
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_below_another_are_meant_with_two_stars() {
+    fn two_stars_stand_for_all_names_below() {
         let asked = ["/lidar/**".to_string(), "/cmd".into()];
         for (name, is_meant) in [
             ("/lidar/front/points", true),
@@ -243,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_named_with_its_place() {
+    fn a_mistake_is_reported_with_its_place() {
         for (text, said) in [
             ("", "name what stays"),
             ("visible: {topic: [/a]}\n", "topic"),
             (
                 "visible:\n  topics: [scan]\n",
-                "visible.topics[0]: 'scan' is no full name",
+                "visible.topics[0]: 'scan' is not a full name",
             ),
             (
                 "visible:\n  nodes: [/a, '/b*']\n",

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// The error of a redacted model that would still contain a word of a hidden name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' would stay in '{text}', and is a part of a hidden name: make the name that has it visible too, or hide both (nothing was written)")]
+#[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
 pub struct Leak {
     /// The word that would stay.
     pub word: String,
@@ -22,6 +22,7 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     outside interface redacted callbacks hidden parts stand for them each such part has the load of all starts first cpus any \
     ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
     within touch nothing kernel others unnamed untold \
+    paths \
     publisher subscription system keep reliable best effort available transient local volatile automatic manual by";
 
 /// The length of the shortest word that is searched for.

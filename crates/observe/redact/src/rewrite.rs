@@ -298,24 +298,24 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         let (assumptions, assumed) = speech.of(&self.model.assumptions);
         let (mut coverage, limits) = speech.of(&self.model.coverage);
         coverage.insert(format!(
-            "What is outside an interface is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each; such a part has the load of all, the starts of its first callback, and the CPUs of any.",
+            "The model is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each. Each such part has the load of all, the starts of its first callback, and the CPUs of any.",
             redacted.hidden, self.model.callbacks.len(), redacted.parts
         ));
         if redacted.unmeasured > 0 {
             coverage.insert(format!(
-                "Of {} ways through hidden parts only the mean latency is known, as a share of their chains; the model was not made with the policy.",
+                "Only the mean latency is known of {} paths through hidden parts, as a share of their chains. The model was not made with the policy.",
                 redacted.unmeasured
             ));
         }
         if assumed + limits > 0 {
             coverage.insert(format!(
-                "{assumed} assumptions and {limits} limits of the recordings name what is hidden, and are left out."
+                "{assumed} assumptions and {limits} limits of the recordings are left out: each has a hidden name."
             ));
         }
         let left_out = self.model.chains.len() - self.chains.len();
         if left_out > 0 {
             coverage.insert(format!(
-                "{left_out} chains within what is hidden are left out."
+                "{left_out} chains within hidden parts are left out."
             ));
         }
         if !self.rest.is_empty() {

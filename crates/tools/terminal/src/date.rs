@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_civil() {
+    fn days_are_converted_to_dates_and_back() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(20_454), (2026, 1, 1));

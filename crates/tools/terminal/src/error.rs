@@ -24,7 +24,7 @@ pub enum CliError {
         source: io::Error,
     },
     /// The file or directory cannot be written.
-    #[error("cannot write {}: {source}; name another place with -o", path.display())]
+    #[error("cannot write {}: {source}. Choose another file with -o", path.display())]
     Write {
         /// The path that was given.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum CliError {
         what: String,
     },
     /// The user gave a directory where the command needs a model.
-    #[error("{p} is a directory, and {command} needs a model file: if it is a trace, make one with `onbeat model {p}`", p = path.display())]
+    #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
         /// The path that was given.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum CliError {
         command: String,
     },
     /// The user gave a model where the command needs a trace.
-    #[error("{} is a model file, and {command} needs a trace directory (what `onbeat record -o DIR` wrote){hint}", path.display())]
+    #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
         /// The path that was given.
         path: PathBuf,

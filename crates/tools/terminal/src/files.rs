@@ -35,7 +35,7 @@ pub fn kind(path: &Path) -> Result<Kind, CliError> {
 fn read_error(path: &Path, source: io::Error) -> CliError {
     if source.kind() == io::ErrorKind::NotFound {
         let hint = if path == Path::new("model.json") {
-            "; make it with `onbeat model TRACE`, or name a model file"
+            ". Make it with `onbeat model TRACE`, or name a model file"
         } else {
             ""
         };
@@ -75,7 +75,8 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     };
     let bytes = read_at_most(name, MOST_OF_LIST)?;
     if bytes.len() > MOST_OF_LIST {
-        let source = io::Error::other("it is longer than 256 MiB: is it a list of paths?");
+        let source =
+            io::Error::other("it is longer than 256 MiB. Name a list of paths, one per line");
         return Err(read_error(path, source));
     }
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());

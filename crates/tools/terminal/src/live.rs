@@ -9,6 +9,12 @@ pub struct LiveLine {
     updates: u32,
 }
 
+impl Default for LiveLine {
+    fn default() -> Self {
+        LiveLine::new()
+    }
+}
+
 impl LiveLine {
     /// Creates a line that shows nothing yet.
     pub fn new() -> LiveLine {

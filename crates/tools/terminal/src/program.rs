@@ -65,14 +65,14 @@ pub fn run<W: Parser>(
     // its file's owner, on behalf of whoever called it.
     if onbeat_rights::is_between_users() {
         say(
-            "its file has a set-user-id or set-group-id bit, with which it does not run: take \
-             it away (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
+            "onbeat does not run while its file has a set-user-id or set-group-id bit. Remove it \
+             (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
         );
         return ExitCode::from(4);
     }
     if let Err(error) = confine() {
         say(&format!(
-            "cannot give up capabilities: {error}: is there a filter on system calls?"
+            "cannot give up capabilities: {error}. Check for a filter on system calls"
         ));
         return ExitCode::FAILURE;
     }

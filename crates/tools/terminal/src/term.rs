@@ -110,6 +110,12 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
+impl Default for Table {
+    fn default() -> Self {
+        Table::new()
+    }
+}
+
 impl Table {
     /// Creates a table without columns.
     pub fn new() -> Self {
@@ -196,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_fit_the_screen_and_names_cannot_act() {
+    fn tables_fit_the_screen_and_escape_control_characters() {
         let mut table = Table::new()
             .names("callback", 3)
             .column("count", Align::Right)

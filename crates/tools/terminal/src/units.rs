@@ -51,7 +51,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     number
         .map(|percent: f64| percent / 100.0)
         .filter(|share| (0.0..=100.0).contains(share))
-        .ok_or_else(|| String::from("write per cent, like 20%"))
+        .ok_or_else(|| String::from("write a percentage, like 20%"))
 }
 
 /// Reads bits per second such as `800K`, `100M`, `1G` or `2.5G` (powers of 1000).
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_read_as_people_write_them() {
+    fn durations_and_sizes_with_units_are_parsed() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1.5min"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));

@@ -44,7 +44,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The FNV-1a hash.
 struct Checksum(u64);
 
 impl Checksum {

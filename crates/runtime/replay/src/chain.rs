@@ -56,7 +56,6 @@ pub struct Chain {
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
-    /// Damage that earlier repetitions reported.
     damage: Vec<String>,
 }
 

@@ -7,9 +7,7 @@ use serde::Serialize;
 
 /// The largest lateness that a histogram holds, in ns: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
-/// Number of time slots in the picture.
 const SLOTS: usize = 512;
-/// Width of a slot at the beginning, in ns.
 const SLOT_NS: u64 = 10_000_000;
 
 /// The smallest, mean and largest of a series of numbers.
@@ -182,7 +180,6 @@ pub(crate) struct Output {
     pub(crate) bytes: usize,
     pub(crate) due_ns: u64,
     pub(crate) left_ns: u64,
-    /// Time since the replay began.
     pub(crate) since_ns: u64,
     /// Fill level of the buffer, in thousandths.
     pub(crate) fill: u16,

@@ -30,10 +30,8 @@ pub enum LoadError {
     Buffer(#[from] LoanError),
 }
 
-/// The outcome of the loader.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Number of items of each stream.
     pub(crate) read: Vec<u64>,
     pub(crate) damage: Vec<String>,
     pub(crate) error: Option<LoadError>,
@@ -162,7 +160,6 @@ struct Pending {
 }
 
 impl Pending {
-    /// Reads the next item. Returns `false` at the end.
     fn read(&mut self, source: &mut dyn Source, largest: usize) -> Result<bool, LoadError> {
         self.offset = 0;
         self.stamp = source.next(&mut self.item)?;

@@ -5,9 +5,7 @@ use onbeat_time::clock::monotonic_ns;
 /// The position of recorded time on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
-    /// Recorded time of the origin, in ns.
     first_ns: i64,
-    /// Monotonic time of the origin, in ns.
     origin_ns: u64,
     /// Recorded seconds per second of playback.
     rate: f64,

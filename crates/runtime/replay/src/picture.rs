@@ -13,7 +13,6 @@ const LATE: (f64, f64) = (30.0, 260.0);
 /// Top and height of the plot of the fill level.
 const FILL: (f64, f64) = (330.0, 90.0);
 const HEIGHT: f64 = 470.0;
-/// The smallest lateness on the axis, in ns.
 const LEAST_NS: f64 = 1000.0;
 
 fn duration(ns: f64) -> String {
@@ -63,13 +62,11 @@ impl Plot {
         LEFT + self.slot * slot as f64
     }
 
-    /// Returns the vertical position of a lateness on the logarithmic axis.
     fn late(&self, ns: f64) -> f64 {
         let share = (ns.max(LEAST_NS) / LEAST_NS).log10() / self.decades;
         LATE.0 + LATE.1 * (1.0 - share.clamp(0.0, 1.0))
     }
 
-    /// Returns the vertical position of a fill level in thousandths.
     fn fill(level: u16) -> f64 {
         FILL.0 + FILL.1 * (1.0 - f64::from(level.min(1000)) / 1000.0)
     }

@@ -38,7 +38,6 @@ pub(crate) struct Ticker {
     pub(crate) next: Option<i128>,
 }
 
-/// The reasons why the player ended before the last item.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Stopped,
@@ -69,7 +68,6 @@ pub(crate) struct Stage<'c> {
 #[derive(Default)]
 pub(crate) struct Timeline {
     axis: Option<Axis>,
-    /// When the first item was due.
     began_ns: Option<u64>,
     /// The buffer was empty, and the player has not caught up since.
     starving: bool,
@@ -140,7 +138,6 @@ pub(crate) struct Rest {
 }
 
 impl Stage<'_> {
-    /// Notes that the buffer is empty.
     fn starve(&mut self) {
         self.watch(monotonic_ns());
         self.timeline.starving |= self.timeline.axis.is_some();

@@ -245,7 +245,6 @@ impl Session {
     }
 }
 
-/// Applies the settings to the player's thread, and returns the result.
 fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
     let mut options = ThreadOptions::new(PLAYER);
     options.stack_bytes = STACK_BYTES;
@@ -309,7 +308,6 @@ fn stage<'c>(
     }
 }
 
-/// The clocks at the beginning of the replay.
 struct Usage {
     wall_ns: u64,
     player_ns: u64,
@@ -333,7 +331,6 @@ impl Usage {
     }
 }
 
-/// Waits for consumers and builds the result.
 fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     let PlayerDone {
         mut rest,
@@ -376,7 +373,6 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     }
 }
 
-/// Returns `VmHWM` of this process, in bytes.
 fn peak_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));

@@ -16,9 +16,7 @@ const TELL: u64 = 1 << 12;
 /// those that items take in the buffer.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Items that playback at recorded pace takes.
     arrival: Arrival,
-    /// Items that the loader brings.
     service: Service,
     /// Number of all items. The next fields are the recorded time from first to last, the bytes in
     /// the buffer, and the largest item's own size.

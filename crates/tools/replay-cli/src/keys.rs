@@ -64,7 +64,6 @@ impl Keys {
         }
     }
 
-    /// Waits for a key for at most `at_most`.
     pub fn wait(keys: Option<&Keys>, at_most: Duration) -> Option<Key> {
         if keys.is_none() {
             std::thread::sleep(at_most);

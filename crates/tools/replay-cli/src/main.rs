@@ -30,7 +30,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the program checks for keys and signals.
 const LOOK: Duration = Duration::from_millis(50);
 /// The delay before progress is shown, and its period.
 const PATIENCE: Duration = Duration::from_secs(2);

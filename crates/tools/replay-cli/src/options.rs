@@ -278,7 +278,6 @@ impl Args {
         self.how.buffer.buffer.unwrap_or(self.how.buffer.memory)
     }
 
-    /// Returns whether the buffer takes all of its memory.
     fn buffer_by_hand(&self) -> bool {
         self.how.buffer.buffer.is_some()
     }

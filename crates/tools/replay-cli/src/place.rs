@@ -4,7 +4,6 @@ use onbeat_replay::route::Target;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The prefix of a link address.
 pub const WORD: &str = "link:";
 
 /// Returns the address of a place that is the other end of a link.
@@ -20,7 +19,6 @@ pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
-    /// A device on this host, or ROS 2.
     Here(Target),
     /// Another host: `HOST:PORT`.
     Link(String),

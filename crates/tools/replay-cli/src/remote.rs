@@ -110,7 +110,6 @@ pub fn receiver(
     }))
 }
 
-/// The summary of a sender, as JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     to: &'a str,

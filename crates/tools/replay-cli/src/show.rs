@@ -43,7 +43,6 @@ fn lateness(of: &Lateness) -> [String; 4] {
     .map(time)
 }
 
-/// Writes the table of streams, and notes on problems.
 pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("stream", 2)

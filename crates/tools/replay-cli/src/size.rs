@@ -59,7 +59,6 @@ pub fn of(
     Ok(Some(sizing))
 }
 
-/// Sets the buffer and the curve to watch.
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
     settings.buffer_bytes = usize::try_from(sizing.buffer_bytes).unwrap_or(usize::MAX);
     if !sizing.by_hand {
@@ -74,7 +73,6 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Warns before playing if the buffer is too small.
 pub fn tell(sizing: &Sizing) {
     if sizing.stall_ns != Some(sizing.stall_asked_ns) {
         eprintln!("onbeat: {}", shortage(sizing));
@@ -126,7 +124,6 @@ pub fn sentence(sizing: &Sizing) -> String {
     )
 }
 
-/// Returns the warning that the loader falls behind.
 pub fn warning(state: &State) -> String {
     format!(
         "onbeat: the loader is {} later than measured; the buffer still holds {} of recorded time",

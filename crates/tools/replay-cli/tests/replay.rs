@@ -17,7 +17,6 @@ fn onbeat(dir: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Runs the program, and returns its exit code and output.
 fn said(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     let out = onbeat(dir, words).output().expect("onbeat starts");
     let text = String::from_utf8(out.stderr).expect("UTF-8");

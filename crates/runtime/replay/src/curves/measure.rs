@@ -9,7 +9,6 @@ use crate::item::{Source, SourceError};
 /// form a clump, of which only the first and the last time are kept.
 const EXACT: usize = 1 << 20;
 
-/// Consecutive items that are kept as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clump {
     first_ns: i64,

@@ -19,7 +19,6 @@ pub struct Remote {
     streams: Vec<Stream>,
     damage: Vec<String>,
     items: u64,
-    /// The most bytes of an item.
     most: usize,
     over: bool,
     stop: Box<dyn Fn() -> bool + Send>,
@@ -104,7 +103,6 @@ impl Remote {
         read.map_err(|what| self.fault(format!("the sender sends {what}")))
     }
 
-    /// Confirms to the sender that all items have come.
     fn confirm(&mut self) {
         let items = self.items.to_le_bytes();
         let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(&items);

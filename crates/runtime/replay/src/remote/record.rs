@@ -3,9 +3,7 @@
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use serde::{Deserialize, Serialize};
 
-/// The version of the record format.
 const VERSION: u32 = 1;
-/// The most bytes of an item.
 pub(super) const MOST_ITEM: usize = 1 << 30;
 /// The most bytes of the records at the beginning and at the end.
 const MOST_TEXT: usize = 16 << 20;
@@ -16,7 +14,6 @@ const BEGIN: u8 = 0;
 const ITEM: u8 = 1;
 const END: u8 = 2;
 
-/// The content of the first record.
 #[derive(Serialize, Deserialize)]
 struct Begin {
     version: u32,
@@ -43,7 +40,6 @@ enum ToldKind {
     },
 }
 
-/// The end of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub damage: Vec<String>,
@@ -51,7 +47,6 @@ pub(super) struct End {
     pub fault: Option<String>,
 }
 
-/// A record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Record<'b> {
     /// All streams. This record comes before the first item.
@@ -87,7 +82,6 @@ fn stream(told: Told) -> Stream {
     }
 }
 
-/// The size of a record that is too long, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong(pub usize);
 
@@ -100,7 +94,6 @@ pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<()
     text(BEGIN, &begin, put)
 }
 
-/// Passes the parts of an item's record to `put` in order.
 pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     if bytes.len() > MOST_ITEM {
         return Err(TooLong(bytes.len()));
@@ -112,7 +105,6 @@ pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) -> Re
     Ok(())
 }
 
-/// Passes the parts of the last record to `put` in order.
 pub(super) fn end(end: &End, put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     text(END, end, put)
 }

@@ -50,7 +50,6 @@ pub enum SendFault {
     },
 }
 
-/// Collects written bytes into messages.
 struct Writer<'s> {
     outgoing: Box<dyn Outgoing>,
     message: Vec<u8>,
@@ -76,7 +75,6 @@ impl Writer<'_> {
         }
     }
 
-    /// Sends the current message once the peer has room for it.
     fn flush(&mut self) {
         while self.failed.is_none() && !self.message.is_empty() {
             let message = &self.message;
@@ -97,7 +95,6 @@ impl Writer<'_> {
         self.message.clear();
     }
 
-    /// Notes that an item is complete.
     fn wrote(&mut self, bytes: usize) {
         self.waiting.0 += 1;
         self.waiting.1 += bytes as u64;

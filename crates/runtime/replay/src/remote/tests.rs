@@ -8,7 +8,6 @@ use onbeat_link::Shm;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most bytes of an item.
 const MOST: usize = 1 << 20;
 
 static LINKS: AtomicUsize = AtomicUsize::new(0);
@@ -45,7 +44,6 @@ fn never() -> Box<dyn Fn() -> bool + Send> {
     Box::new(|| false)
 }
 
-/// Time, stream and bytes.
 type Item = (i64, u32, Vec<u8>);
 
 /// Returns all items of a source, and the error at its end.

@@ -4,7 +4,6 @@ use super::{interface, Put, Refused, Sink, SinkError};
 use crate::item::StreamId;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The sizes of `struct can_frame` and `struct canfd_frame`.
 const FRAMES: [usize; 2] = [16, 72];
 
 /// A sink that sends CAN frames through an interface.

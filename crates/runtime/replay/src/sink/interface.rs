@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Returns the index of an interface.
 pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
     let text = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     // SAFETY: the string ends with a null byte.
@@ -26,7 +25,6 @@ pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<O
     }
 }
 
-/// Binds to an address of the socket's family.
 pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
     let at = std::ptr::from_ref(address).cast();
     // SAFETY: the address has this size, and the kernel checks its content.
@@ -36,7 +34,6 @@ pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
     }
 }
 
-/// Sets a socket option to 1.
 pub(super) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) -> io::Result<()> {
     let one: libc::c_int = 1;
     let (at, size) = (std::ptr::from_ref(&one).cast(), size_of_val(&one));

@@ -19,7 +19,6 @@ const PATIENCE_NS: u64 = 30_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a match that gives best-effort subscribers the time to discover the match too.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
-/// The message type of `/clock`.
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
 /// The publishers of recorded topics.

@@ -48,16 +48,13 @@ struct Bag {
     /// Files whose time has not come. The latest is first.
     waiting: Vec<Waiting>,
     open: Vec<Open>,
-    /// Damage of files that were read.
     sentences: Vec<String>,
 }
 
 struct Waiting {
     path: PathBuf,
-    /// The temporary file to which a compressed file was unpacked.
     unpacked: Option<TempPath>,
     first_ns: i64,
-    /// The bag's stream number for each stream of the file.
     numbers: Vec<StreamId>,
 }
 
@@ -66,7 +63,6 @@ struct Open {
     numbers: Vec<StreamId>,
     head: Option<Stamp>,
     payload: Vec<u8>,
-    /// The temporary file is removed when this value is dropped.
     _unpacked: Option<TempPath>,
 }
 

@@ -48,7 +48,6 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
     })
 }
 
-/// A line whose frame is not parsed yet.
 struct Line<'a> {
     time_ns: i64,
     interface: &'a str,
@@ -105,7 +104,6 @@ fn digits(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Reads lines of bounded length into one reused buffer.
 struct Lines<R> {
     bytes: R,
     line: Vec<u8>,
@@ -159,7 +157,6 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The facts that must be known before the first item.
 struct Survey {
     streams: Vec<Stream>,
     /// The most that an item is behind an item of an earlier line, in ns.

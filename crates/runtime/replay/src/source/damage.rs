@@ -49,7 +49,6 @@ impl Damage {
         };
     }
 
-    /// Returns one sentence for each kind of fault.
     pub fn sentences(&self) -> &[String] {
         &self.sentences
     }

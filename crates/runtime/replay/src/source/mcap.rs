@@ -49,7 +49,6 @@ struct Mcap<R> {
     bytes: BufReader<R>,
     survey: Survey,
     streams: Vec<Stream>,
-    /// The first block of the survey that was not loaded yet.
     next_block: usize,
     /// Blocks that still have messages to return.
     loaded: Vec<Loaded>,

@@ -47,7 +47,6 @@ pub fn merged(sources: Vec<Box<dyn Source>>, align: bool) -> Result<Box<dyn Sour
 struct Input {
     source: Box<dyn Source>,
     first_stream: u32,
-    /// The shift of all its times.
     shift_ns: i64,
     head: Head,
     payload: Vec<u8>,

@@ -68,7 +68,6 @@ fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
 /// The number of bytes that show the kind of a file.
 const HEAD: usize = 4096;
 
-/// Builds an error of a file, on one line.
 fn fault(file: &str, what: impl std::fmt::Display) -> SourceError {
     SourceError {
         file: damage::printable(file),

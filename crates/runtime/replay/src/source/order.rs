@@ -7,7 +7,6 @@ use std::collections::BinaryHeap;
 
 /// The most bytes in the window. Beyond them items are returned late, and the report counts them.
 pub const MOST_BYTES: usize = 64 << 20;
-/// The most items in the window.
 const MOST_ITEMS: usize = 1 << 20;
 
 /// Returns the items of a source in the order of time. It holds those of the last `span_ns`.

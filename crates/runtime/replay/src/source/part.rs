@@ -119,7 +119,6 @@ impl Source for Kept {
     }
 }
 
-/// Unpacks messages that are compressed one by one.
 struct Unpacked {
     inner: Box<dyn Source>,
     unpacker: Decompressor<'static>,
@@ -129,7 +128,6 @@ struct Unpacked {
 }
 
 impl Unpacked {
-    /// Unpacks from `packed` to `payload`. Returns `false` if that fails.
     fn unpack(&mut self, payload: &mut Vec<u8>) -> bool {
         let size = zstd::zstd_safe::get_frame_content_size(&self.packed)
             .ok()

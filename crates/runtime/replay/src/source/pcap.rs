@@ -26,7 +26,6 @@ pub fn begins(head: &[u8]) -> bool {
         .is_some_and(|magic| MAGICS.contains(magic))
 }
 
-/// The first bytes of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Opens a capture. It is read twice. The first pass finds its interfaces, and how far items are

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// The first bytes of every sqlite3 file.
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The number of messages that are looked up at once.
 const PAGE: i64 = 1024;

@@ -4,7 +4,6 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Time, topic and bytes.
 type Item = (i64, String, Vec<u8>);
 
 /// The tables of rosbag2 (schema version 4).

@@ -1,7 +1,6 @@
 use super::*;
 use std::io::Cursor;
 
-/// Time, interface and bytes.
 type Item = (i64, String, Vec<u8>);
 
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {

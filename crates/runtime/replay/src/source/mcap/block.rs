@@ -11,7 +11,6 @@ use std::io::{Read, Seek, SeekFrom};
 
 /// The most bytes of one block. A chunk that unpacks to more is used up to this size.
 const MOST_BYTES: usize = 512 << 20;
-/// The number of bytes that are read at once.
 const READ: usize = 256 << 10;
 
 /// The header of a message: channel, number and two times.
@@ -20,11 +19,9 @@ pub const MESSAGE_HEADER: usize = 22;
 /// A chunk, or a run of messages outside of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// The position of its first record in the file.
     pub at: u64,
     /// The bytes of its records, as far as the file reaches.
     pub length: u64,
-    /// The time of its earliest message, in ns.
     pub first_ns: u64,
 }
 
@@ -36,10 +33,8 @@ pub struct Message {
     length: usize,
 }
 
-/// A block in memory.
 #[derive(Default)]
 pub struct Loaded {
-    /// The position of the block in the file.
     pub starts_at: u64,
     payloads: Vec<u8>,
     messages: Vec<Message>,
@@ -52,7 +47,6 @@ impl Loaded {
         self.messages.get(self.given)
     }
 
-    /// Returns the number of payload bytes that the block holds.
     pub fn bytes(&self) -> usize {
         self.payloads.len()
     }
@@ -129,7 +123,6 @@ impl Loaded {
         Ok(())
     }
 
-    /// Loads a chunk that is compressed.
     fn load_packed<R: Read>(
         &mut self,
         bytes: &mut R,
@@ -225,7 +218,6 @@ fn name(error: &McapError) -> &'static str {
     }
 }
 
-/// Returns the recording time in a message header.
 pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
     u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
 }

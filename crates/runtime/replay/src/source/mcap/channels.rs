@@ -5,20 +5,17 @@ use crate::source::damage::Damage;
 use mcap::records::{op, Record};
 use std::collections::HashMap;
 
-/// The channels that the file declares.
 #[derive(Default)]
 pub struct Channels {
     schemas: HashMap<u16, String>,
     /// The stream of each channel. `None` means that its messages are not replayed.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
-    /// The streams by topic and type.
     known: HashMap<(String, String), u32>,
     sealed: bool,
 }
 
 impl Channels {
-    /// Returns all streams that were declared so far.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }

@@ -3,9 +3,7 @@
 use mcap::records::op;
 use std::io::{Read, Result, Seek, SeekFrom};
 
-/// The fault of chunks whose checksum does not match.
 pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
-/// The fault of chunks whose last record is incomplete.
 pub const TORN: &str = "chunks that end within a record, read up to that record";
 
 /// The bytes of opcode and length before a record.
@@ -14,10 +12,8 @@ const RECORD: usize = 9;
 /// size.
 const HEADER: usize = 8 + 8 + 8 + 4 + 4 + 8;
 
-/// The bytes of a sequence of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    /// The number of bytes.
     length: u64,
     /// The checksum of the bytes, or 0 if the writer computed none.
     checksum: u32,
@@ -64,7 +60,6 @@ pub fn chunk<R: Read + Seek>(bytes: &mut R, at: u64, length: u64) -> Result<Opti
 pub struct Records<'a, R> {
     bytes: &'a mut R,
     left: u64,
-    /// The bytes of the latest record.
     record: u64,
     saved: u32,
     checksum: crc32fast::Hasher,
@@ -106,7 +101,6 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(None)
     }
 
-    /// Appends the content of the record to `to`.
     pub fn content(&mut self, to: &mut Vec<u8>) -> Result<()> {
         let from = to.len();
         // The length was checked against the size of the file.
@@ -121,7 +115,6 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(())
     }
 
-    /// Skips the content of the record.
     pub fn skip(&mut self) -> Result<()> {
         let mut buffer = [0; 4096];
         let mut left = self.record;
@@ -135,7 +128,6 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(())
     }
 
-    /// Returns the fault that was found.
     pub fn fault(self) -> Option<&'static str> {
         if self.torn {
             return Some(TORN);

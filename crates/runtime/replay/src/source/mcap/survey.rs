@@ -8,7 +8,6 @@ use crate::source::damage::Damage;
 use mcap::records::op;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// The contents of a file.
 pub struct Survey {
     /// The blocks in the order of their earliest message.
     pub blocks: Vec<Block>,
@@ -73,9 +72,7 @@ struct Walk<'a, R> {
     found: Survey,
     /// The index of the run of messages that may still grow.
     run: Option<usize>,
-    /// The following records are the summary.
     data_ended: bool,
-    /// The summary names the channels.
     summarised: bool,
     body: Vec<u8>,
 }

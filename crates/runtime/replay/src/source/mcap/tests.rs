@@ -6,10 +6,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
-/// Time, stream and bytes.
 type Item = (u64, u32, Vec<u8>);
 
-/// The form in which a file is written.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     compression: Option<Compression>,

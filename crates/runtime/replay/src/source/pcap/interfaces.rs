@@ -10,10 +10,8 @@ const SOCKETCAN: u32 = 227;
 /// The limit for damaged files. No real capture has as many interfaces.
 const MOST: usize = 4096;
 
-/// The unit and the offset of an interface's times.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// The number of units in a second.
     pub per_second: u64,
     /// The offset that is added to each time, in seconds.
     pub offset_s: i64,
@@ -40,12 +38,10 @@ struct Interface {
 pub struct Interfaces {
     streams: Vec<Stream>,
     known: HashMap<(String, u32), u32>,
-    /// The interfaces of the current section.
     section: Vec<Option<Interface>>,
 }
 
 impl Interfaces {
-    /// Returns the streams that were found so far.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
@@ -140,7 +136,6 @@ impl Interfaces {
 /// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network
 /// order, length, flags, two bytes and data.
 fn frame(captured: &[u8], payload: &mut Vec<u8>) -> bool {
-    /// The flag of the capture for CAN FD frames.
     const FDF: u8 = 0x04;
     let Some((&[a, b, c, d, length, flags, _, raw], data)) = captured.split_first_chunk() else {
         return false;

@@ -20,20 +20,15 @@ use std::io::{Read, Result};
 
 /// The longest block. Longer blocks count as damage.
 const LONGEST: usize = 64 << 20;
-/// The number of bytes that are read at once.
 const READ: usize = 256 << 10;
 
-/// The result of reading one block.
 pub enum Packet {
     /// The stamp of a packet. Its bytes are in the payload.
     Of(Stamp),
-    /// The block is not a packet, or its packet is skipped.
     None,
-    /// The end of the capture.
     End,
 }
 
-/// The result of parsing the available bytes.
 enum Parsed<T> {
     Is(T),
     More,
@@ -67,7 +62,6 @@ enum Frame {
 }
 
 impl<R: Read> Packets<R> {
-    /// Starts at the beginning of the file.
     pub fn new(bytes: R) -> Packets<R> {
         Packets {
             bytes,

@@ -3,7 +3,6 @@ use crate::item::Kind;
 use proptest::prelude::*;
 use std::io::Cursor;
 
-/// Time, stream and bytes.
 type Item = (i64, u32, Vec<u8>);
 
 fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {

@@ -18,7 +18,7 @@ Examples:
   onbeat check model.json --init requirements.yaml --margin 30%
 
 A requirement is *passed* or *violated* if the model has enough executions to decide, with 95 %
-confidence. Otherwise it is *not known*, with the reason. docs/how-to/check.md explains requirements.
+confidence. Otherwise it is *not known*, with the reason. docs/how-to/check.md has more.
 
 Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not
 known.")]

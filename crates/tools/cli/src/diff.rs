@@ -11,7 +11,7 @@ use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Show what changed between two models: structure and times, the largest effects on chains first
+/// Show what changed between two models: structure and times, largest effects first
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,8 +23,8 @@ Examples:
   onbeat diff alone.json integrated.json --influence
 
 A change is shown if it is significant, with Holm's correction over all figures, and at least as
-large as --min-effect. Runs differ, so record at least five of each, in turn, and merge their models.
-docs/how-to/diff.md explains how changes are found.
+large as --min-effect. Runs differ, so record at least five of each, in turn, and merge their
+models. docs/how-to/diff.md explains how changes are found.
 
 Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
 7 something changed.")]

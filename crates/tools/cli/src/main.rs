@@ -88,8 +88,7 @@ enum Command {
     Link(programs::Words),
     /// Play recorded traffic again: nothing is lost, and every item leaves at its time
     Replay(programs::Words),
-    /// Keep traces and models of many runs: find them with queries, merge them at little cost per new
-    /// run
+    /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),

@@ -24,8 +24,8 @@ the next `onbeat shape`. It can be repeated safely.
 The changes of a running session stay; end that session instead (kill PID). Only cgroups named
 onbeat-... are thawed, emptied and removed.
 
-Exit codes: 0 nothing is left; 1 a thread or cgroup could not be restored (one line each); 2 wrong command line;
-4 not allowed: this needs root, or a session is running (0 with --leave-living).")]
+Exit codes: 0 nothing is left; 1 something could not be restored, one line each; 2 wrong command
+line; 4 not allowed: this needs root, or a session is running (0 with --leave-living).")]
 pub struct Args {
     /// Only print what would be restored
     #[arg(long)]

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Keep traces and models of many runs: find them with queries, merge them at little cost per new
-/// run.
+/// Keep traces and models of many runs: query them, and merge each new run at little cost.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -20,8 +20,8 @@ Examples:
   onbeat plan model.json --chain 664e --compare         what each strategy would promise
   onbeat plan model.json --chain 664e --strategy server-per-callback --cpu 1 --cpu /fusion=2
   onbeat plan model.json --chain 664e --throttle /lidar/points@/rosbag2_player --cycle 100
-  onbeat plan model.json --from /lidar --to /objects    a part of a chain (use these for the model too)
-  onbeat plan model.json --chain d060 --beside a.yaml -o b.yaml    a chain with another first callback
+  onbeat plan model.json --from /lidar --to /objects    a part of a chain (as in the model)
+  onbeat plan model.json --chain d060 --beside a.yaml -o b.yaml    another chain, beside a.yaml
   onbeat plan --check plan.yaml                         after editing: is it still valid?
 
 Times are milliseconds. Without --miss the last slot begins 1 % after the measured worst case, at

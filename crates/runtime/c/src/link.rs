@@ -135,8 +135,7 @@ pub unsafe extern "C" fn onbeat_end_tcp(
 }
 
 impl Transport {
-    /// Sets an option that only TCP has.
-    fn option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
+    fn set_tcp_option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
         let Transport::Tcp(place) = self else {
             let text = "only an end over TCP has this option";
             return Err(Failure::plain(OnbeatCode::Argument, text));
@@ -162,7 +161,7 @@ impl Transport {
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_in_clear(end: *mut OnbeatEnd) -> OnbeatCode {
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { using(end, |transport| transport.option(Tcp::in_clear)) })
+    guarded(|| unsafe { using(end, |transport| transport.set_tcp_option(Tcp::in_clear)) })
 }
 
 /// Sets for how long a broken link may be resumed, in ns. The default is 30 s.
@@ -175,7 +174,7 @@ pub unsafe extern "C" fn onbeat_end_resume_within(end: *mut OnbeatEnd, time_ns: 
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         using(end, |transport| {
-            transport.option(|tcp| tcp.resume_within(time))
+            transport.set_tcp_option(|tcp| tcp.resume_within(time))
         })
     })
 }

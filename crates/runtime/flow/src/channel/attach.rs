@@ -32,7 +32,7 @@ pub enum AttachError {
         consumers: usize,
     },
     /// The waker already waits for the greatest possible number of consumers in shared memory.
-    #[error("the waker already waits for {most} consumers in shared memory, its limit: use a second thread")]
+    #[error("the waker already waits for {most} consumers in shared memory, its limit: use a second thread with a waker of its own")]
     WakerFull {
         /// The limit of a waker.
         most: usize,
@@ -100,8 +100,8 @@ impl Channel {
         })
     }
 
-    /// Gives the channel a name in recordings. A recorder sees producers and consumers that attach from
-    /// now on. The first name stays: later calls change nothing.
+    /// Gives the channel a name in recordings. A recorder sees producers and consumers that attach
+    /// from now on. The first name stays: later calls change nothing.
     pub fn known_as(self, link: LinkId) -> Channel {
         let _ = self.state.link.set(link);
         self
@@ -205,8 +205,7 @@ impl Channel {
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);
-        // A ring that still belongs to a consumer although its place was free: that consumer has
-        // died.
+        // The place was free. If the ring still belongs to a consumer, that consumer has died.
         let died = u64::from(last == CONSUMER);
         state.lost().fetch_add(died, Ordering::Relaxed);
         if last != FREE && !reclaim::clean_beside_producer(state, consumer) {

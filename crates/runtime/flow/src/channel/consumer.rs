@@ -33,7 +33,7 @@ pub enum ReceiveError {
     BufferInUse,
     /// The link between the channel and its producer has broken, and all items that arrived are
     /// received.
-    #[error("the link to the producer has broken: connect anew")]
+    #[error("the link to the producer has broken: connect again")]
     Severed,
     /// The item is not a value of the channel's type.
     #[error("an item of {bytes} bytes is not a value of the channel's type: check the program that sends it")]

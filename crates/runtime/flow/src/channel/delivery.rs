@@ -62,7 +62,7 @@ pub(crate) fn deliver(state: &ChannelState, slot: usize, bytes: usize, now_ns: u
 
 /// Calls `change` for every consumer's ring, then wakes that consumer.
 pub(crate) fn notify_all(state: &ChannelState, change: impl Fn(&Ring<'_>)) {
-    // Looks like a delivery to consumers, so that none of them gives up a waker that is about to be
+    // Consumers see this as a delivery, so that none of them gives up a waker that is about to be
     // used.
     state.delivering().store(u64::MAX, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -101,8 +101,8 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
             ring.published().store(tail, Ordering::Release);
         }
         if matches!(state.options.policy, Policy::Swap { .. }) {
-            // The fence makes sure that the consumer sees the new entry, or that `takeable_end` sees the
-            // consumer's empty buffer.
+            // The fence makes sure that the consumer sees the new entry, or that `takeable_end`
+            // sees the consumer's empty buffer.
             fence(Ordering::SeqCst);
         }
         if ring.head().number() != takeable_end(state, &ring) {

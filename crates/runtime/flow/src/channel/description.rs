@@ -31,7 +31,7 @@ mod word {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// The creator has not finished the channel.
-    #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it anew")]
+    #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it again")]
     Unfinished,
     /// The memory does not contain a channel.
     #[error("this memory contains no channel: check which program has created it")]
@@ -46,7 +46,7 @@ pub enum OpenError {
     },
     /// The description contains a value without a meaning.
     #[error(
-        "the channel's {what} is not valid: its memory was overwritten. Create the channel anew"
+        "the channel's {what} is not valid: its memory was overwritten. Create the channel again"
     )]
     Nonsense {
         /// The option that the value belongs to.

@@ -45,8 +45,7 @@ impl Policy {
         }
     }
 
-    /// Reports whether the producer may have to wait for a consumer.
-    pub(crate) fn waits(self) -> bool {
+    pub(crate) fn lets_producer_wait(self) -> bool {
         matches!(self, Policy::Credit { .. } | Policy::Swap { .. })
     }
 }

@@ -57,7 +57,7 @@ pub enum SendError {
     #[error("a consumer died: call `resume` to go on without it")]
     ConsumerDied,
     /// The link between the channel and its consumers has broken.
-    #[error("the link to the consumers has broken: connect anew")]
+    #[error("the link to the consumers has broken: connect again")]
     Severed,
 }
 
@@ -265,7 +265,7 @@ impl Producer {
             }
             state.started().store(1, Ordering::Relaxed);
         }
-        if !state.options.policy.waits() {
+        if !state.options.policy.lets_producer_wait() {
             return None;
         }
         let lacks_credit = |r: &_| !delivery::has_credit(state, r);

@@ -238,7 +238,6 @@ impl<'a> Ring<'a> {
         None
     }
 
-    /// Returns the number of entries that the consumer has not taken yet.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let (head, tail) = (self.head().number(), self.tail().load(Ordering::Relaxed));

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The number of arrival times that an edge keeps: those of the latest items.
 const TIMES: usize = 64;
 
-/// A connection from a task of one thread to a task of another.
 #[repr(align(64))]
 pub(crate) struct Edge {
     /// The number of items passed on so far. The producer writes it.
@@ -21,7 +20,6 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// Creates an edge. It keeps arrival times if `is_timed`.
     pub(crate) fn new(is_timed: bool, wakes: bool) -> Edge {
         let times = if is_timed { TIMES } else { 0 };
         Edge {

@@ -84,10 +84,8 @@ pub(crate) struct TaskCore {
     pub(crate) is_source: bool,
     stats: TaskStats,
     outputs: u64,
-    /// The handle of the task for a recorder.
-    task: u64,
-    /// The handle of its timer for a recorder.
-    timer: u64,
+    task_handle: u64,
+    timer_handle: u64,
     pub(crate) name: String,
     /// Boxed, so that the fields that each execution needs lie close together.
     description: Box<Description>,
@@ -122,8 +120,8 @@ impl TaskCore {
             is_source: !waits,
             stats: TaskStats::default(),
             outputs: 0,
-            task: probe.task(),
-            timer: probe.timer(),
+            task_handle: probe.task(),
+            timer_handle: probe.timer(),
             name: name.into(),
             description: Box::new(Description {
                 inputs,
@@ -296,7 +294,8 @@ impl TaskCore {
         if let Some(stored) = last.take_if(|_| by_time) {
             stored.report_stored();
         }
-        let (callback, sequence) = last.map_or((self.timer, 0), |t| (t.callback, t.sequence));
+        let (callback, sequence) =
+            last.map_or((self.timer_handle, 0), |t| (t.callback, t.sequence));
         probe::onbeat_flow_task_start(callback, sequence);
         callback
     }
@@ -321,7 +320,7 @@ impl TaskCore {
         };
         if completion == Completion::Output {
             if reported.is_some() {
-                probe::onbeat_flow_publish(self.task, self.outputs);
+                probe::onbeat_flow_publish(self.task_handle, self.outputs);
             }
             self.outputs += 1;
         }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 /// The error of an executor that stopped because the code of a task panicked.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("a task on thread '{thread}' has panicked, and all threads were stopped: its message is on standard error")]
+#[error("a task on thread '{thread}' has panicked, and all threads were stopped: the panic message is on standard error")]
 pub struct Panicked {
     /// The name of the task's thread.
     pub thread: String,

@@ -88,10 +88,8 @@ pub enum PriorityError {
 /// An executor of tasks with priorities, before its start.
 pub struct Priorities {
     program: Program,
-    /// The priority of each task.
-    priorities: Vec<u32>,
-    /// The thread of each task.
-    threads: Vec<usize>,
+    priority_of_task: Vec<u32>,
+    thread_of_task: Vec<usize>,
 }
 
 impl Priorities {
@@ -100,8 +98,8 @@ impl Priorities {
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Priorities {
         Priorities {
             program: Program::new(name, threads),
-            priorities: Vec::new(),
-            threads: Vec::new(),
+            priority_of_task: Vec::new(),
+            thread_of_task: Vec::new(),
         }
     }
 
@@ -121,8 +119,8 @@ impl Priorities {
                 threads,
             });
         }
-        self.priorities.push(priority);
-        self.threads.push(thread);
+        self.priority_of_task.push(priority);
+        self.thread_of_task.push(thread);
         Ok(self.program.add(task))
     }
 
@@ -175,20 +173,20 @@ impl Priorities {
         let order = self.order();
         let Priorities {
             program,
-            priorities,
+            priority_of_task,
             ..
         } = self;
-        Ok(pool::start(program, &order, Some(&priorities), step)?)
+        Ok(pool::start(program, &order, Some(&priority_of_task), step)?)
     }
 
     /// Returns the tasks of each thread, highest priority first.
     fn order(&self) -> Vec<Vec<usize>> {
         let mut order = vec![Vec::new(); self.program.threads.len()];
-        for (task, &thread) in self.threads.iter().enumerate() {
+        for (task, &thread) in self.thread_of_task.iter().enumerate() {
             order[thread].push(task);
         }
         for tasks in &mut order {
-            tasks.sort_by_key(|&t| std::cmp::Reverse(self.priorities[t]));
+            tasks.sort_by_key(|&t| std::cmp::Reverse(self.priority_of_task[t]));
         }
         order
     }
@@ -197,7 +195,7 @@ impl Priorities {
     pub fn to_dot(&self) -> String {
         let text = |t: usize| {
             let name = self.program.tasks[t].core.label();
-            format!("{name} ({})", self.priorities[t])
+            format!("{name} ({})", self.priority_of_task[t])
         };
         let groups = self.program.threads.iter().zip(self.order());
         let groups: Vec<_> = groups

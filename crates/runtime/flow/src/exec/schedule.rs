@@ -52,7 +52,7 @@ pub enum ScheduleError {
         inputs: usize,
     },
     /// A slot is empty, overlaps the one before it, or leaves the cycle.
-    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle")]
+    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle: correct its start or end")]
     Slot {
         /// The slot's number, from 0.
         index: usize,

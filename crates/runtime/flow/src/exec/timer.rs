@@ -51,7 +51,6 @@ impl Timer {
         }
     }
 
-    /// Cancels the timer, because the task runs.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         self.due_ns = None;

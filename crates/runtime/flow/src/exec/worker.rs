@@ -17,7 +17,6 @@ pub(crate) struct LocalOutput {
     pub(crate) source: usize,
 }
 
-/// The connections that a task's output goes to.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) local: Vec<LocalOutput>,
@@ -62,8 +61,7 @@ pub(crate) struct WorkerTask {
 }
 
 pub(crate) struct Worker {
-    /// The number of the thread.
-    number: usize,
+    thread: usize,
     pub(crate) tasks: Vec<WorkerTask>,
     pub(crate) state: Arc<ExecutorState>,
     pub(crate) is_draining: bool,
@@ -80,7 +78,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(
-        number: usize,
+        thread: usize,
         tasks: Vec<WorkerTask>,
         state: Arc<ExecutorState>,
         is_timed: bool,
@@ -90,7 +88,7 @@ impl Worker {
             all.filter(|(_, t)| wanted(t)).map(|(i, _)| i).collect()
         };
         Worker {
-            number,
+            thread,
             receiving: those(|t| !t.inputs.is_empty()),
             polled: those(|t| t.is_fed || t.is_conditional || t.core.activation.has_schedule()),
             tasks,
@@ -105,14 +103,14 @@ impl Worker {
     fn set_busy(&mut self) {
         if self.is_idle {
             self.is_idle = false;
-            self.state.idle[self.number].fetch_add(1, Ordering::SeqCst);
+            self.state.idle[self.thread].fetch_add(1, Ordering::SeqCst);
         }
     }
 
     fn set_idle(&mut self) {
         if !self.is_idle {
             self.is_idle = true;
-            self.state.idle[self.number].fetch_add(1, Ordering::SeqCst);
+            self.state.idle[self.thread].fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -289,7 +287,7 @@ impl Worker {
                 }
             }
             let was_idle = self.is_idle;
-            state.wakers[self.number].wait(wake_ns, || {
+            state.wakers[self.thread].wait(wake_ns, || {
                 is_over()
                     || state.is_draining.load(Ordering::Acquire) != self.is_draining
                     || step(self, clock::now_ns()) > 0

@@ -210,7 +210,7 @@ fn of_trace(
 
 /// The cuts of a recording's chains at these ends.
 fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
-    let ways = cuts::ways(model, ends).map_err(CliError::in_file(&path))?;
+    let ways = cuts::ways(model, ends).map_err(CliError::in_file(path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
     let topics: BTreeSet<&String> = cuts.iter().filter_map(|c| c.to.as_ref()).collect();
     if topics.len() > 1 {

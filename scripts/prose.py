@@ -64,7 +64,19 @@ def comments(name):
         while at < len(lines) and (more := re.match(r"\s*(///|//!|//)(?!/) ?(.*)", lines[at])) and more[1] == kind:
             text.append(more[2])
             at += 1
-        yield first + 1, kind, "\n".join(text), signature(lines, at) if kind == "///" else ""
+        yield first + 1, kind, "\n".join(text), within(lines, first) + signature(lines, at) if kind == "///" else ""
+
+
+def within(lines, at):
+    """The head of the type that a field or variant belongs to; empty for others."""
+    indent = len(lines[at]) - len(lines[at].lstrip())
+    if not indent:
+        return ""
+    for line in reversed(lines[:at]):
+        if line.strip() and len(line) - len(line.lstrip()) < indent:
+            found = re.match(r"\s*(?:pub(?:\([^)]*\))? )?(struct|enum|union) \w+", line)
+            return found[0].strip() + " { ... " if found else ""
+    return ""
 
 
 def signature(lines, at):

@@ -49,7 +49,7 @@ def main():
                 done = subprocess.run([onbeat, "store", "merge", store, "-o", os.path.join(folder, "all.json")],
                                       check=True, capture_output=True, text=True)
                 took = time.monotonic() - began
-                read = re.search(r"(\d+) read, (\d+) earlier merges read", done.stderr)
+                read = re.search(r"(\d+) models read, (\d+) earlier merges read", done.stderr)
                 cells.append(f"{read[1]} models, {read[2]} earlier merges")
                 print(f"{count} models: {took:.1f} s", file=sys.stderr)
             print("| " + " | ".join(cells) + " |", flush=True)

@@ -31,7 +31,7 @@ def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
         raise ValueError(f"fan_in is {fan_in}: a task merges two models or more")
     names = [os.fspath(path) for path in paths]
     if not names:
-        raise OnbeatError("there is no model to merge: name at least one")
+        raise OnbeatError("there is no model to merge. Name at least one.")
     return groups([name if "://" in name else os.path.abspath(name) for name in names], fan_in)
 
 

@@ -27,19 +27,19 @@ pub(crate) fn sentences(
     plan: &Plan,
     times: &Times,
 ) -> Vec<String> {
-    let mut said = measured(scope, plan.promises.miss);
-    said.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
-    said.extend(redacted(scope));
-    said.extend(joined(scope));
-    said.extend(sharing::sentences(scope, request, plan, times));
+    let mut lines = measured(scope, plan.promises.miss);
+    lines.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
+    lines.extend(redacted(scope));
+    lines.extend(joined(scope));
+    lines.extend(sharing::sentences(scope, request, plan, times));
     if times.output_ns > 0 {
-        said.extend(held_back(scope, request, times.output_ns));
+        lines.extend(held_back(scope, request, times.output_ns));
         if request.outputs.overshoot == Overshoot::Drop && request.outputs.hold == Hold::Republish {
-            said.push(CANNOT_END.into());
+            lines.push(CANNOT_END.into());
         }
     }
     if !plan.inputs.is_empty() {
-        said.push(format!(
+        lines.push(format!(
             "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
              starts within {}; latency counts from when its input is let in.",
             Ms(times.let_in_ns),
@@ -47,13 +47,13 @@ pub(crate) fn sentences(
         ));
     }
     if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
-        said.push(format!(
+        lines.push(format!(
             "The middleware's threads share CPU {} with servers, because the model shows no other CPU, and \
              run only briefly. Name another CPU with --middleware-cpu.",
             plan.middleware.cpu
         ));
     }
-    said
+    lines
 }
 
 /// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application
@@ -71,7 +71,7 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
         count(scope.model.runs.len(), "run"),
         if modes.is_empty() { "default" } else { &modes },
     );
-    let mut said = vec![match miss {
+    let mut lines = vec![match miss {
         Some(miss) => format!(
             "Later executions are like the {executions} in {runs}, where each run is a start of the application. They count \
              as {} independent ones. In m later executions the longest of these is exceeded with probability m/({} + m).",
@@ -86,23 +86,23 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     }];
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
-        said.push(format!(
+        lines.push(format!(
             "{} more were lost on the way and count in no figure.",
             count(lost as usize, "execution")
         ));
     }
     let mut threads = scope.parts.iter().flat_map(|p| &p.callback.threads);
     if !threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline")) {
-        said.push(
+        lines.push(
             "The chain was measured without real-time priority, so its latencies contain interference that the plan \
              removes. Measure again under `--strategy fifo` for a tighter plan."
                 .into(),
         );
     }
     if scope.chains.iter().any(|c| c.assumed) {
-        said.push("The chain contains a link that was stated with --link, not seen.".into());
+        lines.push("The chain contains a link that was stated with --link, not seen.".into());
     }
-    said
+    lines
 }
 
 fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
@@ -112,15 +112,15 @@ fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
         cuts::sources(scope.model, chain),
         cuts::readers(scope.model, chain),
     );
-    let mut said = format!("The chain is cut: it begins with {}", visible(first));
+    let mut lines = format!("The chain is cut: it begins with {}", visible(first));
     if !before.is_empty() {
-        said += &format!(" (on the data of {})", listed(&before));
+        lines += &format!(" (on the data of {})", listed(&before));
     }
-    said += &format!(" and ends with {}", visible(output));
+    lines += &format!(" and ends with {}", visible(output));
     if !beyond.is_empty() {
-        said += &format!(" (read by {})", listed(&beyond));
+        lines += &format!(" (read by {})", listed(&beyond));
     }
-    said + "; the plan and its promises do not cover the callbacks before and after it."
+    lines + "; the plan and its promises do not cover the callbacks before and after it."
 }
 
 fn joined(scope: &Scope<'_>) -> Vec<String> {
@@ -129,7 +129,7 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
         .iter()
         .flat_map(|c| c.callbacks.iter().map(String::as_str))
         .collect();
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for junction in &scope.model.junctions {
         let joins = |id: &String| !ours.contains(id.as_str());
         let others: Vec<String> = junction
@@ -142,13 +142,13 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
             && ours.contains(junction.callback.as_str())
             && !others.is_empty()
         {
-            said.push(format!(
+            lines.push(format!(
                 "Inputs that join the chain from elsewhere come in time, as they did when the chain was measured: {}.",
                 others.join(", ")
             ));
         }
     }
-    said
+    lines
 }
 
 fn redacted(scope: &Scope<'_>) -> Option<String> {

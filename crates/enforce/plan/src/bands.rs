@@ -61,8 +61,8 @@ impl Samples {
     }
 
     /// Returns the values of a measured distribution in ascending order, each with its count. A
-    /// bucket counts as its highest value (at most 0.006 % above the measured one), so that no
-    /// execution counts for a slot that it missed.
+    /// bucket counts as its highest value (at most 0.006 % above the measured one). No execution
+    /// then counts for a slot that it missed.
     pub(crate) fn pairs(dist: &Dist) -> Vec<(u64, u64)> {
         let value = |low: u64, width| low.saturating_add(width - 1).clamp(dist.min(), dist.max());
         let pair = |(low, width, count)| (value(low, width), count);

@@ -927,7 +927,7 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
         "these 5 callbacks are a part of a chain, but the model has only the latency of the whole chain. \
          Make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
     );
-    assert!(error("/n9", "/t5").contains("'/n9' is no callback, node or topic"));
+    assert!(error("/n9", "/t5").contains("'/n9' is not a callback, node or topic"));
     assert!(error("/n4", "/t2").contains("no chain leads from '/n4' to '/t2'"));
     let mut both = synthetic_with_reader(true);
     let mut other = both.chains[0].clone();

@@ -8,12 +8,14 @@
 //! L = sum over all j: n_j(L) W_j
 //! ```
 //!
-//! Here `W` is the longest time that a callback was measured to take from its start to its end, and
-//! `n_j(t)` is how often it can be released in `t`.
+//! Here `W` is the longest measured time from a callback's start to its end. `n_j(t)` is how often
+//! it can be released in `t`.
 //!
 //! The executor fetches ready callbacks only when all that it had fetched have run. So each other
-//! subscription, service or client runs once in the current window, and once in each window of the
-//! `p` instances of the callback that wait. Timers count as often as they can be due (Casini, Blaß,
+//! subscription, service or client runs once in the current window. It also runs once in each
+//! window of the `p` instances of the callback that wait.
+//!
+//! Timers count as often as they can be due (Casini, Blaß,
 //! Lütkebohle, Brandenburg, ECRTS 2019; Blaß, Hamann, Lange, Ziegenbein, Brandenburg, RTSS 2021:
 //! starvation freedom). An execution within a time `t` was released in `t`, or at most its own
 //! response time `R_j` before:

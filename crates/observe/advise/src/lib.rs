@@ -129,21 +129,21 @@ fn order(model: &Model, options: &Options) -> Vec<usize> {
 }
 
 fn not_judged(model: &Model) -> Vec<String> {
-    let mut said = vec![
+    let mut lines = vec![
         "A model keeps no phases, so it cannot show whether timers of one period are due at the same instant."
             .to_owned(),
     ];
     if model.helpers.is_empty() {
-        said.push(
+        lines.push(
             "The recording has no threads that run no callback, such as the middleware's. Record with --all-threads to judge them."
                 .to_owned(),
         );
     }
     let lost: u64 = model.runs.iter().flat_map(|r| r.lost.values()).sum();
     if lost > 0 {
-        said.push(format!(
+        lines.push(format!(
             "{lost} events were lost. Figures near them, and advice that rests on these figures, may be wrong."
         ));
     }
-    said
+    lines
 }

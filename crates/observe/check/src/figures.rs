@@ -1,4 +1,4 @@
-//! The chains and callbacks of a model that a rule is about.
+//! Finds the chains and callbacks of a model to which a rule applies.
 
 use crate::requirements::{CallbackRule, ChainRule};
 use onbeat_document::cuts::{ways, Ends};
@@ -6,17 +6,15 @@ use onbeat_document::schema::{Callback, Chain};
 use onbeat_document::titles::titles;
 use onbeat_document::Model;
 
-/// A part of a model.
+/// A chain, callback, topic or CPU to which a rule applies.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// Readable (untrusted).
+    /// The readable name (untrusted).
     pub title: String,
-    /// Its id.
     pub id: String,
 }
 
 impl Chosen {
-    /// A callback.
     pub fn of(callback: &Callback) -> Chosen {
         Chosen {
             title: callback.id.clone(),
@@ -25,13 +23,14 @@ impl Chosen {
     }
 }
 
-/// A chain, or a part of one whose latency was not measured.
+/// A chain, with `None` for a part of a chain whose latency was not measured.
 type Found<'m> = (Chosen, Option<&'m Chain>);
 
-/// The chains that a rule is about: at least one.
+/// Returns the chains to which a rule applies; at least one.
 ///
 /// # Errors
-/// The name that was given, and why it leads to none.
+///
+/// Returns the name that the rule gives, and the reason why it names no chain.
 pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, (String, String)> {
     let titles = titles(model);
     let known = |i: usize| {
@@ -52,7 +51,7 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
         return match found.len() {
             0 => Err((id.clone(), "the model has no such chain".into())),
             1 => Ok(found),
-            n => Err((id.clone(), format!("{n} chains begin so"))),
+            n => Err((id.clone(), format!("the ids of {n} chains begin like this"))),
         };
     }
     let ends = Ends {
@@ -77,7 +76,6 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
     Ok(found.collect())
 }
 
-/// The callbacks that a rule is about.
 pub fn callbacks<'m>(model: &'m Model, rule: &CallbackRule) -> Vec<&'m Callback> {
     let is_meant = |c: &&Callback| match (&rule.callback, &rule.node) {
         (Some(id), _) => c.id == *id || c.id.ends_with(&format!("/{}", id.trim_start_matches('/'))),
@@ -87,7 +85,7 @@ pub fn callbacks<'m>(model: &'m Model, rule: &CallbackRule) -> Vec<&'m Callback>
     model.callbacks.iter().filter(is_meant).collect()
 }
 
-/// Whether a node is meant: its full name, or its end from a slash on.
+/// Reports whether `asked` is the full name of a node, or the end of it after a slash.
 pub fn is_named(node: &str, asked: &str) -> bool {
     node == asked || node.ends_with(&format!("/{}", asked.trim_start_matches('/')))
 }

@@ -1,26 +1,26 @@
-//! Reads a requirements file; a fault is one line that names the place and the way out.
+//! Reads a requirements file. Each error is one line that names the place and the way out.
 
 use crate::requirements::{CallbackRule, ChainRule, Requirements};
 use onbeat_document::text::{shorten, visible};
 use onbeat_yaml::YamlError;
 
-/// Why a text is no requirements file.
+/// The reason why a text is not a valid requirements file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementsError {
-    /// Not YAML, or a wrong key or value.
+    /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// Line.
+        /// The line number, if it is known.
         at: Option<u64>,
-        /// What is wrong.
+        /// The description of the fault.
         said: String,
     },
-    /// A rule that says nothing, or too much.
+    /// A rule gives no limit, or contradicts itself.
     #[error("{place}: {said}")]
     Rule {
-        /// `chains[0]`.
+        /// The rule's place in the file, such as `chains[0]`.
         place: String,
-        /// What is wrong, and what to do.
+        /// The fault, and the way out.
         said: &'static str,
     },
 }
@@ -28,7 +28,9 @@ pub enum RequirementsError {
 /// Reads and checks the text of a requirements file.
 ///
 /// # Errors
-/// [`RequirementsError`].
+///
+/// Returns a [`RequirementsError`] if the text is not YAML, has an unknown key or a wrong value, or
+/// has a rule that limits nothing.
 pub fn read(bytes: &[u8]) -> Result<Requirements, RequirementsError> {
     let requirements: Requirements = onbeat_yaml::read(bytes).map_err(|e| match e {
         YamlError::Content { at, said, there } => {
@@ -41,7 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<Requirements, RequirementsError> {
         }
         YamlError::Empty => RequirementsError::Yaml {
             at: None,
-            said: "the requirements file is empty: write one with `onbeat check MODEL --init FILE`"
+            said: "the requirements file is empty. Write one with `onbeat check MODEL --init FILE`"
                 .into(),
         },
         other => RequirementsError::Yaml {
@@ -96,14 +98,14 @@ fn validate(all: &Requirements) -> Result<(), RequirementsError> {
         if let Some(i) = paths.iter().position(Vec::is_empty) {
             return fault(
                 format!("structure.{name}[{i}]"),
-                "name what the path passes: [/lidar, /brake]",
+                "name the nodes and topics of the path: [/lidar, /brake]",
             );
         }
     }
     Ok(())
 }
 
-const LIMITS_NOTHING: &str = "it limits nothing: give it a figure, or take it out";
+const LIMITS_NOTHING: &str = "it limits nothing. Add a limit, or remove the rule";
 
 fn chain(rule: &ChainRule) -> Option<&'static str> {
     let by_ends = rule.from.is_some() || rule.to.is_some() || !rule.through.is_empty();
@@ -115,9 +117,7 @@ fn chain(rule: &ChainRule) -> Option<&'static str> {
         ..ChainRule::default()
     };
     match (rule.chain.is_some(), by_ends) {
-        (true, true) => {
-            Some("name a chain by `chain`, or by `from`, `to` and `through`, not by both")
-        }
+        (true, true) => Some("name a chain either by `chain`, or by `from`, `to` and `through`"),
         (false, false) => {
             Some("name a chain: by `chain` (its id), or by `from`, `to` and `through`")
         }
@@ -132,7 +132,7 @@ fn callback(rule: &CallbackRule) -> Option<&'static str> {
         ..CallbackRule::default()
     };
     match (&rule.callback, &rule.node) {
-        (Some(_), Some(_)) => Some("name a callback by `callback`, or all of a `node`, not both"),
+        (Some(_), Some(_)) => Some("name either a `callback` or a `node`, not both"),
         (None, None) => Some("name a `callback` by its id, or a `node`"),
         _ => (*rule == names_only).then_some(LIMITS_NOTHING),
     }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_named_with_its_place() {
+    fn a_mistake_is_reported_with_its_place() {
         for (text, said) in [
             ("", "--init"),
             ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),
@@ -161,7 +161,7 @@ mod tests {
             ),
             (
                 "chains:\n  - chain: ab\n    latency: {median: 5ms}\n",
-                "'median' is no figure",
+                "'median' is not a statistic",
             ),
             ("chains:\n  - chain: ab\n    latncy: {max: 5ms}\n", "latncy"),
             (

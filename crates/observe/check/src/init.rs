@@ -1,4 +1,4 @@
-//! Requirements from a model: today's behaviour with a margin, to be edited.
+//! Writes a requirements file from a model: today's figures with a margin, for the user to edit.
 
 use crate::limit::{Limit, Rate, Share, Statistic};
 use crate::requirements::{CallbackRule, ChainRule, Requirements, Structure, TopicRule};
@@ -10,31 +10,33 @@ use onbeat_stats::enough;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HEAD: &str = "\
-# Requirements for `onbeat check` (docs/requirements-format.md), written from a model: what it
-# showed, with a margin. Keep what the system must keep, and set its real limits.
+# Requirements for `onbeat check` (docs/requirements-format.md), made from a model: its
+# figures with a margin. Delete rules that the system need not satisfy, and set its real limits.
 ";
 
-/// Which figures get limits.
+/// The figures that get limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
-    /// All that the model has the executions for.
+    /// All figures for which the model has enough executions.
     All,
-    /// Medians alone, which differ least from run to run: to compare builds.
+    /// Only medians. They differ least from run to run, so they suit the comparison of two builds.
     Medians,
 }
 
-/// The text of a requirements file that this model keeps. `margin` is the share beyond what was measured
-/// that is allowed, 0.2 for a fifth. Quantiles are those that the model has the executions for.
+/// Returns the text of a requirements file that this model satisfies. `margin` is the share by
+/// which figures may exceed the measured ones, such as 0.2 for a fifth. Only quantiles for which
+/// the model has enough executions get limits.
 ///
 /// # Errors
-/// The writer's message, on one line.
+///
+/// Returns the message of the YAML writer, on one line.
 pub fn write(model: &Model, margin: f64, which: Limits) -> Result<String, String> {
     let names = titles(model);
     let bar = Requirements::default();
     let times = |dist: &Dist| {
         let mut limits = BTreeMap::new();
         let mut add = |of: Statistic, value: u64| {
-            // A limit of nothing would be broken by the first nanosecond.
+            // The first nanosecond would exceed a limit of 0, so the smallest limit is 1.
             let most = (value.max(1) as f64) * (1.0 + margin);
             limits.insert(of, Limit::at_most(rounded(most, 1)));
         };
@@ -73,7 +75,7 @@ pub fn write(model: &Model, margin: f64, which: Limits) -> Result<String, String
             loss: loss(f.lost, f.lost + f.executions),
             ..ChainRule::default()
         };
-        // A rule that limits nothing would be none.
+        // A rule without any limit would be refused as a mistake.
         if !rule.latency.is_empty() || rule.loss.is_some() {
             wanted.chains.push(rule);
         }
@@ -105,7 +107,8 @@ pub fn write(model: &Model, margin: f64, which: Limits) -> Result<String, String
     Ok(format!("{HEAD}{}", with_titles(&yaml, model, &names)))
 }
 
-/// Nobody else takes a topic, and nobody else publishes it. Of topics whose publisher was seen.
+/// Requires that no other node takes or publishes a topic. Only topics whose publisher was recorded
+/// get this rule.
 fn endpoints(model: &Model, structure: &mut Structure) {
     let is_topic = |c: &&Callback| c.kind == CallbackType::Subscription && !c.input.is_empty();
     let takers = model.callbacks.iter().filter(is_topic);
@@ -126,7 +129,7 @@ fn endpoints(model: &Model, structure: &mut Structure) {
     }
 }
 
-/// Topics that are taken at one rate by all who take them, with that rate.
+/// Returns the topics that all their subscribers take at the same rate, with that rate.
 fn rates(model: &Model) -> BTreeMap<&str, f64> {
     let mut by_topic: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for callback in model
@@ -149,7 +152,7 @@ fn rates(model: &Model) -> BTreeMap<&str, f64> {
     same.map(|(topic, rates)| (topic, rates[0])).collect()
 }
 
-/// The next number of three digits, above (1) or below (-1).
+/// Rounds a value to three digits: up if `towards` is 1, down if it is -1.
 fn rounded(value: f64, towards: i32) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return value;
@@ -161,7 +164,7 @@ fn rounded(value: f64, towards: i32) -> f64 {
     }
 }
 
-/// A chain's readable name beside its id.
+/// Adds a comment with its readable name to each chain's id.
 fn with_titles(yaml: &str, model: &Model, names: &[String]) -> String {
     let mut out = String::with_capacity(yaml.len());
     for line in yaml.lines() {

@@ -1,9 +1,11 @@
-//! A figure against its limit: kept, broken, or not to be told from so few executions.
+//! Judges a figure against its limit: passed, violated, or not known from so few executions.
 //!
-//! A sample of n executions says about all others only what its size allows: that a share of them is beyond
-//! a limit is told by Clopper and Pearson's limits of a share, for the mean by the normal distribution.
-//! A value in a bucket of a distribution lies anywhere in it: a limit is kept if it is with all of the bucket
-//! beyond it, and broken only if it is with none.
+//! The size of a sample decides how much can be concluded. The share of executions beyond a limit
+//! is judged by Clopper and Pearson's confidence limits, the mean by the normal distribution.
+//!
+//! A distribution stores values in buckets, so a value lies anywhere in its bucket. A limit passes
+//! only if it holds with the whole bucket beyond it. It is violated only if it is broken with no
+//! bucket beyond it.
 
 use crate::limit::{Limit, Rate, Share, Statistic, Time};
 use onbeat_document::text::{duration, percent, significant};
@@ -11,20 +13,20 @@ use onbeat_document::Dist;
 use onbeat_stats::{enough, mean_within, share_at_least, share_at_most};
 use serde::Serialize;
 
-/// What came of a requirement, the worst last.
+/// The result of a requirement, ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is kept, as sure as was asked.
+    /// The requirement holds, with the confidence that was asked for.
     Passed,
-    /// The model does not tell.
+    /// The model does not contain enough data for a decision.
     NotKnown,
-    /// It is broken.
+    /// The requirement is broken.
     Violated,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words, for tables.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Passed => "passed",
@@ -34,47 +36,42 @@ impl Verdict {
     }
 }
 
-/// What came of one requirement for one chain, callback, topic or CPU.
+/// The result of one requirement for one chain, callback, topic or CPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Its place in the file: `chains[0].latency.p99`.
+    /// The requirement's place in the file, such as `chains[0].latency.p99`.
     pub requirement: String,
-    /// What it is about, readable (untrusted).
+    /// The readable name of the chain, callback, topic or CPU (untrusted).
     pub subject: String,
-    /// Its id in the model; empty where it is not there.
+    /// The subject's id in the model; empty if the model does not have it.
     pub id: String,
     /// The limit in words.
     pub limit: String,
-    /// What was measured, in words; empty where nothing was.
+    /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// What came of it.
+    /// The result of the comparison.
     pub verdict: Verdict,
-    /// Why, in words; empty where it says itself.
+    /// The reason in words; empty if the verdict needs none.
     pub why: String,
 }
 
-/// How sure verdicts are.
+/// The confidence that verdicts must have.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
-    /// 0.5 to 1.
+    /// The confidence level, 0.5 to 1.
     pub confidence: f64,
-    /// The share of executions beyond an extreme that the sample must be able to show.
+    /// The share of executions beyond an extreme value that a sample must be large enough to show.
     pub miss: f64,
 }
 
-/// A verdict with its reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What came of it.
     pub verdict: Verdict,
-    /// What was measured.
     pub measured: String,
-    /// Why.
     pub why: String,
 }
 
 impl Outcome {
-    /// Without a measurement.
     pub fn not_known(why: impl Into<String>) -> Outcome {
         Outcome {
             verdict: Verdict::NotKnown,
@@ -94,7 +91,7 @@ impl Outcome {
 
 type Judged = (Verdict, String);
 
-/// The worse of two, with its reason.
+/// Returns the worse of two verdicts, with its reason.
 fn worse(a: Judged, b: Judged) -> Judged {
     match b.0 > a.0 {
         true => b,
@@ -103,10 +100,10 @@ fn worse(a: Judged, b: Judged) -> Judged {
 }
 
 impl Bar {
-    /// A figure of a sample of times.
+    /// Judges one statistic of a sample of times.
     pub fn times(&self, dist: &Dist, of: Statistic, limit: &Limit<Time>) -> Outcome {
         if dist.count() == 0 {
-            return Outcome::not_known("no execution");
+            return Outcome::not_known("no execution was recorded");
         }
         let (limit, measured) = match of {
             Statistic::Min => (limit.of_smallest(), dist.min() as f64),
@@ -140,7 +137,7 @@ impl Bar {
         Outcome::of(judged, duration(measured))
     }
 
-    /// A value that every execution keeps, as a largest or smallest one.
+    /// Judges a smallest or largest value, which every execution must keep.
     fn extreme(&self, is_kept: bool, count: u64) -> Judged {
         let needed = enough(self.miss, self.confidence);
         match (is_kept, count >= needed) {
@@ -148,12 +145,13 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("{count} executions kept it, {needed} have to"),
+                format!("all {count} kept it, but {needed} are needed"),
             ),
         }
     }
 
-    /// So many executions, at least and at most, are beyond a limit, and this share may be.
+    /// Judges the share of executions beyond a limit. The number of these lies between `least` and
+    /// `most`, and `allowed` is the share that may be.
     fn share_beyond(
         &self,
         (least, most): (u64, u64),
@@ -165,17 +163,20 @@ impl Bar {
         let high = share_at_most(most, count, self.confidence);
         let share = percent;
         if low > allowed {
-            let why = format!("{least} of {count} are {side}, {} may be", share(allowed));
+            let why = format!(
+                "{least} of {count} are {side}; at most {} may be",
+                share(allowed)
+            );
             (Verdict::Violated, why)
         } else if high <= allowed {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("{count} executions kept it, {needed} have to");
+            let why = format!("all {count} kept it, but {needed} are needed");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}: {} to {} of all, {} may be",
+                "{most} of {count} are {side}, so the true share is {} to {}; at most {} may be",
                 share(low),
                 share(high),
                 share(allowed)
@@ -184,11 +185,14 @@ impl Bar {
         }
     }
 
-    /// The mean, by how far it is over its limit.
+    /// Judges a mean. `over` returns by how much it exceeds its limit.
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
-            let why = format!("{} executions, a mean needs 30", dist.count());
+            let why = format!(
+                "only {} executions were recorded; a mean needs 30",
+                dist.count()
+            );
             return (Verdict::NotKnown, why);
         };
         if over > within {
@@ -196,24 +200,26 @@ impl Bar {
         } else if over <= -within {
             passed()
         } else {
-            let why = format!("the mean of all is within {} of it", duration(within));
+            let why = format!(
+                "the true mean is within {} of the measured one",
+                duration(within)
+            );
             (Verdict::NotKnown, why)
         }
     }
 
-    /// A value that extremes of a sample give.
+    /// Judges a value that is computed from the extremes of a sample, such as jitter.
     pub fn spread(&self, value_ns: u64, count: u64, limit: &Limit<Time>) -> Outcome {
         if count == 0 {
-            return Outcome::not_known("no execution");
+            return Outcome::not_known("no execution was recorded");
         }
         let judged = self.extreme(limit.holds(value_ns as f64), count);
         Outcome::of(judged, duration(value_ns as f64))
     }
 
-    /// A share of items.
     pub fn share(&self, hits: u64, all: u64, limit: &Limit<Share>) -> Outcome {
         if all == 0 {
-            return Outcome::not_known("no item");
+            return Outcome::not_known("no item was recorded");
         }
         let measured = format!("{hits} of {all}");
         let most = limit.most.map(|most| match most > 0.0 {
@@ -227,8 +233,8 @@ impl Bar {
         Outcome::of(judged, measured)
     }
 
-    /// Logical execution time: each value is a whole number of periods, at least one, and no more than
-    /// `limit` beside it.
+    /// Judges logical execution time: each value must be a whole number of periods, at least one,
+    /// with a deviation of at most `limit`.
     pub fn logical(&self, dist: &Dist, period_ns: u64, limit: &Limit<Time>) -> Outcome {
         let beside_most = limit.most.unwrap_or(f64::INFINITY);
         let period = period_ns as f64;
@@ -240,14 +246,17 @@ impl Bar {
             furthest = furthest.max(off.0.min(off.1));
             if off.0 > beside_most || off.1 > beside_most {
                 maybe += count;
-                // A whole number of periods may lie between the ends of a wide bucket.
+                // A wide bucket may contain a whole number of periods.
                 let holds_one = (low / period).ceil() <= (high / period).floor();
                 if off.0 > beside_most && off.1 > beside_most && !holds_one {
                     surely += count;
                 }
             }
         }
-        let measured = format!("up to {} beside", duration(furthest));
+        let measured = format!(
+            "up to {} from a whole number of periods",
+            duration(furthest)
+        );
         match (surely, maybe) {
             (0, 0) => Outcome::of(self.extreme(true, dist.count()), measured),
             (0, _) => Outcome::of(
@@ -260,7 +269,10 @@ impl Bar {
             (surely, _) => Outcome::of(
                 (
                     Verdict::Violated,
-                    format!("{surely} of {} outputs left at another time", dist.count()),
+                    format!(
+                        "{surely} of {} outputs left outside of the allowed time",
+                        dist.count()
+                    ),
                 ),
                 measured,
             ),
@@ -272,7 +284,6 @@ fn passed() -> Judged {
     (Verdict::Passed, String::new())
 }
 
-/// What one value decides.
 fn point(is_kept: bool) -> Judged {
     match is_kept {
         true => passed(),
@@ -280,7 +291,7 @@ fn point(is_kept: bool) -> Judged {
     }
 }
 
-/// A rate as it is, against its limit.
+/// Judges a rate by its value alone, without statistics.
 pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
     Outcome::of(
         point(limit.holds(value)),
@@ -288,7 +299,8 @@ pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
     )
 }
 
-/// Values above a limit: `surely`, or perhaps.
+/// Counts the values above a limit: only those that surely are if `surely` is set, otherwise all
+/// that may be.
 fn above(dist: &Dist, limit: f64, surely: bool) -> u64 {
     let value = |lowest: u64, width: u64| match surely {
         true => lowest.max(dist.min()),
@@ -300,7 +312,8 @@ fn above(dist: &Dist, limit: f64, surely: bool) -> u64 {
     beyond.map(|(_, _, count)| count).sum()
 }
 
-/// Values below a limit: `surely`, or perhaps.
+/// Counts the values below a limit: only those that surely are if `surely` is set, otherwise all
+/// that may be.
 fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
     let value = |lowest: u64, width: u64| match surely {
         true => (lowest + width.max(1) - 1).min(dist.max()),
@@ -312,7 +325,7 @@ fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
     beyond.map(|(_, _, count)| count).sum()
 }
 
-/// The sample's standard deviation, by the middles of its buckets.
+/// Returns the sample's standard deviation, computed from the middles of its buckets.
 fn deviation(dist: &Dist) -> f64 {
     let mean = dist.mean();
     let square = |(lowest, width, count): (u64, u64, u64)| {
@@ -344,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_says_no_more_than_its_size_allows() {
+    fn verdicts_depend_on_the_size_of_the_sample() {
         use Verdict::{NotKnown, Passed, Violated};
         let ms = |n: u64| n * 1_000_000;
-        // 299 executions of 10 ms: at most 1 % are longer, with 95 % confidence.
+        // 299 executions of 10 ms show with 95 % confidence that at most 1 % are longer.
         let enough = dist((0..299).map(|_| ms(10)));
         assert_eq!(verdict(&enough, "max", "20ms"), Passed);
         assert_eq!(verdict(&enough, "max", "9ms"), Violated);
@@ -359,21 +372,22 @@ mod tests {
         assert_eq!(verdict(&enough, "min", "5ms"), Passed);
         assert_eq!(verdict(&enough, "min", "11ms"), Violated);
         assert_eq!(verdict(&dist([]), "max", "1s"), NotKnown);
-        // 12 of 1000 are long: 0.7 to 1.9 %, so that nobody knows whether 99 % are short.
+        // 12 of 1000 are long. The true share is 0.7 to 1.9 %, so it is not known whether 99 % are
+        // short.
         let edge = dist((0..1000).map(|i| if i < 12 { ms(50) } else { ms(10) }));
         assert_eq!(verdict(&edge, "p99", "20ms"), NotKnown);
         assert_eq!(verdict(&edge, "p98", "20ms"), Passed);
         assert_eq!(verdict(&edge, "p99.5", "20ms"), Violated);
         assert_eq!(verdict(&edge, "p50", "9ms..11ms"), Passed);
         assert_eq!(verdict(&edge, "p50", "11ms..12ms"), Violated);
-        // The mean of 10.48 ms is known to a quarter of a ms.
+        // The mean of 10.48 ms is known to within a quarter of a millisecond.
         assert_eq!(verdict(&edge, "mean", "11ms"), Passed);
         assert_eq!(verdict(&edge, "mean", "10.1ms"), Violated);
         assert_eq!(verdict(&edge, "mean", "10.5ms"), NotKnown);
     }
 
     #[test]
-    fn a_loss_of_none_needs_as_many_items_as_would_show_one() {
+    fn a_loss_of_zero_needs_enough_items_to_show_a_loss() {
         let none = "0%".parse().unwrap();
         let said = |hits, all, limit| BAR.share(hits, all, limit).verdict;
         assert_eq!(said(0, 298, &none), Verdict::NotKnown);
@@ -386,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn logical_execution_time_is_whole_periods() {
+    fn logical_execution_time_is_a_whole_number_of_periods() {
         let ms = |n: f64| (n * 1e6) as u64;
         let limit = "1ms".parse().unwrap();
         let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));

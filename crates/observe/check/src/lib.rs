@@ -1,5 +1,7 @@
-//! A timing model against requirements: what holds, what does not, and what the sample is too small to
-//! tell. Values in, values out: no clock, no file.
+//! Checks a timing model against requirements. It finds those that hold, those that do not, and
+//! those for which the sample is too small.
+//!
+//! The crate is pure: it reads no clock and no file.
 
 mod figures;
 mod file;
@@ -19,7 +21,7 @@ pub use output::{json, junit, sarif};
 pub use requirements::Requirements;
 pub use rules::check;
 
-/// What came of all requirements: the worst of them.
+/// Returns the worst verdict of all findings, or [`Verdict::NotKnown`] if there are none.
 pub fn verdict(findings: &[Finding]) -> Verdict {
     let all = findings.iter().map(|f| f.verdict);
     all.max().unwrap_or(Verdict::NotKnown)

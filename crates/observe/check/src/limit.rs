@@ -1,4 +1,5 @@
-//! Limits as people write them: `45 ms`, `9Hz..11Hz`, `..0.1%`, and what of a sample they are for.
+//! Limits as people write them (`45 ms`, `9Hz..11Hz`, `..0.1%`), and the statistics to which they
+//! apply.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,15 +7,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// What a number stands for: how it is written, and in what unit it is kept.
+/// A physical unit of a limit: the way in which it is written, and the unit in which it is stored.
 pub trait Unit: Copy + fmt::Debug + PartialEq {
-    /// Units and their factors; the first is what numbers are written in that nothing else fits.
+    /// The units and their factors. The first one is used for numbers that fit no other.
     const UNITS: &'static [(&'static str, f64)];
-    /// What it is, for messages: with an example.
+    /// The description for error messages, with an example.
     const WHAT: &'static str;
 }
 
-/// A time, kept in ns.
+/// A time, stored in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Time;
 impl Unit for Time {
@@ -28,7 +29,7 @@ impl Unit for Time {
     const WHAT: &'static str = "a time with a unit, like 45ms";
 }
 
-/// A frequency, kept in Hz.
+/// A frequency, stored in Hz.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate;
 impl Unit for Rate {
@@ -36,7 +37,7 @@ impl Unit for Rate {
     const WHAT: &'static str = "a rate with a unit, like 10Hz";
 }
 
-/// A share, kept as 0 to 1.
+/// A share, stored as a number from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share;
 impl Unit for Share {
@@ -44,7 +45,6 @@ impl Unit for Share {
     const WHAT: &'static str = "a share, like 0.1% or 1e-3";
 }
 
-/// A whole number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Count;
 impl Unit for Count {
@@ -52,19 +52,20 @@ impl Unit for Count {
     const WHAT: &'static str = "a number, like 80";
 }
 
-/// At least, at most, or both. A single value is the most, but for a smallest value.
+/// A lower limit, an upper limit, or both. A single value is an upper limit, except for the
+/// statistic `min`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<U> {
-    /// Not below this.
+    /// The smallest value that is allowed.
     pub least: Option<f64>,
-    /// Not above this.
+    /// The largest value that is allowed.
     pub most: Option<f64>,
     is_single: bool,
     unit: PhantomData<U>,
 }
 
 impl<U: Unit> Limit<U> {
-    /// At most so much.
+    /// Makes an upper limit.
     pub fn at_most(most: f64) -> Limit<U> {
         Limit {
             least: None,
@@ -74,12 +75,12 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// At least so much.
+    /// Makes a lower limit.
     pub fn at_least(least: f64) -> Limit<U> {
         Limit::between(Some(least), None)
     }
 
-    /// From, to.
+    /// Makes a limit from its two ends; `None` leaves an end open.
     pub fn between(least: Option<f64>, most: Option<f64>) -> Limit<U> {
         Limit {
             least,
@@ -89,7 +90,7 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// As the limit of a smallest value: what stands alone is the least.
+    /// Returns the limit for the statistic `min`, where a single value is the lower limit.
     pub fn of_smallest(self) -> Limit<U> {
         match self.is_single {
             true => Limit::between(self.most, None),
@@ -97,22 +98,22 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// Whether a value is within.
+    /// Reports whether a value is within the limit.
     pub fn holds(&self, value: f64) -> bool {
         self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
     }
 }
 
-/// A number in the largest unit that leaves one digit before the point.
+/// Formats a number in the largest unit that leaves at least one digit before the point.
 pub fn text<U: Unit>(value: f64) -> String {
     let fits = |u: &&(&str, f64)| value.abs() >= u.1;
     let (unit, factor) = match U::UNITS.iter().rev().find(fits) {
-        // Shares are read most easily as per cent.
+        // Shares are easiest to read as percentages.
         Some(found) if U::UNITS[0].0 != "%" => *found,
         _ => U::UNITS[0],
     };
     let number = value / factor;
-    // Six digits tell any limit that people write.
+    // Six digits suffice for every limit that people write.
     let digits = 5 - (number.abs().max(1e-9).log10().floor() as i32).clamp(-6, 5);
     let text = format!("{number:.*}", digits as usize);
     let text = match text.contains('.') {
@@ -139,7 +140,7 @@ impl<U: Unit> fmt::Display for Limit<U> {
 fn number<U: Unit>(word: &str) -> Result<f64, String> {
     let word = word.trim();
     let refused = || format!("'{word}' is not {}", U::WHAT);
-    // The unit begins behind the last digit: `1e-3%`.
+    // The unit begins after the last digit, as in `1e-3%`.
     let at = word.rfind(|c: char| c.is_ascii_digit() || c == '.');
     let (digits, unit) = word.split_at(at.map_or(0, |at| at + 1));
     let unit = unit.trim();
@@ -164,10 +165,10 @@ impl<U: Unit> FromStr for Limit<U> {
             word => number::<U>(word).map(Some),
         };
         match (end(from)?, end(to)?) {
-            (None, None) => Err(format!("'..' limits nothing: write {}", U::WHAT)),
-            (Some(from), Some(to)) if from > to => {
-                Err(format!("'{word}' holds nothing: it ends before it begins"))
-            }
+            (None, None) => Err(format!("'..' limits nothing. Write {}", U::WHAT)),
+            (Some(from), Some(to)) if from > to => Err(format!(
+                "'{word}' allows no value: its upper end is below its lower end"
+            )),
             (from, to) => Ok(Limit::between(from, to)),
         }
     }
@@ -194,14 +195,14 @@ impl<U: Unit> Serialize for Limit<U> {
     }
 }
 
-/// A figure of a sample.
+/// A statistic of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
     /// The smallest value.
     Min,
     /// The mean.
     Mean,
-    /// The value below which this share lies.
+    /// The quantile at this share: 0.99 is the 99th percentile.
     Quantile(f64),
     /// The largest value.
     Max,
@@ -210,7 +211,7 @@ pub enum Statistic {
 impl Eq for Statistic {}
 
 impl Statistic {
-    /// Its place among others.
+    /// Returns the sort key: min, mean, quantiles by their share, max.
     fn place(&self) -> f64 {
         match self {
             Statistic::Min => -2.0,
@@ -256,7 +257,7 @@ impl FromStr for Statistic {
             _ => match percent() {
                 Some(p) if p > 0.0 && p < 100.0 => Ok(Statistic::Quantile(p / 100.0)),
                 _ => Err(format!(
-                    "'{word}' is no figure of a sample: write min, mean, max, or p and a number, like p99.9"
+                    "'{word}' is not a statistic. Write min, mean, max, or p and a number, like p99.9"
                 )),
             },
         }
@@ -281,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_are_read_as_people_write_them() {
+    fn limits_with_units_are_parsed() {
         let time = |word: &str| word.parse::<Limit<Time>>();
         assert_eq!(time("45 ms"), Ok(Limit::at_most(45e6)));
         assert_eq!(time("..1.5s").unwrap().most, Some(1.5e9));
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_names() {
+    fn statistics_have_names() {
         for word in ["min", "mean", "max", "p50", "p99.9", "p99.9999"] {
             assert_eq!(word.parse::<Statistic>().unwrap().to_string(), word);
         }
@@ -314,7 +315,6 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read as the same limit, to six digits.
         #[test]
         fn a_limit_survives_its_text(ns in 1.0f64..1e13, least in proptest::bool::ANY) {
             let limit: Limit<Time> = if least { Limit::at_least(ns) } else { Limit::at_most(ns) };

@@ -1,17 +1,17 @@
-//! Findings for other programs: JSON, JUnit XML for the test reports of a build server, SARIF for its
-//! code view.
+//! Writes findings for other programs: JSON, JUnit XML for the test reports of a build server, and
+//! SARIF for its code view.
 
 use crate::judge::{Finding, Verdict};
 use onbeat_document::text::{visible, xml};
 use serde_json::{json, Value};
 
-/// How many of each verdict: passed, not known, violated.
+/// Returns the number of findings that passed, are not known and are violated.
 fn counts(findings: &[Finding]) -> [usize; 3] {
     [Verdict::Passed, Verdict::NotKnown, Verdict::Violated]
         .map(|v| findings.iter().filter(|f| f.verdict == v).count())
 }
 
-/// All findings, with their counts and the worst of them.
+/// Returns all findings as JSON, with the count of each verdict and the worst one.
 pub fn json(findings: &[Finding]) -> Value {
     let [passed, not_known, violated] = counts(findings);
     json!({
@@ -23,7 +23,7 @@ pub fn json(findings: &[Finding]) -> Value {
     })
 }
 
-/// What came of a requirement, in a sentence.
+/// Says the result of one requirement in a sentence.
 fn sentence(f: &Finding) -> String {
     let mut text = format!("{}: {}", f.subject, f.verdict.text());
     if !f.limit.is_empty() {
@@ -38,8 +38,8 @@ fn sentence(f: &Finding) -> String {
     visible(&text)
 }
 
-/// JUnit XML: a test case for each finding. *Violated* is a failure, *not known* an error: both turn a build
-/// red.
+/// Returns JUnit XML with one test case per finding. A violated requirement is a failure, one that
+/// is not known is an error; both fail a build.
 pub fn junit(findings: &[Finding], name: &str) -> String {
     let [_, not_known, violated] = counts(findings);
     let mut out = format!(
@@ -61,7 +61,8 @@ pub fn junit(findings: &[Finding], name: &str) -> String {
     out + "</testsuite>\n</testsuites>\n"
 }
 
-/// SARIF 2.1.0: a result for each requirement that was not kept, at its place in the requirements file.
+/// Returns SARIF 2.1.0 with one result per requirement that did not pass, at its place in the
+/// requirements file.
 pub fn sarif(findings: &[Finding], file: &str) -> Value {
     let open = findings.iter().filter(|f| f.verdict != Verdict::Passed);
     let results: Vec<Value> = open

@@ -4,193 +4,191 @@ use crate::limit::{Count, Limit, Rate, Share, Statistic, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Limits for figures of a sample of times.
+/// The limits for statistics of a sample of times.
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
-/// What a system must keep.
+/// The requirements that a system must satisfy.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Requirements {
-    /// Figures of the runs of this mode; of all without one.
+    /// The mode whose runs are checked. Without a mode, all runs are checked together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// How sure a verdict is, 0.5 to 1. Without it 0.95.
+    /// The confidence of verdicts, 0.5 to 1. The default is 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// `max`, `min` and a loss of none are for at least so many executions that a larger share
-    /// would have shown. Without it 1 %.
+    /// The share of executions that `max`, `min` and a loss of 0 may leave unseen. A sample must be
+    /// large enough to have shown a larger share. The default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
-    /// Chains and parts of chains.
+    /// The rules for chains and parts of chains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainRule>,
-    /// Callbacks.
+    /// The rules for callbacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackRule>,
-    /// Topics.
+    /// The rules for topics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<TopicRule>,
-    /// Shares of CPUs.
+    /// The rules for the load of CPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuRule>,
-    /// What there is, and what not.
+    /// The paths, readers and writers that must or must not exist.
     #[serde(skip_serializing_if = "Structure::is_empty")]
     pub structure: Structure,
 }
 
 impl Requirements {
-    /// How sure a verdict is.
+    /// Returns the confidence of verdicts, or its default of 0.95.
     pub fn confidence(&self) -> f64 {
         self.confidence.unwrap_or(0.95)
     }
 
-    /// The share that a sample must be able to show.
+    /// Returns the share that a sample must be able to show, or its default of 0.01.
     pub fn miss(&self) -> f64 {
         self.miss.and_then(|m| m.most).unwrap_or(0.01)
     }
 }
 
-/// Limits of chains: those with this id, or between these ends.
+/// The limits of the chain with this id, or of all chains between these ends.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChainRule {
-    /// A chain's id, or the beginning of it.
+    /// The chain's id, or the beginning of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,
-    /// Begins with this callback, node or topic.
+    /// The callback, node or topic with which the chain begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Ends with the publication of this callback, node or topic.
+    /// The callback, node or topic with whose publication the chain ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Passes all of these.
+    /// The callbacks, nodes or topics that the chain must all pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
-    /// From the first callback's start to the output.
+    /// The time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// Data age.
+    /// The data age of the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub age: Times,
-    /// Reaction time.
+    /// The reaction time.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub reaction: Times,
-    /// Half of the largest minus the smallest latency.
+    /// Half of the difference between the largest and the smallest latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Limit<Time>>,
-    /// Share of executions whose item was lost on the way.
+    /// The share of executions whose item was lost on the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
     /// Logical execution time: each output leaves a whole number of the first callback's periods
-    /// after its start, and not more than this beside it.
+    /// after its start. The value is the deviation that is allowed.
     #[serde(rename = "let", skip_serializing_if = "Option::is_none")]
     pub logical: Option<Limit<Time>>,
 }
 
-/// Limits of callbacks: one, or all of a node.
+/// The limits of one callback, or of all callbacks of a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallbackRule {
-    /// A callback's id, or its end from a slash on.
+    /// The callback's id, or the end of it after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// All of this node's.
+    /// The node whose callbacks are all limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Time on the CPU.
+    /// The time on the CPU per execution.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub execution: Times,
-    /// From the moment when it could run to its end.
+    /// The time from when the callback could run to its end.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub response: Times,
-    /// Start to start.
+    /// The time from one start to the next.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub period: Times,
-    /// Ready and not running, per execution.
+    /// The time per execution for which the callback was ready but not running.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub preempted: Times,
-    /// Asleep, per execution.
+    /// The time per execution for which the callback slept.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub blocked: Times,
-    /// Share of one CPU.
+    /// The share of one CPU that the callback uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Limit<Share>>,
-    /// Scheduling of its threads.
+    /// The scheduling of the callback's threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<ThreadRule>,
 }
 
-/// How threads are scheduled.
+/// The scheduling that threads must have.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
-    /// `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, `ext`.
+    /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Real-time priority.
+    /// The real-time priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Limit<Count>>,
-    /// On these CPUs only.
+    /// The only CPUs on which the threads may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u16>>,
 }
 
-/// Limits of a topic.
+/// The limits of a topic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {
-    /// Its name.
     pub topic: String,
-    /// Only on the way to this node.
+    /// The node on the way to which the limits apply. Without it they apply to all subscribers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Messages per second that each reader takes.
+    /// The messages per second that each subscriber takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Limit<Rate>>,
-    /// Publication to the start of the callback that takes it.
+    /// The time from the publication to the start of the callback that takes it.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// In the queue.
+    /// The time in the subscriber's queue.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub waiting: Times,
-    /// Share of items never taken, for a reason that is not known.
+    /// The share of items that were never taken, for an unknown reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
-    /// Share of items that later ones pushed out of the queue.
+    /// The share of items that later ones pushed out of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overwritten: Option<Limit<Share>>,
 }
 
-/// Limit of a CPU's load by callbacks.
+/// The limit of the load that callbacks put on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuRule {
-    /// The CPU.
     pub cpu: u16,
-    /// Its share that callbacks take.
+    /// The share of the CPU's time that callbacks use.
     pub load: Limit<Share>,
 }
 
-/// What there is, and what not.
+/// The paths, readers and writers that must or must not exist.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structure {
-    /// A chain passes these, in this order.
+    /// The paths that must exist: a chain passes these names in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<Vec<String>>,
-    /// No chain does.
+    /// The paths that must not exist: no chain passes these names in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_paths: Vec<Vec<String>>,
-    /// Only these nodes take a topic.
+    /// The nodes that may take each topic. No other node may.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub readers: BTreeMap<String, Vec<String>>,
-    /// Only these nodes publish it.
+    /// The nodes that may publish each topic. No other node may.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub writers: BTreeMap<String, Vec<String>>,
 }
 
 impl Structure {
-    /// Whether it requires nothing.
+    /// Reports whether the structure requires nothing.
     pub fn is_empty(&self) -> bool {
         *self == Structure::default()
     }

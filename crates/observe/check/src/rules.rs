@@ -1,4 +1,4 @@
-//! Each rule of a requirements file, for each part of the model that it is about.
+//! Applies each rule of a requirements file to each part of the model that it names.
 
 use crate::figures::{callbacks, chains, is_named, Chosen};
 use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
@@ -12,13 +12,14 @@ use onbeat_document::Dist;
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A load is told by a recording of this length.
+/// The minimum length of a recording from which a CPU load can be judged.
 const OBSERVED_NS: u64 = 10_000_000_000;
-/// A rate is told by so many intervals.
+/// The minimum number of intervals from which a rate can be judged.
 const STARTS: u64 = 30;
 
-/// Holds a model against requirements. Each requirement gives a finding for each chain, callback, topic or
-/// CPU that it is about, and one, *not known*, if there is none.
+/// Checks a model against requirements. Each requirement gives one finding per chain, callback,
+/// topic or CPU that it names. If the model has none of these, the requirement gives one finding,
+/// *not known*.
 pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
     let bar = Bar {
         confidence: requirements.confidence(),
@@ -66,7 +67,7 @@ impl<'m> Checker<'m> {
         });
     }
 
-    /// A rule about what the model does not have.
+    /// Adds a finding for a rule that names a part that the model does not have.
     fn absent(&mut self, place: &str, name: &str, why: String) {
         let about = Chosen {
             title: name.into(),
@@ -98,7 +99,7 @@ impl<'m> Checker<'m> {
         };
         for (about, chain) in found {
             let Some(chain) = chain else {
-                let why = "its latency was not measured: make the model with `onbeat model` and the same ends";
+                let why = "its latency was not measured. Make the model with the same ends (`onbeat model --from --to`)";
                 self.add(place.into(), &about, String::new(), Outcome::not_known(why));
                 continue;
             };
@@ -126,7 +127,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("{limit} beside a whole number of periods");
+                let said = format!("{limit} from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }
@@ -207,7 +208,8 @@ impl<'m> Checker<'m> {
             add("policy", policy.clone(), said, is_kept);
         }
         if let Some(limit) = &rule.priority {
-            // The kernel counts real-time priorities downwards, and normal ones from 100 on.
+            // The kernel counts real-time priorities downwards from 99; normal priorities begin at
+            // 100.
             let priority = |p: u8| 99u8.saturating_sub(p);
             let said = threads
                 .iter()
@@ -234,14 +236,15 @@ impl<'m> Checker<'m> {
             Some(node) => self.callback(id).is_some_and(|c| is_named(&c.node, node)),
         };
         let edges = self.model.edges.iter().filter(|e| e.topic == rule.topic);
-        // What a synchroniser gets from its own node's callbacks was counted on its way there.
+        // The synchroniser's inputs come from callbacks of its own node, where their messages were
+        // already counted.
         let is_taken = |id: &str| {
             self.callback(id)
                 .is_none_or(|c| c.kind != CallbackType::Sync)
         };
         let edges: Vec<_> = edges.filter(|e| is_to(&e.to) && is_taken(&e.to)).collect();
         if edges.is_empty() {
-            let why = "nobody was seen who publishes it and somebody who takes it";
+            let why = "no pair of publisher and subscriber was recorded";
             return self.absent(place, &rule.topic, why.into());
         }
         let mut all = EdgeFigures::default();
@@ -293,7 +296,7 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Executions per second, from the first start to the last.
+    /// Judges the executions per second between the first and the last start.
     fn rate(&self, reader: &Callback, limit: &Limit<Rate>) -> Outcome {
         let figures = self
             .model
@@ -302,7 +305,9 @@ impl<'m> Checker<'m> {
         let count = between.map_or(0, Dist::count);
         match between.filter(|d| d.count() >= STARTS && d.sum() > 0) {
             Some(between) => plain(1e9 / between.mean(), limit),
-            None => Outcome::not_known(format!("{count} intervals, a rate needs {STARTS}")),
+            None => Outcome::not_known(format!(
+                "only {count} intervals were recorded; a rate needs {STARTS}"
+            )),
         }
     }
 
@@ -389,7 +394,7 @@ impl<'m> Checker<'m> {
                 };
                 of(verdict, measured, self.losses(verdict))
             }
-            // What is not on any chain is on none of this kind.
+            // A name that is on no chain at all cannot be on a chain of this kind.
             Err(cuts::CutError::Unknown { asked, .. }) => {
                 let verdict = if is_wanted {
                     Verdict::Violated
@@ -406,7 +411,7 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// What can have hidden something.
+    /// Returns a note on lost events, which may have hidden a part that seems to be missing.
     fn losses(&self, verdict: Verdict) -> String {
         let lost: u64 = self.model.runs.iter().flat_map(|r| r.lost.values()).sum();
         match lost > 0 && verdict == Verdict::Violated {
@@ -453,7 +458,7 @@ impl<'m> Checker<'m> {
     }
 }
 
-/// A load that lies between two values.
+/// Judges a load that is known to lie between two values.
 fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) -> Outcome {
     let measured = match most - least > 1e-9 {
         true => format!("{} to {}", percent(least), percent(most)),
@@ -464,7 +469,7 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,
-                format!("{seconds:.1} s were recorded, a load needs 10 s"),
+                format!("only {seconds:.1} s were recorded; a load needs 10 s"),
             )
         }
         (true, true) => (Verdict::Passed, String::new()),

@@ -1,4 +1,4 @@
-//! Requirements against a small model: each kind of rule, kept, broken and not to be told.
+//! Tests of requirements on a small model. Each kind of rule is kept, broken and undecided once.
 
 use onbeat_check::{check, initial, json, junit, read, sarif, verdict, Finding, Limits, Verdict};
 use onbeat_document::schema::{
@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 
 fn dist(count: u64, ns: u64) -> Dist {
     let mut dist = Dist::new();
-    // A little of everything around it.
+    // Values differ by up to 2 %, so the distribution has more than one bucket.
     (0..count).for_each(|i| dist.record(ns + ns / 100 * (i % 3)));
     dist
 }
@@ -95,7 +95,8 @@ fn edge(from: &str, to: &str, topic: &str, count: u64, lost: u64) -> Edge {
     }
 }
 
-/// A lidar, a filter or a map beside one another, and a planner: `count` executions of each.
+/// Returns a model in which a lidar feeds a filter and a map in parallel, and both feed a planner.
+/// Each has `count` executions.
 fn model(count: u64) -> Model {
     let lidar = "/lidar:timer(100ms)";
     let (filter, map) = (
@@ -163,13 +164,12 @@ fn findings(count: u64, yaml: &str) -> Vec<Finding> {
     check(&model(count), &read(yaml.as_bytes()).expect(yaml))
 }
 
-/// The verdicts of a rule.
 fn verdicts(count: u64, yaml: &str) -> Vec<Verdict> {
     findings(count, yaml).iter().map(|f| f.verdict).collect()
 }
 
 #[test]
-fn chains_have_names_that_tell_them_apart() {
+fn chains_have_distinct_titles() {
     let mut model = model(10);
     assert_eq!(
         titles(&model),
@@ -180,7 +180,7 @@ fn chains_have_names_that_tell_them_apart() {
 }
 
 #[test]
-fn each_rule_is_kept_broken_or_not_told() {
+fn each_rule_can_pass_be_violated_or_not_known() {
     use Verdict::{NotKnown as Open, Passed as Kept, Violated as Broken};
     for (yaml, expected) in [
         ("chains: [{chain: aa, latency: {max: 50ms, p99: 41ms, mean: 39ms}}]", &[Broken, Kept, Kept][..]),
@@ -216,7 +216,7 @@ fn each_rule_is_kept_broken_or_not_told() {
 }
 
 #[test]
-fn too_little_data_is_not_known() {
+fn too_little_data_gives_not_known() {
     let yaml = "chains: [{chain: aa, latency: {max: 50ms}}]";
     assert_eq!(verdicts(298, yaml), [Verdict::NotKnown]);
     assert_eq!(verdicts(299, yaml), [Verdict::Passed]);
@@ -226,7 +226,7 @@ fn too_little_data_is_not_known() {
         verdicts(90, "callbacks: [{node: /lidar, load: 50%}]"),
         [Verdict::NotKnown]
     );
-    // What is broken is broken, however little there is.
+    // A violated limit is violated even by two executions.
     assert_eq!(
         verdicts(2, "chains: [{chain: aa, latency: {max: 5ms}}]"),
         [Verdict::Violated]
@@ -236,7 +236,7 @@ fn too_little_data_is_not_known() {
 }
 
 #[test]
-fn other_programs_get_every_finding() {
+fn json_junit_and_sarif_contain_every_finding() {
     let all = findings(
         1000,
         "chains: [{chain: aa, latency: {max: 1s}}, {chain: bb, latency: {max: 5ms}}, {chain: cc, jitter: 1s}]",
@@ -273,7 +273,7 @@ fn other_programs_get_every_finding() {
 }
 
 #[test]
-fn what_a_model_shows_can_be_required_of_it() {
+fn a_model_satisfies_the_requirements_written_from_it() {
     for count in [3, 200, 3000] {
         let model = model(count);
         let text = initial(&model, 0.2, Limits::All).expect("written");
@@ -290,7 +290,7 @@ fn what_a_model_shows_can_be_required_of_it() {
             "{text}"
         );
     }
-    // Slower by half, it no longer keeps them.
+    // An execution time that is half as long again breaks the generated limits.
     let text = initial(&model(3000), 0.2, Limits::All).expect("written");
     let mut slow = model(3000);
     slow.callbacks[0].figures.exec_ns = dist(3000, 30 * MS);
@@ -303,7 +303,7 @@ fn what_a_model_shows_can_be_required_of_it() {
 }
 
 #[test]
-fn one_more_subscriber_breaks_what_was_written_of_a_model() {
+fn one_more_subscriber_violates_requirements_written_from_a_model() {
     let before = model(3000);
     let text = initial(&before, 0.1, Limits::Medians).expect("written");
     assert!(!text.contains("p99") && text.contains("p50"), "{text}");
@@ -326,9 +326,8 @@ fn one_more_subscriber_breaks_what_was_written_of_a_model() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// No text is taken for requirements that then make the check fail, and every fault is one line.
     #[test]
-    fn any_text_is_a_file_or_a_line(text in "(chains|callbacks|topics|structure|miss): ?[\\[{a-z:, .0-9%/-]{0,40}") {
+    fn any_text_is_valid_or_gives_an_error_of_one_line(text in "(chains|callbacks|topics|structure|miss): ?[\\[{a-z:, .0-9%/-]{0,40}") {
         match read(text.as_bytes()) {
             Ok(wanted) => drop(check(&model(5), &wanted)),
             Err(e) => prop_assert_eq!(e.to_string().lines().count(), 1),

@@ -1,9 +1,14 @@
-//! One figure in two models: how much it changed, and how likely that is by chance.
+//! Compares one figure of two models: how much it changed, and how likely the difference is by
+//! chance.
 //!
-//! Two ways. *Runs*: each run counts once, by the logarithm of its median, and Welch's t-test compares the
-//! models' means of these. A median has no heavy tail, and how executions of one run depend on one another
-//! does not matter. *Executions*, where a model has one run: Mann and Whitney's test on all values, counted as
-//! so many as they are worth, widened by what runs are assumed to differ.
+//! Two methods exist:
+//!
+//!   - *Runs*: each run counts once, by the logarithm of its median. Welch's t-test compares the
+//!     models' means of these. A median has no heavy tail, and the dependence between executions of
+//!     one run does not matter.
+//!   - *Executions*, if a model has only one run: the Mann-Whitney test on all values, weighted by
+//!     how many independent values they are worth. The interval is widened by the assumed spread
+//!     between runs.
 
 use crate::rank::{delta, ratio, Sample};
 use crate::rows::{Figure, Row, Side};
@@ -12,48 +17,50 @@ use crate::Options;
 use onbeat_stats::{normal_beyond, student_beyond, student_quantile};
 use serde::Serialize;
 
-/// Runs of one machine in one state still differ by the width of a bucket.
+/// The smallest standard deviation between runs. Even runs of one machine in one state differ by
+/// the width of a bucket.
 const LEAST_SPREAD: f64 = 0.001;
 
-/// What a change was told by.
+/// The method by which a change was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// Medians of runs.
+    /// The medians of runs were compared.
     Runs,
-    /// Executions of one run, and what runs are assumed to differ.
+    /// The executions of one run were compared, with an assumed spread between runs.
     Executions,
 }
 
-/// How much a figure changed.
+/// The change of a figure from the first to the second model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Change {
-    /// From the first to the second model, as a share of the first: 0.1 is a tenth more.
+    /// The change as a share of the first model's value: 0.1 means a tenth more.
     pub shift: f64,
-    /// Interval of the shift, 95 %.
+    /// The lower end of the 95 % confidence interval of the shift.
     pub low: f64,
-    /// Interval of the shift, 95 %.
+    /// The upper end of the 95 % confidence interval of the shift.
     pub high: f64,
-    /// Chance of a change as large as this or larger where there is none; not corrected.
+    /// The probability of a change this large or larger by chance, not corrected for multiple
+    /// comparisons.
     pub p: f64,
-    /// Cliff's delta of all executions, as they were: -1 to 1.
+    /// Cliff's delta of all executions as measured, from -1 to 1.
     pub delta: f64,
-    /// Standard error of the shift's logarithm, and the degrees of freedom it is known with.
+    /// The standard error of the shift's logarithm, and its degrees of freedom.
     #[serde(skip)]
     pub error: (f64, f64),
-    /// What it was told by.
+    /// The method by which the change was found.
     pub method: Method,
 }
 
 impl Change {
-    /// The smallest shift that is significant with this chance of an error.
+    /// Returns the smallest shift that is significant at the level `alpha`.
     pub fn resolution(&self, alpha: f64) -> f64 {
         let (error, freedom) = self.error;
         (student_quantile(1.0 - alpha / 2.0, freedom) * error).exp_m1()
     }
 }
 
-/// How much a row changed. None where the models do not tell.
+/// Compares the two sides of a row. Returns `None` if the models have too little data for it.
 pub fn change(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Option<Change> {
     let speed = speed.filter(|_| row.figure != Figure::Period);
     let known = |side: &Side<'_>, second: bool| {
@@ -86,7 +93,8 @@ fn of_runs(row: &Row<'_>, a: &[f64], b: &[f64]) -> Change {
     }
 }
 
-/// Difference of means, its standard error, and the degrees of freedom of that (Welch).
+/// Returns the difference of the means, its standard error and its degrees of freedom, by Welch's
+/// t-test.
 pub fn welch(a: &[f64], b: &[f64]) -> (f64, f64, f64) {
     let of = |values: &[f64]| {
         let n = values.len() as f64;
@@ -112,7 +120,8 @@ fn of_executions(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Opt
     let within = (ratio.high.ln() - ratio.low.ln()) / (2.0 * 1.96);
     let times = match row.figure {
         f if f.waits() => crate::WAITING,
-        // Nothing but a changed clock or source moves a median period.
+        // The median of a period changes only if the clock or the source changes, so periods vary
+        // less between runs.
         Figure::Period => 0.1,
         _ => 1.0,
     };

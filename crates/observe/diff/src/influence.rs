@@ -1,8 +1,11 @@
-//! Which component costs which chain how much, in two models: alone and integrated (thesis section 3.8).
+//! Compares how much time each component costs each chain in two models: alone and integrated
+//! (thesis section 3.8).
 //!
-//! A chain's cost is the sum over its callbacks of the mean time per execution in which a component had the
-//! CPU that the callback's thread was ready for: within the callback, or right before its start. Before the
-//! first callback's start no latency counts. Sleep within callbacks is told by who ended it.
+//! A chain's cost is a sum over its callbacks. Each term is the mean time per execution for which a
+//! callback's thread was ready while the component had the CPU. Time within the callback and right
+//! before its start counts. Time before the start of the chain's first callback is not part of the
+//! latency and does not count. Sleep within a callback is attributed to the component that ended
+//! it.
 
 use crate::rows::is_same;
 use crate::{Options, WAITING};
@@ -12,21 +15,22 @@ use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A cost is told apart from chance by so many standard errors: some hundred are compared.
+/// The number of standard errors from which a cost counts as different. It is high because hundreds
+/// of costs are compared.
 const ERRORS: f64 = 3.5;
 
-/// How a component makes a chain wait.
+/// The way in which a component makes a chain wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// It has the CPU.
+    /// The component has the CPU while the callback's thread is ready.
     HasCpu,
-    /// A callback sleeps until it wakes it up.
+    /// The callback sleeps until the component wakes it up.
     Wakes,
 }
 
 impl How {
-    /// In words.
+    /// Returns the way of waiting in words.
     pub fn text(self) -> &'static str {
         match self {
             How::HasCpu => "has the CPU",
@@ -35,70 +39,73 @@ impl How {
     }
 }
 
-/// What a component costs a chain in one model.
+/// The time that a component costs a chain in one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Mean per execution of the chain, ns.
+    /// The mean cost per execution of the chain, in ns.
     pub mean_ns: f64,
-    /// How often it was seen.
+    /// The number of waits that were recorded.
     pub times: u64,
-    /// Executions of the callback that has fewest.
+    /// The number of executions of the chain's callback with the fewest.
     pub executions: u64,
     #[serde(skip)]
     variance: f64,
 }
 
-/// A component's cost for a chain in both models.
+/// The cost of one component for one chain, in both models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Influence {
     /// The chain's id in the first model.
     pub chain: String,
-    /// Its readable name (untrusted).
+    /// The chain's readable name (untrusted).
     pub title: String,
-    /// The component: nodes or process, in words (untrusted).
+    /// The component in words: its nodes or its process (untrusted).
     pub component: String,
-    /// How it makes the chain wait.
+    /// The way in which the component makes the chain wait.
     pub how: How,
-    /// In the first model.
+    /// The cost in the first model.
     pub a: Cost,
-    /// In the second one.
+    /// The cost in the second model.
     pub b: Cost,
     /// The difference as a share of the chain's mean latency in the first model.
     pub of_latency: f64,
-    /// The callback with the most of it (untrusted).
+    /// The callback with the largest part of the difference (untrusted).
     pub mostly: String,
 }
 
 impl Influence {
-    /// What it costs more in the second model.
+    /// Returns the cost in the second model minus that in the first, in ns.
     pub fn difference_ns(&self) -> f64 {
         self.b.mean_ns - self.a.mean_ns
     }
 }
 
-/// All that differs, the largest first, and what this stands on.
+/// All costs that differ between two models, the largest difference first, and the basis of the
+/// comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
-    /// Components whose cost differs.
+    /// The costs that differ.
     pub found: Vec<Influence>,
-    /// Pairs of chain and component that were compared.
+    /// The number of pairs of chain and component that were compared.
     pub compared: usize,
-    /// What is not seen, in sentences.
+    /// Sentences on what the comparison cannot see.
     pub notes: Vec<String>,
 }
 
-/// A component of a chain as it is compared: threads of one process are one.
+/// A component and the way in which it makes a chain wait. All threads of a process are one
+/// component.
 type Key = (String, How);
 
 #[derive(Debug, Clone, Default)]
 struct Costs {
     of: BTreeMap<Key, Cost>,
-    /// By component and callback, ns per execution.
+    /// The mean cost in ns per execution, by component and callback.
     at: BTreeMap<(Key, String), f64>,
     executions: u64,
 }
 
-/// Compares what components cost chains. `a` is before, or alone; `b` after, or integrated.
+/// Compares the time that components cost chains. `a` is the model before, or alone; `b` is the
+/// model after, or integrated.
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();
@@ -116,20 +123,20 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         size(y).total_cmp(&size(x)).then_with(by_name)
     });
     if only > 0 {
-        let text = "are in one of the models only: not compared.";
+        let text = "exist in only one of the models and were not compared.";
         report.notes.push(format!("{only} chains {text}"));
     }
     for (model, which) in [(a, "first"), (b, "second")] {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "By how much costs differ from run to run the models do not keep; {:.0} % are assumed (twice --run-spread), of the mean of {} and {} runs. Several runs of each show smaller differences.",
+        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, {0:.0} % are assumed (twice --run-spread). More runs of each show smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
     ));
     report.notes.push(
-        "Interrupts, and what threads of one's own wait for, do not show; caches and memory that components share show in execution times, which `onbeat diff` compares without --influence."
+        "Interrupts and the waits of threads without callbacks are not visible. Shared caches and memory change execution times, which `onbeat diff` compares without --influence."
             .into(),
     );
     report
@@ -186,13 +193,13 @@ fn compare(
     }
 }
 
-/// What runs of the same program are taken to differ by, as the variance of a cost's mean, ns^2.
+/// Returns the assumed variance of a mean cost between runs of the same program, in ns^2.
 fn between_runs(cost: &Cost, model: &Model, options: &Options) -> f64 {
     let spread = options.run_spread * WAITING * cost.mean_ns;
     spread * spread / model.runs.len().max(1) as f64
 }
 
-/// The callback at which the costs differ most.
+/// Returns the callback at which the costs differ most.
 fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
     let at = |of: &Costs, id: &String| {
         let at = of.at.get(&(key.clone(), id.clone()));
@@ -206,7 +213,7 @@ fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
     most.cloned().unwrap_or_default()
 }
 
-/// The name under which threads of one component are summed up.
+/// Returns the name under which all threads of a component are summed up.
 fn name(by: &Component) -> String {
     match by.kind {
         ComponentKind::Thread if !by.nodes.is_empty() => by.nodes.join(" and "),
@@ -273,15 +280,16 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
     costs
 }
 
-/// How one component made a callback wait, in all.
+/// All waits of a callback that one component caused.
 struct Waits {
     ns: u64,
     times: u64,
-    /// Of the mean per execution of all that made it wait in this way, ns^2.
+    /// The variance of the mean wait per execution, over all components that make the callback wait
+    /// in this way, in ns^2.
     variance: f64,
 }
 
-/// Variance of the mean of a figure that each execution has one value of, ns^2.
+/// Returns the variance of the mean of a figure that has one value per execution, in ns^2.
 fn of_executions(dist: &Dist) -> f64 {
     let (mean, n) = (dist.mean(), dist.count() as f64);
     let squares: f64 = dist
@@ -308,14 +316,14 @@ impl Costs {
         let cost = self.of.entry(key.clone()).or_default();
         cost.mean_ns += mean;
         cost.times = cost.times.saturating_add(times);
-        // Waits that come by chance, whose lengths differ as much as they are long; more where they
-        // come together, as the hundred that one execution meets while a neighbour starts.
+        // Random waits vary in length as much as they are long. Waits that come together vary more,
+        // such as the hundred that one execution meets while a neighbour starts.
         cost.variance += variance.max(2.0 * mean * mean / times.max(1) as f64);
         *self.at.entry((key, callback.into())).or_default() += mean;
     }
 }
 
-/// Preemption and sleep of a callback that no cause has.
+/// Returns the preemption and the sleep of a callback for which no cause was recorded.
 fn missing(c: &Callback) -> (u64, u64) {
     let sum = |of: fn(&Cause) -> u64| -> u128 {
         c.figures
@@ -331,7 +339,7 @@ fn missing(c: &Callback) -> (u64, u64) {
     )
 }
 
-/// How much of a model's preemption and sleep nobody is told for.
+/// Describes how much of a model's preemption and sleep has no known cause.
 fn unseen(model: &Model, which: &str) -> Option<String> {
     let (mut all, mut told) = ((0u128, 0u128), (0u128, 0u128));
     for c in &model.callbacks {
@@ -347,19 +355,19 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let ms = |ns: u128| ns as f64 / 1e6;
     if all.0 + all.1 > 0 && told == (0, 0) {
         return Some(format!(
-            "The {which} model says of no preemption who caused it: its recordings are of an older version, or of a Linux before 5.13."
+            "The {which} model contains no causes of preemption. Its recordings are of an older version, or of a Linux before 5.13."
         ));
     }
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
     (rest != (0, 0)).then(|| {
         format!(
-            "Not told in the {which} model: who caused {:.1} of {:.1} ms of preemption, and who ended {:.1} of {:.1} ms of sleep within callbacks (wake-ups by other processes, timers and interrupts are not recorded).",
+            "In the {which} model, the cause of {:.1} of {:.1} ms of preemption is unknown, and of {:.1} of {:.1} ms of sleep within callbacks. Wake-ups by other processes, timers and interrupts are not recorded.",
             ms(rest.0), ms(all.0), ms(rest.1), ms(all.1)
         )
     })
 }
 
-/// Whether a model says what made callbacks wait.
+/// Reports whether a model contains the causes of waits.
 pub fn tells(model: &Model) -> bool {
     model.callbacks.iter().any(|c| !c.figures.causes.is_empty())
 }

@@ -1,5 +1,5 @@
-//! All changes of two models: corrected for how many figures were compared, those that matter, and the one
-//! that matters most for a chain first.
+//! Collects all changes between two models. It corrects them for the number of comparisons, drops
+//! those that are too small, and sorts them by their weight in a chain.
 
 use crate::compare::{change, welch, Change, Method};
 use crate::rows::{rows, Figure, Row};
@@ -13,58 +13,62 @@ use serde::Serialize;
 /// A figure that changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// `execution_time` and so on, or `speed` of all callbacks, or `loss` of an edge's items.
+    /// The name of the figure, such as `execution_time`; `speed` for all callbacks together; `loss`
+    /// for an edge's items.
     pub figure: String,
-    /// Id of the callback, the chain or the edge (untrusted); empty for all callbacks.
+    /// The id of the callback, chain or edge (untrusted); empty for all callbacks together.
     pub id: String,
-    /// Readable (untrusted).
+    /// The readable name (untrusted).
     pub title: String,
-    /// Median of the first model, ns; for losses the share.
+    /// The first model's median in ns; for losses the share of items.
     pub a: f64,
-    /// Median of the second one.
+    /// The second model's median in ns; for losses the share of items.
     pub b: f64,
-    /// How much it changed.
+    /// The change from the first to the second model.
     pub change: Change,
-    /// The chance, corrected for all comparisons (Holm).
+    /// The probability of the change by chance, corrected for all comparisons (Holm).
     pub p_corrected: f64,
-    /// The largest part of a chain's latency that the shift makes up, and the chain's readable name.
+    /// The shift as a share of a chain's latency, for the chain in which that is largest, and the
+    /// chain's readable name.
     pub of_chain: Option<(f64, String)>,
-    /// The id of the callback whose execution time explains it.
+    /// The id of the callback whose execution time explains this change.
     pub follows: Option<String>,
-    /// Where most of a chain's shift is.
+    /// The part of a chain that has most of its shift.
     pub mostly: Option<String>,
 }
 
-/// What changed between two models.
+/// The changes between two models.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// Structure, causes first.
+    /// The differences in structure, causes first.
     pub structure: Vec<Difference>,
-    /// Figures: causes before what follows from them, then by what they mean for chains.
+    /// The changed figures. Causes come before their consequences, then the order is by their
+    /// weight in chains.
     pub figures: Vec<Found>,
-    /// Figures that were compared.
+    /// The number of figures that were compared.
     pub compared: usize,
-    /// Of these, significant ones that are too small to matter.
+    /// The number of significant changes that are too small to matter.
     pub small: usize,
-    /// Figures of both models of which too little is known to compare them.
+    /// The number of figures with too little data for a comparison.
     pub open: usize,
-    /// How fast the machine was in each run, where that was taken out.
+    /// The speed of the machine in each run, if times were corrected for it.
     pub speed: Option<Speed>,
-    /// The smallest change that shows: the median over execution times, as a share.
+    /// The smallest change of an execution time that could be found, as a share; the median over
+    /// all execution times.
     pub resolution: Option<f64>,
-    /// Runs of each model.
+    /// The number of runs of each model.
     pub runs: (usize, usize),
-    /// What the comparison assumes and what it leaves out, in sentences.
+    /// Sentences on the assumptions and the limits of the comparison.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Whether anything changed.
+    /// Reports whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.structure.is_empty() && self.figures.is_empty()
     }
 
-    /// Changes that do not follow from others.
+    /// Counts the changes that do not follow from others.
     pub fn causes(&self) -> usize {
         let structure = self.structure.iter().filter(|d| d.follows.is_none());
         let figures = self.figures.iter().filter(|f| f.follows.is_none());
@@ -72,7 +76,7 @@ impl Report {
     }
 }
 
-/// Compares two models.
+/// Compares two models and returns all changes.
 pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
     let rows = rows(a, b);
     let speed = (!options.absolute).then(|| Speed::of(&rows)).flatten();
@@ -127,22 +131,22 @@ fn assumptions(
     if single > 0 {
         let spread = options.run_spread * 100.0;
         notes.push(format!(
-            "{single} figures are of one run in one of the models: by how much runs of the same program differ does not show, and is taken to be {spread:.0} % (--run-spread), {} times as much for times with waiting in them. Record several runs of each, in turn, and merge them.",
+            "{single} figures come from a single run in one of the models. The spread between runs is then unknown, and assumed to be {spread:.0} % (--run-spread), or {} times that for times that include waiting. Record several runs of each, in turn, and merge them.",
             crate::WAITING
         ));
     }
     if open > 0 {
         notes.push(format!(
-            "{open} figures have too few executions, or are of models that do not keep each run's median: they were not compared."
+            "{open} figures were not compared: they have too few executions, or a model does not contain each run's median."
         ));
     }
     if relative {
         notes.push(
-            "Changes are relative to how fast the machine was in each run: the median over all callbacks (--absolute takes times as they are)."
+            "Changes are corrected for the speed of the machine in each run, the median over all callbacks. Use --absolute to compare times as measured."
                 .into(),
         );
     }
-    notes.push("Medians are compared, and 99th percentiles where each model has three runs and more of 200 executions each: elsewhere a change of rare long executions alone does not show. Models keep no QoS settings: these are not compared.".into());
+    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show. Models keep no QoS settings: these are not compared.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
@@ -168,7 +172,8 @@ fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
     }
 }
 
-/// The chain of a callback of whose latency the shift is the largest part.
+/// Returns the chain through a callback in whose latency the shift has the largest share, with that
+/// share.
 fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
     let passes = |c: &&Chain| c.callbacks.iter().any(|other| other == id);
     let latency = |c: &Chain| c.figures.latency_ns.quantile(0.5) as f64;
@@ -183,7 +188,7 @@ fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
     Some((shift_ns / latency(chain), title))
 }
 
-/// The speed of the machine in the first model's runs and in the second one's.
+/// Compares the speed of the machine in the first model's runs with that in the second one's.
 fn of_speed(speed: &Speed, options: &Options) -> Found {
     let logs = |of: &[(String, f64)]| of.iter().map(|(_, log)| *log).collect::<Vec<f64>>();
     let (a, b) = (logs(&speed.a), logs(&speed.b));
@@ -227,7 +232,7 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// Items that did not arrive, of edges that both models have.
+/// Compares the share of items that did not arrive, for each edge of both models.
 fn losses(a: &Model, b: &Model) -> Vec<Found> {
     let mut found = Vec::new();
     for edge in &a.edges {
@@ -270,7 +275,8 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
     found
 }
 
-/// Holm's correction: the chance to find any change where there is none stays below the one that is asked.
+/// Applies Holm's correction, which keeps the probability of any false change below the requested
+/// level.
 fn correct(tested: &mut [Found]) {
     let mut order: Vec<usize> = (0..tested.len()).collect();
     order.sort_by(|&x, &y| tested[x].change.p.total_cmp(&tested[y].change.p));
@@ -283,7 +289,7 @@ fn correct(tested: &mut [Found]) {
     }
 }
 
-/// The smallest significant change of an execution time, in the median.
+/// Returns the smallest significant change of an execution time: the median over all of them.
 fn resolution(tested: &[Found], alpha: f64) -> Option<f64> {
     let each = alpha / tested.len().max(1) as f64;
     let times = tested
@@ -297,22 +303,23 @@ fn matters(f: &Found, options: &Options) -> bool {
     let large = f.change.shift.abs() >= options.min_effect;
     match f.figure.as_str() {
         "speed" => large,
-        // Of all items that were sent.
+        // The shift of a loss is a share of all items that were sent.
         "loss" => f.change.shift.abs() >= options.min_effect / 10.0,
         _ => large && (f.a * f.change.shift).abs() >= options.min_time_ns,
     }
 }
 
-/// Says which changes follow from a callback's execution time, and where a chain's shift is.
+/// Marks the changes that follow from a callback's execution time, and finds the part of a chain
+/// with most of its shift.
 fn explain(found: &mut [Found], a: &Model, b: &Model) {
-    // (id, low, high) of shifts in ns, as wide as they can be told.
+    // The tuples hold an id and the ends of the interval of its shift, in ns.
     let of = |f: &Found| (f.a * f.change.low, f.a * f.change.high);
     let slower: Vec<(String, f64, f64)> = found
         .iter()
         .filter(|f| f.figure == Figure::Execution.text())
         .map(|f| (f.id.clone(), of(f).0, of(f).1))
         .collect();
-    // A tail follows from what moves all values, or from the tail of a callback.
+    // A change of a tail follows from a change of all values, or from the tail of a callback.
     let tails: Vec<(String, f64)> = found
         .iter()
         .filter(|f| {
@@ -347,7 +354,7 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
     }
 }
 
-/// The part of a chain whose mean changed most.
+/// Returns the part of a chain whose mean changed most.
 fn mostly(chain: &Chain, b: &Model) -> Option<String> {
     let other = b.chains.iter().find(|o| crate::rows::is_same(chain, o))?;
     let pairs = chain.figures.shares.iter().zip(&other.figures.shares);

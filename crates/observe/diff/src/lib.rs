@@ -1,9 +1,11 @@
-//! Two timing models: what changed, how sure that is, and what it means for chains. Values in, values out:
-//! no clock, no file.
+//! Compares two timing models: what changed, how certain that is, and what it means for chains.
 //!
-//! A change of a figure is found if it is significant, with Holm's correction over all figures that were
-//! compared, and at least as large as [`Options::min_effect`]. Where both models have several runs, runs are
-//! what is compared, each by its median: executions of one run resemble one another, runs need not.
+//! The crate is pure: it reads no clock and no file.
+//!
+//! A figure has changed if the change is significant, with Holm's correction over all compared
+//! figures, and at least as large as [`Options::min_effect`]. If both models have several runs, the
+//! medians of runs are compared. Executions of one run resemble one another, so they are weaker
+//! evidence.
 
 mod compare;
 mod influence;
@@ -25,23 +27,25 @@ pub use rows::{Figure, Row};
 pub use speed::Speed;
 pub use structure::{Difference, Part, What};
 
-/// What counts as a change.
+/// The conditions under which a difference counts as a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Smallest relative change that matters, as a share: of a time, or of all items for losses.
+    /// The smallest relative change that matters, as a share of a time, or of all items for losses.
     pub min_effect: f64,
-    /// Smallest change of a time that matters, ns.
+    /// The smallest change of a time that matters, in ns.
     pub min_time_ns: f64,
-    /// Chance to find anything where nothing changed.
+    /// The probability of finding any change where nothing changed.
     pub alpha: f64,
-    /// By how much execution times are taken to differ from run to run (standard deviation, as a share),
-    /// where a model has one run only. Response times and latencies: [`WAITING`] times as much.
+    /// The assumed standard deviation of execution times from run to run, as a share. It is used if
+    /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].
     pub run_spread: f64,
-    /// Times are compared as they are; else how fast the machine was in each run is taken out.
+    /// Times are compared as measured. Otherwise they are first corrected for the speed of the
+    /// machine in each run.
     pub absolute: bool,
 }
 
-/// How much more than execution times those times differ from run to run that have waiting in them.
+/// The factor by which times that include waiting vary more from run to run than execution times
+/// do.
 pub const WAITING: f64 = 2.0;
 
 impl Default for Options {

@@ -1,10 +1,10 @@
-//! Changes for other programs: JSON.
+//! Writes changes as JSON for other programs.
 
 use crate::influence::Influences;
 use crate::judge::Report;
 use serde_json::{json, Value};
 
-/// All changes, and what the comparison stands on.
+/// Returns all changes as JSON, with the data on which the comparison is based.
 pub fn json(report: &Report) -> Value {
     let speed = report.speed.as_ref().map(|s| {
         let (least, most) = s.extremes();
@@ -25,7 +25,7 @@ pub fn json(report: &Report) -> Value {
     })
 }
 
-/// What components cost chains.
+/// Returns the differences in influence as JSON: the time that components cost chains.
 pub fn influence_json(report: &Influences) -> Value {
     json!({
         "changed": !report.found.is_empty(),

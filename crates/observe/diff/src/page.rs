@@ -1,4 +1,5 @@
-//! Changes as one HTML page that loads nothing and runs no script: both distributions of each changed figure.
+//! Shows changes as one HTML page with both distributions of each changed figure. The page loads
+//! nothing and runs no script.
 
 use crate::judge::{Found, Report};
 use crate::rows::{rows, Row};
@@ -7,14 +8,14 @@ use onbeat_document::Model;
 use onbeat_views::report::{begin, end, pair};
 use std::fmt::Write as _;
 
-/// The page of two models' changes.
+/// Returns the HTML page that shows the changes between two models.
 pub fn html(report: &Report, a: &Model, b: &Model, title: &str) -> String {
     let mut out = String::new();
     begin(&mut out, title, "diff", "");
     facts(&mut out, report);
     structure(&mut out, report);
     figures(&mut out, report, a, b);
-    out.push_str("<h2>What this stands on</h2>\n<ul class=\"notes\">");
+    out.push_str("<h2>Basis of the comparison</h2>\n<ul class=\"notes\">");
     for note in &report.notes {
         let _ = write!(out, "<li>{}</li>", xml(note));
     }
@@ -30,12 +31,18 @@ fn facts(out: &mut String, report: &Report) {
     };
     let following = report.structure.len() + report.figures.len() - report.causes();
     fact("changes", report.causes().to_string());
-    fact("that follow from these", following.to_string());
+    fact("changes that follow from others", following.to_string());
     fact("runs", format!("{} and {}", report.runs.0, report.runs.1));
     fact("figures compared", report.compared.to_string());
-    fact("significant, too small", report.small.to_string());
+    fact(
+        "significant changes that are too small",
+        report.small.to_string(),
+    );
     if let Some(least) = report.resolution {
-        fact("execution times show from", percent(least));
+        fact(
+            "smallest change of an execution time that shows",
+            percent(least),
+        );
     }
     if let Some(speed) = &report.speed {
         let (fast, slow) = speed.extremes();
@@ -57,7 +64,7 @@ fn structure(out: &mut String, report: &Report) {
         return;
     }
     out.push_str(
-        "<h2>Structure</h2>\n<div class=\"scroll\"><table><thead><tr><th>part</th><th>of</th><th>what</th>\
+        "<h2>Structure</h2>\n<div class=\"scroll\"><table><thead><tr><th>difference</th><th>name</th><th>details</th>\
          <th>follows from</th></tr></thead><tbody>",
     );
     for d in &report.structure {
@@ -80,9 +87,8 @@ fn figures(out: &mut String, report: &Report, a: &Model, b: &Model) {
         return;
     }
     out.push_str(
-        "<h2>Times</h2>\n<p class=\"note\">What matters most for a chain comes first. Both distributions are \
-         as measured; the change is relative to the speed of the machine in each run, where that was taken \
-         out.</p>\n",
+        "<h2>Times</h2>\n<p class=\"note\">The change with the largest effect on a chain comes first. Both distributions are as \
+         measured. The change is corrected for the speed of the machine in each run, unless --absolute was given.</p>\n",
     );
     let rows = rows(a, b);
     for found in &report.figures {

@@ -1,15 +1,16 @@
-//! QoS settings of publishers and subscriptions that are others in the second model.
+//! Compares the QoS settings of publishers and subscriptions.
 
 use onbeat_document::schema::{Endpoint, EndpointKind, Model, Qos};
 use onbeat_document::text::duration;
 use std::collections::BTreeMap;
 
-/// What publishers or subscriptions changed, by their id, and how; and what cannot be compared, in a sentence.
+/// Returns the changed publishers and subscriptions with a description of each change, and a note
+/// if some cannot be compared.
 pub(crate) fn changes(a: &Model, b: &Model) -> (Vec<(String, String)>, Option<String>) {
     if a.endpoints.is_empty() || b.endpoints.is_empty() {
         let none = a.endpoints.is_empty() && b.endpoints.is_empty();
         let which = if none { "Neither" } else { "One" };
-        let note = format!("{which} of the models has QoS settings: they were not compared. Recordings show those of publishers and subscriptions that they see made.");
+        let note = format!("{which} of the models has QoS settings, so they were not compared. A recording contains the settings of publishers and subscriptions that are created while it runs.");
         return (Vec::new(), Some(note));
     }
     let (a, b) = (by_id(&a.endpoints), by_id(&b.endpoints));
@@ -34,7 +35,8 @@ fn id(e: &Endpoint) -> String {
     }
 }
 
-/// What is different, setting by setting, where each has one of them.
+/// Describes each changed setting if both models have exactly one endpoint, otherwise all settings
+/// before and now.
 fn change(before: &[Qos], now: &[Qos]) -> String {
     let all = |qos: &[Qos]| {
         let texts = qos.iter().map(|q| {
@@ -54,7 +56,7 @@ fn change(before: &[Qos], now: &[Qos]) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// All settings by name, as ROS 2 calls them.
+/// Returns all settings under their ROS 2 names.
 fn settings(qos: &Qos) -> Vec<(&'static str, String)> {
     let time = |ns: Option<u64>| ns.map_or("none".into(), |ns| duration(ns as f64));
     vec![

@@ -1,27 +1,30 @@
-//! Mann and Whitney's test on binned values: which of two samples lies higher, and by which factor.
+//! Implements the Mann-Whitney test on binned values: which of two samples lies higher, and by
+//! which factor.
 
 use onbeat_document::Dist;
 
-/// Values in ascending order with their shares of the sample.
+/// A sample: values in ascending order, each with its share.
 pub struct Sample {
     values: Vec<(f64, f64)>,
-    /// How many independent values it is worth.
+    /// The number of independent values to which the sample is equivalent.
     worth: f64,
 }
 
-/// A factor with its interval (95 %).
+/// A factor with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// By which one sample has to be multiplied to lie where the other one does (Hodges and Lehmann).
+    /// The factor by which one sample is multiplied to lie where the other one does (Hodges-Lehmann
+    /// estimator).
     pub value: f64,
-    /// The interval's ends.
+    /// The lower end of the interval.
     pub low: f64,
-    /// The interval's ends.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Sample {
-    /// Of a distribution with at least one value.
+    /// Makes a sample of a distribution with at least one value. `worth` is its number of
+    /// independent values.
     pub fn of(dist: &Dist, worth: u64) -> Sample {
         let all = dist.count() as f64;
         let middle = |low: u64, width: u64| {
@@ -38,12 +41,13 @@ impl Sample {
     }
 }
 
-/// Cliff's delta, -1 to 1: how much more often a value of `b`, times `factor`, is above one of `a` than
-/// below. With it how much of the sample is tied, as far as the test's variance is concerned.
+/// Returns Cliff's delta of `b` times `factor` over `a`, from -1 to 1, and the share of ties for
+/// the variance of the test. Cliff's delta is the share of pairs in which `b` is higher minus the
+/// share in which it is lower.
 fn dominance(a: &Sample, b: &Sample, factor: f64) -> (f64, f64) {
     let share = a.worth / (a.worth + b.worth);
     let (mut above, mut tied) = (0.0, 0.0);
-    // Shares of `a` below the present value of `b`.
+    // `below` is the share of `a` below the present value of `b`.
     let (mut i, mut below) = (0, 0.0);
     for &(value, weight) in &b.values {
         let value = value * factor;
@@ -61,18 +65,19 @@ fn dominance(a: &Sample, b: &Sample, factor: f64) -> (f64, f64) {
     (above, tied)
 }
 
-/// Cliff's delta of `b` over `a`.
+/// Returns Cliff's delta of `b` over `a`.
 pub fn delta(a: &Sample, b: &Sample) -> f64 {
     dominance(a, b, 1.0).0
 }
 
-/// By which factor `b` is larger than `a`.
+/// Returns the factor by which `b` is larger than `a`.
 pub fn ratio(a: &Sample, b: &Sample) -> Ratio {
     let (n, m) = (a.worth, b.worth);
     let (_, tied) = dominance(a, b, 1.0);
     let variance = (n + m + 1.0) / (3.0 * n * m) * (1.0 - tied).max(0.0);
     let wide = 1.96 * variance.sqrt();
-    // The more `b` is scaled down, the less it dominates.
+    // The more `b` is scaled down, the smaller is its dominance, so a binary search finds the
+    // factor.
     let at = |target: f64| {
         let (mut low, mut high) = (-30.0f64, 30.0f64);
         for _ in 0..60 {
@@ -85,7 +90,7 @@ pub fn ratio(a: &Sample, b: &Sample) -> Ratio {
         ((low + high) / 2.0).exp()
     };
     Ratio {
-        // Where it steps from above to below, both of its ends are as good.
+        // If the dominance is 0 over a range of factors, the middle of the range is taken.
         value: (at(1e-9) * at(-1e-9)).sqrt(),
         low: at(wide.min(1.0 - 1e-9)),
         high: at(-wide.min(1.0 - 1e-9)),
@@ -103,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delta_is_that_of_all_pairs() {
+    fn cliffs_delta_equals_that_of_all_pairs() {
         let (a, b) = ([10u64, 20, 20, 50], [20u64, 30, 5, 60, 61]);
         let mut pairs = 0i32;
         for x in a {
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_found_under_a_heavy_tail_and_no_factor_where_there_is_none() {
+    fn a_factor_is_found_despite_a_heavy_tail_and_none_between_equal_samples() {
         let long = |i: u64| if i.is_multiple_of(20) { 40 } else { 1 };
         let of =
             |times: u64| dist((0..400).map(move |i| (10_000 + i * 37 % 3000) * times * long(i)));
@@ -130,13 +135,13 @@ mod tests {
             (none.value - 1.0).abs() < 1e-3 && none.low < 1.0 && none.high > 1.0,
             "{none:?}"
         );
-        // Fewer independent values, wider intervals.
+        // Fewer independent values give wider intervals.
         let few = ratio(&Sample::of(&of(100), 6), &Sample::of(&of(110), 6));
         assert!(few.low < 1.0 && few.high > 1.2, "{few:?}");
     }
 
     #[test]
-    fn samples_that_do_not_touch_have_a_finite_factor() {
+    fn disjoint_samples_have_a_finite_factor() {
         let far = ratio(
             &Sample::of(&dist([1000].into_iter()), 1),
             &Sample::of(&dist([0].into_iter()), 1),

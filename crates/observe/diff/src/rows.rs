@@ -1,4 +1,4 @@
-//! What is compared: each figure that both models have, with its values in each run.
+//! Lists the figures that both models have, with their values in each run.
 
 use onbeat_document::schema::{Callback, Chain, Model, RunExtremes, RunTypical, Typical};
 use onbeat_document::titles::titles;
@@ -6,26 +6,26 @@ use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A figure of a callback or a chain.
+/// The figures of a callback or a chain that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// A chain's latency.
+    /// The latency of a chain.
     Latency,
-    /// A callback's execution time.
+    /// The execution time of a callback.
     Execution,
-    /// A callback's response time.
+    /// The response time of a callback.
     Response,
-    /// The time from start to start.
+    /// The time from one start of a callback to the next.
     Period,
-    /// A callback's execution time, 99th percentile.
+    /// The 99th percentile of a callback's execution time.
     ExecutionTail,
-    /// A chain's latency, 99th percentile.
+    /// The 99th percentile of a chain's latency.
     LatencyTail,
 }
 
 impl Figure {
-    /// In words.
+    /// Returns the figure's name in words.
     pub fn text(self) -> &'static str {
         match self {
             Figure::Latency => "latency",
@@ -37,7 +37,7 @@ impl Figure {
         }
     }
 
-    /// The quantile that is compared.
+    /// Returns the quantile that is compared: 0.99 for tails, otherwise 0.5.
     pub fn quantile(self) -> f64 {
         match self {
             Figure::ExecutionTail | Figure::LatencyTail => 0.99,
@@ -45,7 +45,7 @@ impl Figure {
         }
     }
 
-    /// Whether it has waiting in it.
+    /// Reports whether the figure includes time spent waiting.
     pub fn waits(self) -> bool {
         matches!(
             self,
@@ -54,17 +54,14 @@ impl Figure {
     }
 }
 
-/// One run's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunValue {
-    /// The run's id.
     pub id: String,
-    /// Their median, or their 99th percentile for a tail, ns.
+    /// The run's median, or its 99th percentile for a tail, in ns.
     pub median_ns: u64,
 }
 
 impl RunValue {
-    /// The median's logarithm.
     pub fn log(&self) -> f64 {
         (self.median_ns.max(1) as f64).ln()
     }
@@ -73,37 +70,34 @@ impl RunValue {
 /// A figure in one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
-    /// All values.
     pub dist: &'m Dist,
-    /// By run id. Empty where the model does not keep them.
+    /// The value of each run, by run id. Empty if the model does not keep these.
     pub runs: Vec<RunValue>,
-    /// How many independent values they are worth; 0 where that is not known.
+    /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
     pub worth: u64,
 }
 
 impl Side<'_> {
-    /// The logarithms of the runs' medians.
     pub fn logs(&self) -> Vec<f64> {
         self.runs.iter().map(RunValue::log).collect()
     }
 }
 
-/// A figure of both models.
+/// A figure that both models have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<'m> {
-    /// Which one.
+    /// The figure that is compared.
     pub figure: Figure,
-    /// Id of the callback or chain (untrusted).
+    /// The id of the callback or chain (untrusted).
     pub id: String,
-    /// Readable (untrusted).
+    /// The readable name (untrusted).
     pub title: String,
-    /// In the first model.
+    /// The figure's values in the first model.
     pub a: Side<'m>,
-    /// In the second one.
+    /// The figure's values in the second model.
     pub b: Side<'m>,
 }
 
-/// All figures that both models have values of.
 pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     let mut rows = chains(a, b);
     let others: BTreeMap<&str, &Callback> =
@@ -138,10 +132,12 @@ pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     rows
 }
 
-/// Runs that a model needs for its tails to be compared: what runs differ by in their tails is theirs alone.
+/// The minimum number of runs for a comparison of tails. The spread of tails between runs is only
+/// known from the runs themselves.
 const TAIL_RUNS: usize = 3;
 
-/// The 99th percentiles of runs. None where the model does not have one of each, or has too few runs.
+/// Returns the 99th percentiles of all runs, or `None` if one is missing or the model has too few
+/// runs.
 fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     let whole = side(c, Figure::Execution);
     let p99 = |run: &RunValue| {
@@ -154,7 +150,8 @@ fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     (runs.len() >= TAIL_RUNS).then_some(Side { runs, ..whole })
 }
 
-/// The same of a chain's latency.
+/// Returns the 99th percentiles of a chain's latency in all runs, or `None` if the model has too
+/// few runs.
 fn latency_tail<'m>(model: &'m Model, chain: &'m Chain) -> Option<Side<'m>> {
     let of_runs = chain.latency_per_run(&model.runs)?;
     let of_runs: Vec<_> = of_runs.into_iter().filter(|(_, d)| d.count() > 0).collect();
@@ -240,12 +237,13 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     rows
 }
 
-/// Whether two models' chains are the same way.
+/// Reports whether two chains take the same path.
 pub fn is_same(a: &Chain, b: &Chain) -> bool {
     (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
 }
 
-/// A chain's executions are taken to resemble one another as much as those of its callbacks that do most.
+/// Returns a chain's latency. Its executions are assumed to resemble one another as much as those
+/// of its most dependent callback.
 fn latency<'m>(model: &'m Model, chain: &'m Chain) -> Side<'m> {
     let dist = &chain.figures.latency_ns;
     let mut worth = Some(1.0f64);

@@ -1,25 +1,28 @@
-//! How fast the machine was in each run: what all callbacks have in common.
+//! Estimates how fast the machine was in each run, so that a slower machine does not look like a
+//! slower program.
 //!
-//! One run can be slower than another in everything: a clock, a neighbour on the host, heat. The median of
-//! all callbacks' deviations in a run stands for that. A change of one callback does not move it.
+//! A clock rate, a neighbour on the host or heat can slow down everything in a run. The speed of a
+//! run is the median deviation of all its callbacks. A change of one callback does not move this
+//! median.
 
 use crate::rows::{Figure, Row};
 
-/// Fewest callbacks whose common part is told from each one's own.
+/// The minimum number of callbacks. With fewer, the common deviation cannot be told apart from each
+/// callback's own.
 const FEWEST: usize = 5;
 
-/// The speed of each run, as the logarithm of what times took longer than usual.
+/// The speed of each run, as the logarithm of its execution times relative to the usual ones.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
-    /// Of the first model's runs, in the order of its run ids.
+    /// The first model's runs: their ids and speeds.
     pub a: Vec<(String, f64)>,
-    /// Of the second one's.
+    /// The second model's runs: their ids and speeds.
     pub b: Vec<(String, f64)>,
 }
 
 impl Speed {
-    /// From the execution times of callbacks that ran in all runs of both models. None where these are too
-    /// few.
+    /// Estimates the speed from the callbacks that ran in all runs of both models. Returns `None`
+    /// if these are too few.
     pub fn of(rows: &[Row<'_>]) -> Option<Speed> {
         let all = |r: &&Row<'_>| r.figure == Figure::Execution;
         let most = |side: fn(&Row<'_>) -> usize| rows.iter().filter(all).map(side).max();
@@ -31,7 +34,8 @@ impl Speed {
         }
         let usual: Vec<f64> = used
             .iter()
-            // The middle of both models' own middles: neither weighs more for having more runs.
+            // The mean of both models' medians gives both models the same weight, even if one has
+            // more runs.
             .map(|r| (median(r.a.logs()) + median(r.b.logs())) / 2.0)
             .collect();
         let of_run = |logs: &dyn Fn(&Row<'_>) -> f64| {
@@ -53,7 +57,7 @@ impl Speed {
         Some(speed)
     }
 
-    /// Of a run of the first model, or of the second.
+    /// Returns the speed of a run of the first model, or of the second one if `second` is set.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()
@@ -61,14 +65,15 @@ impl Speed {
             .map_or(0.0, |(_, log)| *log)
     }
 
-    /// The slowest and the fastest run, as factors of the usual time.
+    /// Returns the execution times of the fastest and the slowest run, as factors of the usual
+    /// time.
     pub fn extremes(&self) -> (f64, f64) {
         let all = || self.a.iter().chain(&self.b).map(|(_, log)| log.exp());
         (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max))
     }
 }
 
-/// The median; 0 of nothing.
+/// Returns the median of the values, or 0 if the list is empty.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len();

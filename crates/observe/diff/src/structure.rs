@@ -1,4 +1,5 @@
-//! What was added, removed, or is of another kind: callbacks, edges, junctions, chains, QoS settings.
+//! Compares the structure of two models: callbacks, edges, junctions, chains and QoS settings that
+//! were added, removed or changed.
 
 use crate::qos;
 use crate::rows::is_same;
@@ -9,24 +10,24 @@ use onbeat_document::titles::titles;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A part of a model.
+/// The kinds of parts that a model consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// A callback.
     Callback,
-    /// An edge.
+    /// An edge between two callbacks.
     Edge,
-    /// A junction.
+    /// An AND or OR junction.
     Junction,
-    /// A chain.
+    /// A chain of callbacks.
     Chain,
-    /// Publishers or subscriptions of a node on a topic.
+    /// The QoS settings of a node's publishers or subscriptions on a topic.
     Qos,
 }
 
 impl Part {
-    /// In words.
+    /// Returns the kind of part in words.
     pub fn text(self) -> &'static str {
         match self {
             Part::Callback => "callback",
@@ -38,20 +39,20 @@ impl Part {
     }
 }
 
-/// What became of it.
+/// The kind of difference between the two models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Only in the second model.
+    /// The second model has the part, the first one does not.
     Added,
-    /// Only in the first one.
+    /// The first model has the part, the second one does not.
     Removed,
-    /// In both, of another kind.
+    /// Both models have the part, with different properties.
     Changed,
 }
 
 impl What {
-    /// In words.
+    /// Returns the kind of difference in words.
     pub fn text(self) -> &'static str {
         match self {
             What::Added => "added",
@@ -61,25 +62,28 @@ impl What {
     }
 }
 
-/// A difference of structure.
+/// A difference in the structure of two models.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
-    /// Of which part.
+    /// The kind of part that differs.
     pub part: Part,
-    /// Which one.
+    /// The kind of difference.
     pub what: What,
-    /// Its id, or its ends (untrusted).
+    /// The id of the part, or the ends of an edge (untrusted).
     pub id: String,
-    /// Readable (untrusted).
+    /// The readable name (untrusted).
     pub title: String,
-    /// What is different, in words; empty where it is all of it.
+    /// The properties that differ, in words; empty if the whole part was added or removed without
+    /// details.
     pub why: String,
-    /// Of an edge, a junction or a chain: the callback, or the edge, that was added or removed with it.
+    /// The callback or edge whose addition or removal explains this difference of an edge, junction
+    /// or chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<String>,
 }
 
-/// Differences, causes before what follows from them; and what cannot be compared, in sentences.
+/// Returns the differences, with causes before their consequences, and sentences on what cannot be
+/// compared.
 pub fn compare(a: &Model, b: &Model) -> (Vec<Difference>, Vec<String>) {
     let mut found = Vec::new();
     callbacks(a, b, &mut found);
@@ -107,7 +111,7 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if open > 0 {
         notes.push(format!(
-            "{open} junctions are ambiguous in one of the models, and were not compared."
+            "{open} junctions were not compared, because they are ambiguous in one of the models."
         ));
     }
     let guessed = |m: &Model| {
@@ -119,13 +123,13 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     let guessed = guessed(a).max(guessed(b));
     if guessed > 0 {
         notes.push(format!(
-            "{guessed} callbacks are named after their process, not their node: they may be others in the other model."
+            "{guessed} callbacks are named after their process, because their node is unknown. They may have other names in the other model."
         ));
     }
     notes
 }
 
-/// Callbacks and edges that are in one model only.
+/// The callbacks and edges that only one of the models has.
 struct Causes {
     ids: BTreeSet<String>,
 }
@@ -139,13 +143,13 @@ impl Causes {
         Causes { ids: ids.collect() }
     }
 
-    /// The first of these that is one.
+    /// Returns the first of these ids that is a cause.
     fn among<'i>(&self, mut ids: impl Iterator<Item = &'i String>) -> Option<String> {
         ids.find(|id| self.ids.contains(*id)).cloned()
     }
 }
 
-/// What both have, and what only one has, by id.
+/// Pairs the parts of two models by id: those of both models, and those of only one.
 fn pair<'m, T>(
     a: &'m [T],
     b: &'m [T],
@@ -187,11 +191,11 @@ fn executions(c: &Callback) -> String {
     format!("{} executions", c.figures.exec_ns.count())
 }
 
-/// What is different of a callback in both models.
+/// Describes in words how a callback differs between the models.
 fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let mut why = Vec::new();
     if a.kind != b.kind {
-        why.push("it is of another type".into());
+        why.push("it has another type".into());
     }
     let scheduled = |c: &Callback| -> BTreeSet<String> {
         let policies = c.threads.iter().filter(|t| t.policy != "unknown");
@@ -202,7 +206,7 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let (before, now) = (scheduled(a), scheduled(b));
     if before != now && !before.is_empty() && !now.is_empty() {
         why.push(format!(
-            "its threads run as {}, ran as {}",
+            "its threads run as {}, before as {}",
             list(&now),
             list(&before)
         ));
@@ -251,7 +255,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("items pass {}, passed {}", way(b), way(a));
+                let why = format!("items pass {}, before {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}
@@ -265,12 +269,12 @@ fn items(e: &Edge) -> String {
     format!("{} items", e.figures.taken)
 }
 
-/// An edge by its ends and topic.
+/// Returns an id for an edge, made of its ends and its topic.
 pub fn edge_id(e: &Edge) -> String {
     format!("{} -> {} over {}", e.from, e.to, e.topic)
 }
 
-/// Junctions that are decided in both models; how many are not.
+/// Compares junctions whose kind is decided in both models. Returns the number of undecided ones.
 fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) -> usize {
     let kind = |j: &Junction| match j.kind {
         JunctionKind::And => "AND",
@@ -341,7 +345,8 @@ fn chains(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
     only(b, a, What::Added);
 }
 
-/// The callback or edge that a chain came or went with. One that a callback was put behind goes with it.
+/// Returns the callback or edge whose addition or removal explains that of a chain. A callback that
+/// was added at an end of the chain counts too.
 fn chain_cause(chain: &Chain, causes: &Causes) -> Option<String> {
     let edges = chain.callbacks.windows(2).zip(&chain.topics);
     let edges: Vec<String> = edges

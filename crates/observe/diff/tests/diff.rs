@@ -1,4 +1,4 @@
-//! Pairs of models whose truth is known: what was changed is found, and nothing else.
+//! Tests on pairs of models with known differences: exactly these must be found.
 
 use onbeat_diff::{diff, html, influence, json, How, Options, Report};
 use onbeat_document::schema::{
@@ -21,21 +21,21 @@ impl Random {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About normal: mean 0, deviation 1.
+    /// Returns an approximately normal value with mean 0 and standard deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
 
-/// How a program behaves.
+/// The behaviour of a simulated program.
 #[derive(Clone)]
 struct Program {
-    /// Execution times in ms, along the chain.
+    /// The execution times along the chain, in ms.
     times: Vec<f64>,
-    /// How much all of it is slowed down.
+    /// The factor by which everything is slowed down.
     all: f64,
     monitor: bool,
-    /// How much longer one in thirty executions of the fourth callback takes.
+    /// The factor by which one in thirty executions of the fourth callback takes longer.
     tail: f64,
     executions: usize,
 }
@@ -52,8 +52,8 @@ fn usual() -> Program {
 
 const EXECUTIONS: u64 = 120;
 
-/// Runs of a program: each slower or faster than others by 5 % in all and 2 % in each callback, with values
-/// that come in tens and a tail of one in thirty that takes three times as long.
+/// Simulates runs of a program. Runs differ by 5 % in all callbacks together and by 2 % in each.
+/// Values come in groups of ten, and one in thirty takes three times as long.
 fn model(program: &Program, runs: usize, seed: u64) -> Model {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let nodes = program.times.len();
@@ -248,7 +248,8 @@ fn compared(a: &Model, b: &Model) -> Report {
     diff(a, b, &Options::default())
 }
 
-/// What was found, in short: `execution time /n3...` and `added /monitor...`; what follows in brackets.
+/// Returns the changes in short form, such as `execution time /n3...`; those that follow from
+/// others are in brackets.
 fn found(report: &Report) -> Vec<String> {
     let follows = |text: String, f: &Option<String>| {
         if f.is_some() {
@@ -267,14 +268,14 @@ fn found(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn unchanged_programs_are_found_changed_no_more_often_than_is_asked() {
+fn unchanged_programs_rarely_show_a_change() {
     let pairs = (0..200u64).map(|i| (model(&usual(), 5, 2 * i + 1), model(&usual(), 5, 2 * i + 2)));
     let wrong = pairs.filter(|(a, b)| !compared(a, b).is_empty()).count();
     assert!(wrong <= 14, "{wrong} of 200");
 }
 
 #[test]
-fn one_slower_callback_and_one_more_subscriber_are_found_and_nothing_else() {
+fn only_a_slower_callback_and_a_new_subscriber_are_found() {
     let mut after = usual();
     after.times[3] *= 1.1;
     after.monitor = true;
@@ -298,12 +299,12 @@ fn one_slower_callback_and_one_more_subscriber_are_found_and_nothing_else() {
         let change = slower.change;
         assert!(change.low < 0.13 && 0.07 < change.high, "{change:?}");
     }
-    // One in twenty is what was asked for.
+    // A false change in one of twenty pairs is the requested level.
     assert!(more <= 5, "{more} of 40");
 }
 
 #[test]
-fn a_slower_machine_is_one_change_unless_times_are_taken_as_they_are() {
+fn a_slower_machine_is_one_change_unless_times_are_absolute() {
     let mut slower = usual();
     slower.all = 1.5;
     let (a, b) = (model(&usual(), 6, 31), model(&slower, 6, 32));
@@ -321,7 +322,7 @@ fn a_slower_machine_is_one_change_unless_times_are_taken_as_they_are() {
 }
 
 #[test]
-fn one_run_of_each_shows_large_changes_only_and_says_what_it_assumes() {
+fn single_runs_show_only_large_changes_and_note_their_assumptions() {
     let mut after = usual();
     after.times[3] *= 1.1;
     let report = compared(&model(&usual(), 1, 7), &model(&after, 1, 8));
@@ -340,7 +341,7 @@ fn one_run_of_each_shows_large_changes_only_and_says_what_it_assumes() {
 }
 
 #[test]
-fn a_significant_change_that_is_too_small_is_counted_only() {
+fn a_significant_but_small_change_is_only_counted() {
     let mut after = usual();
     after.times[3] *= 1.04;
     let (a, b) = (model(&usual(), 40, 51), model(&after, 40, 52));
@@ -357,7 +358,7 @@ fn a_significant_change_that_is_too_small_is_counted_only() {
 }
 
 #[test]
-fn what_matters_more_for_the_chain_comes_first() {
+fn larger_effects_on_the_chain_come_first() {
     let mut after = usual();
     after.times[4] *= 1.5; // 0.25 ms
     after.times[5] *= 1.3; // 2.4 ms
@@ -367,7 +368,7 @@ fn what_matters_more_for_the_chain_comes_first() {
 }
 
 #[test]
-fn losses_and_kinds_of_junctions_and_routes_are_compared() {
+fn losses_junctions_and_routes_are_compared() {
     let junction = |kind, state| Junction {
         callback: id(1),
         kind,
@@ -396,7 +397,7 @@ fn losses_and_kinds_of_junctions_and_routes_are_compared() {
         lossy,
     ];
     assert_eq!(found(&report), expected);
-    // What the data do not decide is no change, and is said.
+    // An undecided junction is not a change, but a note reports it.
     b.junctions[0].state = JunctionState::Ambiguous;
     let report = compared(&a, &b);
     assert_eq!(report.structure.len(), 1);
@@ -404,7 +405,7 @@ fn losses_and_kinds_of_junctions_and_routes_are_compared() {
 }
 
 #[test]
-fn changed_qos_settings_are_found_and_those_that_are_not_known_are_told() {
+fn changed_qos_settings_are_found_and_unknown_ones_are_noted() {
     let qos = |reliability, depth, deadline_ns| Qos {
         history: History::KeepLast,
         depth,
@@ -461,7 +462,7 @@ fn changed_qos_settings_are_found_and_those_that_are_not_known_are_told() {
 }
 
 #[test]
-fn models_without_medians_of_runs_are_not_compared_by_their_executions() {
+fn models_without_medians_of_runs_are_not_compared() {
     let (mut a, b) = (model(&usual(), 1, 81), model(&usual(), 1, 82));
     a.chains.clear();
     for c in &mut a.callbacks {
@@ -472,7 +473,7 @@ fn models_without_medians_of_runs_are_not_compared_by_their_executions() {
 }
 
 #[test]
-fn names_can_do_nothing_to_the_page() {
+fn names_cannot_inject_html_into_the_page() {
     let mut after = usual();
     after.times[3] *= 2.0;
     let (mut a, mut b) = (model(&usual(), 6, 91), model(&after, 6, 92));
@@ -489,7 +490,8 @@ fn names_can_do_nothing_to_the_page() {
     assert_eq!(json(&report)["changed"], true);
 }
 
-/// `by` had the CPU for so many us in all, in `times` waits, within the model's callback number `i`.
+/// Adds a cause: `by` had the CPU for `us` in all, in `times` waits, within the model's callback
+/// number `i`.
 fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
     let figures = &mut model.callbacks[i].figures;
     figures.causes.push(Cause {
@@ -508,12 +510,12 @@ fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
 }
 
 #[test]
-fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
+fn the_cost_of_a_neighbour_is_found_and_chance_is_not() {
     let with = |neighbour_us: u64, rare: bool| {
         let mut model = model(&usual(), 2, 5);
         for c in &mut model.callbacks {
             let n = c.figures.exec_ns.count();
-            // Of 1 ms each, of which one tenth nobody is told for.
+            // Each execution is preempted for 1 ms; a tenth of this has no known cause.
             (0..n).for_each(|_| c.figures.preempted_ns.record(1_000_000));
         }
         for i in 0..2 {
@@ -522,7 +524,7 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
             costs(&mut model, i, ("camera", "encode"), 240 * neighbour_us, 400);
         }
         if rare {
-            // As much as the others, but three times in 240 executions.
+            // The same mean cost as the others, but from only three waits in 240 executions.
             costs(&mut model, 3, ("cron", "cron"), 240 * 2000, 3);
         }
         model
@@ -543,15 +545,16 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
         (camera.component.as_str(), camera.how),
         ("camera", How::HasCpu)
     );
-    // Two threads, two callbacks; what is before the first one's start is before the latency.
+    // Two threads and two callbacks count. Waiting before the first callback's start is not part of
+    // the latency.
     assert!((camera.a.mean_ns - 600_000.0).abs() < 1.0, "{camera:?}");
     assert!((camera.b.mean_ns - 5_400_000.0).abs() < 1.0, "{camera:?}");
     assert_eq!((camera.b.executions, camera.b.times), (240, 2400));
     assert_eq!(camera.mostly, id(1));
     assert!(camera.of_latency > 0.05 && camera.of_latency < 0.2);
     let said = report.notes.join(" ");
-    assert!(said.contains("Not told in the first model"), "{said}");
-    // Models that do not say it are not taken for models of nothing.
+    assert!(said.contains("In the first model, the cause"), "{said}");
+    // A model without causes is not treated as a model without preemption.
     let mut silent = with(0, false);
     silent
         .callbacks
@@ -559,7 +562,7 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
         .for_each(|c| c.figures.causes.clear());
     let report = influence(&silent, &silent, &options);
     assert!(
-        report.notes[0].contains("says of no preemption"),
+        report.notes[0].contains("contains no causes of preemption"),
         "{:?}",
         report.notes
     );
@@ -567,8 +570,9 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
 }
 
 #[test]
-fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
-    // A neighbour takes 1 ms of each execution, or as much in all of two of them, as when it starts.
+fn many_waits_in_one_execution_are_chance() {
+    // A neighbour takes 1 ms of each execution, or the same total within two executions, as when it
+    // starts.
     let with = |together: bool, runs: usize| {
         let mut model = model(&usual(), runs, 5);
         let preempted = &mut model.callbacks[1].figures.preempted_ns;
@@ -593,7 +597,7 @@ fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
     none.callbacks[1].figures.causes.clear();
     let found = |b: &Model| influence(&none, b, &options).found.len();
     assert_eq!((found(&with(false, 1)), found(&with(true, 1))), (1, 0));
-    // Half as much again is what one run may differ by from the next; ten of each show it.
+    // One run may differ by this much from the next; only ten runs of each show the difference.
     let more = |runs: usize| {
         let mut model = with(false, runs);
         model.callbacks[1].figures.causes[0].preempted_ns *= 3;
@@ -609,7 +613,7 @@ fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
 }
 
 #[test]
-fn a_longer_tail_alone_is_found_where_runs_have_the_executions() {
+fn a_longer_tail_is_found_if_runs_have_enough_executions() {
     let many = Program {
         executions: 600,
         ..usual()
@@ -624,12 +628,12 @@ fn a_longer_tail_alone_is_found_where_runs_have_the_executions() {
     let shift = report.figures[0].change.shift;
     assert!((0.5..0.85).contains(&shift), "{shift}, of 0.67");
     assert!(report.figures[0].a > 1.5 * 20e6, "its 99th percentile");
-    // Unchanged: nothing, in nearly all pairs.
+    // Nearly all unchanged pairs show no change.
     let pairs =
         (0..40u64).map(|i| compared(&model(&many, 5, 2 * i + 201), &model(&many, 5, 2 * i + 202)));
     let wrong = pairs.filter(|report| !report.is_empty()).count();
     assert!(wrong <= 5, "{wrong} of 40 pairs");
-    // Too few executions, or runs: not compared.
+    // With too few executions or runs, tails are not compared.
     let few = model(&usual(), 6, 103);
     let report = compared(
         &few,

@@ -1,5 +1,5 @@
-//! Cuts: parts of chains, from a callback to a publication, whose own latency is measured. A user
-//! names both ends by a callback, a node or a topic.
+//! Parts of chains, from a callback to a publication, whose own latency is measured. A user names
+//! both ends by a callback, a node or a topic.
 
 mod error;
 mod names;
@@ -11,12 +11,12 @@ use names::Point;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Where chains are cut beside their own ends.
+/// The ends of a part of a chain, beside the chains' own ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cut {
-    /// Id of the callback with which a part begins; none: where chains begin.
+    /// The id of the callback with which the part begins. `None` means the beginning of the chain.
     pub from: Option<String>,
-    /// Topic with whose publication a part ends; none: where chains end.
+    /// The topic with whose publication the part ends. `None` means the end of the chain.
     pub to: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Cut {
 }
 
 impl Cut {
-    /// Reads what [`Display`](fmt::Display) wrote; none if it did not.
+    /// Parses the text that [`Display`](fmt::Display) writes. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (from, to) = text.split_once(" -> ")?;
         let end = |text: &str| (!text.is_empty()).then(|| text.to_string());
@@ -39,23 +39,24 @@ impl Cut {
     }
 }
 
-/// The ends of a part of a chain as the user names them: a callback by its id, a node, or a topic;
-/// each in full, or from after one of its slashes on. `node:` and `topic:` before a name say which
-/// is meant; else a callback goes before a node, and a node before a topic of the same name.
+/// The ends of a part of a chain, as the user names them. Each is a callback's id, a node or a
+/// topic, in full or from after one of its slashes on. The prefixes `node:` and `topic:` select the
+/// kind. Without a prefix, a callback takes precedence over a node, and a node over a topic of the
+/// same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// The part begins with this callback, with the first callback of this node, or with the
-    /// callback that takes this topic.
-    pub from: Option<String>,
-    /// It ends with the publication of this callback, with the last of this node, or of this
+    /// The start: this callback, the first callback of this node, or the callback that takes this
     /// topic.
+    pub from: Option<String>,
+    /// The end: the publication of this callback, the last publication of this node, or the
+    /// publication of this topic.
     pub to: Option<String>,
-    /// It passes all of these.
+    /// The callbacks, nodes and topics that the part must pass.
     pub through: Vec<String>,
 }
 
 impl Ends {
-    /// Whether nothing is named.
+    /// Reports whether neither an end nor a point between is named.
     pub fn is_empty(&self) -> bool {
         *self == Ends::default()
     }
@@ -64,14 +65,14 @@ impl Ends {
 /// A part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
-    /// Ids of callbacks.
+    /// The ids of the callbacks, in order.
     pub callbacks: Vec<String>,
-    /// Topics between them, then the one that it ends with, where it publishes.
+    /// The topics between the callbacks, then the topic published at the end, if any.
     pub topics: Vec<String>,
 }
 
 impl Way {
-    /// What has to be measured for it: the `cuts` of `onbeat-synth`.
+    /// Returns the cut that synthesis must measure: an element of `cuts` in `onbeat-synth`.
     pub fn cut(&self, ends: &Ends) -> Cut {
         let output = self.topics.get(self.callbacks.len() - 1);
         Cut {
@@ -80,17 +81,18 @@ impl Way {
         }
     }
 
-    /// Whether it is this chain.
+    /// Reports whether this part is the whole chain.
     pub fn is(&self, chain: &Chain) -> bool {
         self.callbacks == chain.callbacks && self.topics == chain.topics
     }
 }
 
-/// The different parts of the model's chains between these ends, in order of their callbacks.
+/// Returns the different parts of the model's chains between these ends, in order of their
+/// callbacks.
 ///
 /// # Errors
-/// A name that is none, or that fits several; and ends between which no chain leads. Each says
-/// what is near.
+/// Fails if a name is unknown or ambiguous, or if no chain leads between the ends. Each error lists
+/// similar names.
 pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
     let point = |option, name: &Option<String>| {
         let named = name.as_ref().map(|n| names::point(model, option, n));
@@ -121,7 +123,7 @@ pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
     Ok(passing.into_iter().collect())
 }
 
-/// A model's callbacks, to follow its chains.
+/// The model's callbacks by id, used to follow its chains.
 struct Lines<'m>(BTreeMap<&'m str, &'m Callback>);
 
 impl<'m> Lines<'m> {
@@ -137,7 +139,6 @@ impl<'m> Lines<'m> {
         self.0.get(id).map(|c| c.node.as_str())
     }
 
-    /// The nodes of callbacks, without repetitions side by side.
     fn nodes(&self, callbacks: &[String]) -> Vec<String> {
         let nodes = callbacks.iter().filter_map(|id| self.node(id));
         let mut nodes: Vec<String> = nodes.map(String::from).collect();
@@ -145,7 +146,6 @@ impl<'m> Lines<'m> {
         nodes
     }
 
-    /// The part of a chain between two points.
     fn between(&self, chain: &Chain, from: Option<&Point>, to: Option<&Point>) -> Option<Way> {
         let last = chain.callbacks.len().checked_sub(1)?;
         let first = match from {
@@ -163,7 +163,7 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Whether a part can begin with a chain's callback at this place.
+    /// Reports whether a part can begin with the chain's callback at index `at`.
     fn begins(&self, chain: &Chain, at: usize, point: &Point) -> bool {
         let id = chain.callbacks[at].as_str();
         let Some(callback) = self.0.get(id).filter(|c| c.kind != CallbackType::Sync) else {
@@ -179,7 +179,7 @@ impl<'m> Lines<'m> {
         }
     }
 
-    /// Whether a part can end with the publication of a chain's callback at this place.
+    /// Reports whether a part can end with the publication of the chain's callback at index `at`.
     fn ends(&self, chain: &Chain, at: usize, point: &Point) -> bool {
         let next = chain.callbacks.get(at + 1).and_then(|id| self.kind(id));
         let within = matches!(next, Some(CallbackType::Sync | CallbackType::Thread));
@@ -187,7 +187,7 @@ impl<'m> Lines<'m> {
             return false;
         };
         if within {
-            // Handed over within the node.
+            // The item stays within the node.
             return false;
         }
         match point {
@@ -211,9 +211,9 @@ impl<'m> Lines<'m> {
         }
     }
 
-    /// Whether a chain passes these points one after the other.
     fn passes_in_order(&self, chain: &Chain, points: &[Point]) -> bool {
-        // What the first callback takes, then each callback with the topic behind it.
+        // Begins with the first callback's input. Each callback follows with the topic that it
+        // publishes.
         let first = chain
             .callbacks
             .first()
@@ -233,8 +233,8 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Why no chain leads from one point to another: the nodes that chains pass after the first,
-    /// and before the second.
+    /// Explains why no chain leads between two points. Lists the nodes that chains pass after the
+    /// first and before the second.
     fn nothing_between<'c>(
         &self,
         chains: impl Iterator<Item = &'c Chain>,
@@ -257,10 +257,11 @@ impl<'m> Lines<'m> {
     }
 }
 
-/// The model's chains that pass all of these, in this order: callbacks, nodes and topics, named as ends are.
+/// Returns the model's chains that pass these callbacks, nodes and topics in this order. Names have
+/// the same form as in [`Ends`].
 ///
 /// # Errors
-/// A name that is none, or that fits several.
+/// Fails if a name is unknown or ambiguous.
 pub fn passing<'m>(model: &'m Model, names: &[String]) -> Result<Vec<&'m Chain>, CutError> {
     let points = names.iter().map(|n| names::point(model, "path", n));
     let points = points.collect::<Result<Vec<Point>, _>>()?;
@@ -271,7 +272,7 @@ pub fn passing<'m>(model: &'m Model, names: &[String]) -> Result<Vec<&'m Chain>,
         .collect())
 }
 
-/// The callbacks that take what a chain publishes at its end.
+/// Returns the callbacks that take the topic which a chain publishes at its end.
 pub fn readers<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     let ends = (
         chain.callbacks.last(),
@@ -287,7 +288,7 @@ pub fn readers<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     takes.map(|e| e.to.as_str()).collect()
 }
 
-/// The callbacks whose data the first callback of a chain takes.
+/// Returns the callbacks whose data the first callback of a chain takes.
 pub fn sources<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     let first = chain.callbacks.first();
     let gives = model.edges.iter().filter(|e| Some(&e.to) == first);

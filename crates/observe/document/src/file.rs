@@ -1,38 +1,38 @@
-//! Reads and checks the text of a model file. Each error is one line that names the way out.
+//! Reads and checks the text of a model file. Each error is one line and says what to do next.
 
 use crate::schema::{Model, SCHEMA};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// Why a text is no usable model. Every message names the way out.
+/// The reason why a text is not a usable model. Every message says what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
     /// The file is empty.
-    #[error("the model file is empty: make it again with `onbeat model TRACE`")]
+    #[error("the model file is empty. Make it again with `onbeat model TRACE`.")]
     Empty,
-    /// Text that ends in the middle.
-    #[error("the model file is cut off (it ends in line {line}): make it again with `onbeat model TRACE`")]
+    /// The text ends in the middle.
+    #[error("the model file is cut off in line {line}. Make it again with `onbeat model TRACE`.")]
     Truncated {
-        /// Line it ends in.
+        /// The line in which the text ends.
         line: usize,
     },
-    /// Not JSON.
-    #[error("not a model file: {0}; models are made with `onbeat model TRACE`")]
+    /// The text is not JSON.
+    #[error("not a model file: the JSON is wrong at {0}. Make a model with `onbeat model TRACE`.")]
     NotJson(String),
-    /// JSON, but not of a model.
-    #[error("JSON, but not an onbeat model (no \"schema\": \"{SCHEMA}\"); models are made with `onbeat model TRACE`")]
+    /// The text is JSON, but not a model.
+    #[error("JSON, but not an onbeat model (\"schema\": \"{SCHEMA}\" is missing). Make a model with `onbeat model TRACE`.")]
     Foreign,
-    /// A model of another version.
-    #[error("a model of schema '{found}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat model TRACE`")]
+    /// The model has a schema of another version.
+    #[error("the model has schema '{found}', but this onbeat reads '{SCHEMA}'. Make the model again with this version's `onbeat model TRACE`.")]
     Schema {
         /// The schema that the file names.
         found: String,
     },
-    /// A field is missing or of a wrong type.
-    #[error("the model file is damaged: {0}; make it again with `onbeat model TRACE`")]
+    /// A field is missing or has the wrong type.
+    #[error("the model file is damaged: {0}. Make it again with `onbeat model TRACE`.")]
     Field(String),
     /// Fields contradict one another.
-    #[error("the model file contradicts itself: {0}; make it again with `onbeat model TRACE`")]
+    #[error("the model file contradicts itself: {0}. Make it again with `onbeat model TRACE`.")]
     Inconsistent(String),
 }
 
@@ -52,7 +52,7 @@ pub fn read(bytes: &[u8]) -> Result<Model, ModelFileError> {
             ModelFileError::NotJson(format!("line {}, column {}", e.line(), e.column()))
         }
     };
-    // Whatever its shape, first see whether it is JSON at all.
+    // The first check is whether the text is JSON, whatever its structure.
     let _: serde::de::IgnoredAny = serde_json::from_slice(bytes).map_err(syntax)?;
     let header: Header = serde_json::from_slice(bytes).map_err(|_| ModelFileError::Foreign)?;
     match header.schema {
@@ -70,20 +70,23 @@ pub fn read(bytes: &[u8]) -> Result<Model, ModelFileError> {
     Ok(model)
 }
 
-/// References must lead somewhere: exports and reports follow them.
+/// Checks that all references are valid, because exports and reports follow them.
 fn check(model: &Model) -> Result<(), ModelFileError> {
     let name = |id: &str| crate::text::shorten(&crate::text::visible(id), 60);
     let mut known = BTreeSet::new();
     for callback in &model.callbacks {
         if !known.insert(callback.id.as_str()) {
             return Err(ModelFileError::Inconsistent(format!(
-                "callback '{}' stands in it twice",
+                "callback '{}' occurs twice",
                 name(&callback.id)
             )));
         }
     }
     let missing = |what: &str, id: &str| {
-        ModelFileError::Inconsistent(format!("{what} names '{}', which is no callback", name(id)))
+        ModelFileError::Inconsistent(format!(
+            "{what} names '{}', which is not a callback",
+            name(id)
+        ))
     };
     for edge in &model.edges {
         for end in [&edge.from, &edge.to] {

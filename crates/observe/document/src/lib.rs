@@ -1,6 +1,5 @@
-//! The timing model as a document: its schema, its distributions, the evidence of runs that it is
-//! concluded from, merging, reading and writing. Values in, values out: no clock, no thread, no
-//! environment.
+//! The timing model as a document: schema, distributions, evidence of runs, conclusions, merging,
+//! reading and writing. The functions are pure: they use no clock, no thread and no environment.
 #[doc(hidden)]
 pub mod conclude;
 pub mod cuts;

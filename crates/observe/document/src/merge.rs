@@ -1,8 +1,7 @@
-//! Models of single runs to a model of many: associative, commutative, and the same as modelling
-//! all runs at once.
+//! Merges models of single runs into a model of many. The result equals modelling all runs at once.
 //!
-//! A model is taken back to its evidence, evidence is added up, and the conclusions are drawn anew
-//! (see `conclude`), so the order of merging does not matter.
+//! Merging recovers each model's evidence, adds it up, and draws the conclusions again (see
+//! `conclude`). So it is associative and commutative.
 
 mod machines;
 
@@ -15,33 +14,34 @@ use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why models cannot be merged.
+/// The reason why models cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelMergeError {
-    /// No model at all.
-    #[error("there is no model to merge: name at least one")]
+    /// No model was given.
+    #[error("there is no model to merge. Name at least one.")]
     Empty,
-    /// A run is in two of them: its executions would count twice.
-    #[error("run '{0}' is in more than one of the models: merge each run once")]
+    /// A run is in two of the models. Its executions would count twice.
+    #[error("run '{0}' is in more than one of the models. Merge each run only once.")]
     SameRun(String),
-    /// Runs of two hosts: the same names there are other callbacks, and their clocks differ.
-    #[error("the runs are of two hosts, '{0}' and '{1}': if they were recorded at one time, join them with `onbeat model --join`; else make a model for each")]
+    /// The runs are from two hosts. Equal names are then different callbacks, and the clocks
+    /// differ.
+    #[error("the runs are of two hosts, '{0}' and '{1}'. If they were recorded at the same time, join them with `onbeat model --join`. Otherwise make a model for each host.")]
     Hosts(String, String),
-    /// Two runs at one time on two boots: no machine has two at once, whatever its name.
-    #[error("the runs '{0}' and '{1}' were recorded at one time, after two different boots, so by two machines of one name: a model is of one; make one for each (if it is one machine whose clock was set back, remove `boot` of one run)")]
+    /// Two runs overlap in time but are from two boots, so they are from different machines.
+    #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove `boot` of one run.")]
     Boots(String, String),
-    /// Their nodes are named by different rules.
-    #[error("the models name nodes by different rules ({0} and {1}): make them with the same --normalise")]
+    /// The nodes of the models are named by different rules.
+    #[error("the models name nodes by different rules ({0} and {1}). Make them with the same --normalise.")]
     NameRules(String, String),
     /// A model is damaged.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
-    /// No run of that mode.
-    #[error("no run of the model is of mode '{mode}'; it has {known}")]
+    /// The model has no run of the mode.
+    #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
     NoSuchMode {
-        /// What was asked for.
+        /// The requested mode.
         mode: String,
-        /// Modes that the model has.
+        /// The modes that the model has.
         known: String,
     },
 }
@@ -55,8 +55,8 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     merger.finish()
 }
 
-/// A merge that takes one model after the other: it keeps what they have shown together, none of
-/// them. The result does not depend on their order, nor on which of them were merged before.
+/// An incremental merge that takes one model after the other. It keeps only their summed evidence.
+/// The result depends neither on the order nor on earlier merges of the models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,
@@ -64,12 +64,12 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Adds a model. One that is refused leaves everything as it was.
+    /// Adds a model. A refused model leaves the merger unchanged.
     pub fn add(&mut self, model: Model) -> Result<(), ModelMergeError> {
         self.add_evidence(recover(model)?)
     }
 
-    /// The model of all that was added; an error if that is nothing.
+    /// Returns the model of everything that was added. Fails if nothing was added.
     pub fn finish(self) -> Result<Model, ModelMergeError> {
         self.all.map(conclude).ok_or(ModelMergeError::Empty)
     }
@@ -86,7 +86,6 @@ impl Merger {
         Ok(())
     }
 
-    /// Why these do not go together.
     fn compare(&self, all: &Evidence, other: &Evidence) -> Result<(), ModelMergeError> {
         for run in other.runs.values() {
             if let Some(error) = self.machines.conflict(&all.runs, run) {
@@ -104,7 +103,7 @@ impl Merger {
     }
 }
 
-/// The part of a model that its runs of one mode show.
+/// Returns the part of a model that its runs of one mode show.
 pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     let mut evidence = recover(model)?;
     let known: BTreeSet<&str> = evidence.runs.values().map(|r| r.mode.as_str()).collect();
@@ -114,12 +113,13 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
             known: known.into_iter().collect::<Vec<_>>().join(", "),
         });
     }
-    /// Keeps one mode; false if there is nothing of it.
+    /// Keeps only one mode. Returns false if it has no figures.
     fn keep<F>(modes: &mut BTreeMap<String, F>, mode: &str) -> bool {
         modes.retain(|m, _| m == mode);
         !modes.is_empty()
     }
-    // Parts of runs have what did not run in the mode as well, as it was observed then.
+    // A model with parts of runs keeps callbacks that did not run in the mode, because they were
+    // observed at that time.
     let parts = |r: &Run| r.mode == mode && r.recording() != r.id;
     let parts = evidence.runs.values().any(parts);
     evidence.runs.retain(|_, r| r.mode == mode);
@@ -140,15 +140,14 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// Whether evidence has a run's recording, or a part of it: the modes of one run are in one model, as
-/// what is not counted by mode would count twice.
+/// Reports whether the evidence has this run's recording or a part of it. The modes of one run must
+/// stay in one model, because counts without a mode would count twice.
 fn has_part_of(all: &Evidence, run: &Run) -> bool {
     let id = run.recording();
     let mut parts = all.runs.range(format!("{id}#")..format!("{id}$"));
     all.runs.contains_key(id) || parts.any(|(_, part)| part.recording() == id)
 }
 
-/// Whether figures show no execution.
 fn never_ran(figures: &CallbackFigures) -> bool {
     let counts = [
         &figures.exec_ns,
@@ -158,7 +157,7 @@ fn never_ran(figures: &CallbackFigures) -> bool {
     counts.iter().all(|dist| dist.count() == 0)
 }
 
-/// The same model with all its runs taken as of one mode.
+/// Returns the same model with all its runs assigned to one mode.
 pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     fn unite<F: Figures>(modes: &mut BTreeMap<String, F>, mode: &str) {
         *modes = BTreeMap::from([(mode.to_string(), total(modes))]);
@@ -184,7 +183,6 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// The user's rules for node names, as a text.
 fn name_rules(evidence: &Evidence) -> String {
     let rules = evidence.notes.keys().filter_map(|note| match note {
         Note::NameRule(rule) => Some(format!("'{rule}'")),
@@ -197,7 +195,6 @@ fn name_rules(evidence: &Evidence) -> String {
     }
 }
 
-/// Adds what other runs have shown.
 fn add(all: &mut Evidence, other: Evidence) {
     all.runs.extend(other.runs);
     // A period that one run has seen holds for all.
@@ -271,7 +268,7 @@ fn add_callback(mine: &mut Callback, other: Callback) {
 }
 
 fn add_edge(mine: &mut Edge, other: Edge) {
-    // What one run shows is not assumed.
+    // An edge stays assumed only if no run shows it.
     mine.assumed = mine.assumed.zip(other.assumed).map(|(a, b)| a.max(b));
     mine.intra_process |= other.intra_process;
     add_all(&mut mine.modes, &other.modes);
@@ -313,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_two_hosts_are_not_of_one_model() {
+    fn runs_of_two_hosts_are_not_merged() {
         let of = |id: &str, host: &str| {
             let mut run = run(id);
             run.runs.get_mut(id).unwrap().host = host.into();
             run
         };
         let mut all = merger(of("r1", "front"));
-        // Older recordings do not say.
+        // Older recordings do not name their host.
         all.add_evidence(of("r2", "")).unwrap();
         all.add_evidence(of("r3", "front")).unwrap();
         let refused = all.add_evidence(of("r4", "arm"));
@@ -330,8 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn what_two_boots_recorded_at_once_is_of_two_machines() {
-        // (id, boot, start, duration): all of hosts with one name.
+    fn overlapping_runs_of_two_boots_are_from_two_machines() {
+        // (id, boot, start, duration); all hosts have the same name.
         let of = |id: &str, boot: &str, start: u64, duration_ns: u64| {
             let mut run = run(id);
             let frame = run.runs.get_mut(id).unwrap();
@@ -340,7 +337,7 @@ mod tests {
             run
         };
         let mut all = merger(of("r1", "b1", 1000, 100));
-        // Started anew since; the same boot; not known.
+        // A later boot, the same boot, and an unknown boot.
         all.add_evidence(of("r2", "b2", 1100, 100)).unwrap();
         all.add_evidence(of("r3", "b1", 1020, 70)).unwrap();
         all.add_evidence(of("r4", "", 1050, 100)).unwrap();
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_boot_is_one_machine_whatever_it_is_called() {
+    fn runs_of_one_boot_are_from_one_machine_whatever_its_name() {
         let of = |id: &str, host: &str| {
             let mut run = run(id);
             let frame = run.runs.get_mut(id).unwrap();
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_add_up_and_runs_stay_apart() {
+    fn merging_adds_notes_and_refuses_a_run_twice() {
         let mut first = run("r1");
         first.note(Note::UnknownHandle, 2);
         let mut all = merger(first);

@@ -1,10 +1,11 @@
-//! Which callbacks, edges, junctions and chains exist in which mode (thesis section 3.6, Figure 3.7).
+//! Lists the callbacks, edges, junctions and chains that exist in each mode (thesis section 3.6,
+//! Figure 3.7).
 
 use crate::schema::{Callback, CallbackType, Edge, Junction, Model};
 use crate::titles::titles;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a part of a model is.
+/// A kind of model part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// A callback.
@@ -18,7 +19,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Its name.
+    /// Returns the kind's name in lower case.
     pub fn text(self) -> &'static str {
         match self {
             Part::Callback => "callback",
@@ -29,29 +30,29 @@ impl Part {
     }
 }
 
-/// In which modes a part of a model exists.
+/// A part of a model, with the modes in which it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// What it is.
+    /// The kind of the part.
     pub part: Part,
-    /// Its id: of an edge `FROM -> TO TOPIC`, of a junction its callback's.
+    /// The part's id. An edge's id is `FROM -> TO TOPIC`, a junction's is its callback's id.
     pub id: String,
-    /// A name to show (untrusted).
+    /// The name to show. It is untrusted.
     pub title: String,
-    /// By mode: executions of a callback or a chain, items taken of an edge, inputs of a junction that
-    /// gave something. Zero: it is not there.
+    /// The count per mode: executions of a callback or chain, items taken over an edge, or active
+    /// inputs of a junction. Zero means that the part does not exist in the mode.
     pub counts: BTreeMap<String, u64>,
 }
 
 impl Presence {
-    /// Whether it is in some modes, and not in others.
+    /// Reports whether the part exists in some modes but not in others.
     pub fn differs(&self) -> bool {
         let there = self.counts.values().filter(|n| **n > 0).count();
         0 < there && there < self.counts.len()
     }
 }
 
-/// All parts of a model, callbacks first, with the modes in which each exists.
+/// Lists all parts of a model, callbacks first, with the modes in which each exists.
 pub fn presence(model: &Model) -> Vec<Presence> {
     let modes: BTreeSet<&str> = model.runs.iter().map(|r| r.mode.as_str()).collect();
     let taken = |edge: &Edge, mode: &str| {
@@ -66,7 +67,7 @@ pub fn presence(model: &Model) -> Vec<Presence> {
         let mut edges = model.edges.iter().filter(|e| taken(e, mode) > 0);
         let gives = |id: &&String| edges.any(|e| e.from == **id && e.to == junction.callback);
         match junction.inputs.iter().filter(gives).count() {
-            // Nothing meets where one comes.
+            // A junction needs more than one active input.
             0 | 1 => 0,
             n => n as u64,
         }

@@ -1,8 +1,8 @@
 //! The timing model as a value: the content of `model.json`.
 //!
-//! Vertices are callbacks (and synchronisers), edges are topics, requests and responses between
-//! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
-//! *per-mode* sets, so that modes can be merged or kept apart.
+//! Vertices are callbacks and synchronisers. Edges are topics, requests and responses between them.
+//! Chains are paths from a source to a sink (thesis section 3.5). Figures come in *per-mode* sets,
+//! so that modes can be merged or kept apart.
 
 pub mod helper;
 mod influence;
@@ -16,54 +16,56 @@ use crate::dist::Dist;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Value of [`Model::schema`].
+/// The value of [`Model::schema`].
 pub const SCHEMA: &str = "onbeat-model/1";
 
-/// Name of the mode of a run that was given none.
+/// The mode of a run for which the user named none.
 pub const DEFAULT_MODE: &str = "default";
 
-/// A timing model: of one run, or of many merged ones.
+/// A timing model of one run, or of many merged runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// Always [`SCHEMA`].
+    /// The schema, always [`SCHEMA`].
     pub schema: String,
-    /// The runs that the model was made of, sorted by id.
+    /// The runs from which the model was made, sorted by id.
     pub runs: Vec<Run>,
-    /// Vertices, sorted by id.
+    /// The vertices, sorted by id.
     pub callbacks: Vec<Callback>,
-    /// Edges, sorted by (from, to, topic).
+    /// The edges, sorted by (from, to, topic).
     pub edges: Vec<Edge>,
-    /// Callbacks at which several inputs meet, sorted by callback.
+    /// The callbacks at which several inputs meet, sorted by callback.
     pub junctions: Vec<Junction>,
-    /// Paths from source to sink, sorted by id.
+    /// The paths from source to sink, sorted by id.
     pub chains: Vec<Chain>,
-    /// Actions: the callbacks and figures of each, sorted by name.
+    /// The actions with their callbacks and figures, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
-    /// Callbacks that run on the same threads, sorted by their first callback. Empty in older files.
+    /// The groups of callbacks that run on the same threads, sorted by their first callback. The
+    /// list is empty in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executors: Vec<Executor>,
-    /// Publishers and subscriptions whose creation was seen, with their QoS settings; sorted. Empty in
-    /// older files.
+    /// The publishers and subscriptions whose creation was seen, sorted, with their QoS settings.
+    /// The list is empty in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
-    /// Threads that run no callback, as far as recordings have their scheduler events; sorted. Empty in
-    /// older files.
+    /// The threads that run no callback and have recorded scheduler events, sorted. The list is
+    /// empty in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub helpers: Vec<Helper>,
-    /// Assumptions of the model that no event shows, in whole sentences.
+    /// The assumptions of the model that no event shows, as whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// Limits of the recordings and losses, in whole sentences.
+    /// The limits of the recordings and their losses, as whole sentences.
     #[serde(default)]
     pub coverage: Vec<String>,
-    /// Evidence that only merging needs. Its form can change; readers should not use it.
+    /// The evidence that only merging needs. Its form can change; readers should not use it.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub evidence: serde_json::Value,
 }
 
 impl Model {
-    /// The figures of a mode: of all runs without one, or if all runs have it. None where the mode has none.
+    /// Returns the figures of a mode, or `None` if the mode has none. Without a mode, or if all
+    /// runs have it, these are the figures of all runs.
     pub fn figures_of<'a, F>(
         &self,
         mode: Option<&str>,
@@ -79,34 +81,34 @@ impl Model {
     }
 }
 
-/// One recording that the model was made of.
+/// A recording from which the model was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Unique id of the recording.
+    /// The unique id of the recording.
     pub id: String,
-    /// Name of the host; empty where it is not known.
+    /// The name of the host. It is empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// Id of the machine's boot; empty where it is not known.
+    /// The id of the machine's boot. It is empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot: String,
-    /// Mode (urban, highway ...).
+    /// The mode, for example `urban` or `highway`.
     pub mode: String,
-    /// ROS 2 distributions seen, sorted ("jazzy", "kilted").
+    /// The ROS 2 distributions seen, sorted ("jazzy", "kilted").
     pub distribution: Vec<String>,
-    /// Start of the recording, CLOCK_REALTIME ns since 1970.
+    /// The start of the recording, CLOCK_REALTIME ns since 1970.
     pub start: u64,
-    /// Length of the recording.
+    /// The length of the recording.
     pub duration_ns: u64,
-    /// Events lost, by event kind.
+    /// The number of lost events by event kind.
     pub lost: BTreeMap<String, u64>,
-    /// Events read.
+    /// The number of events read.
     pub events: u64,
 }
 
 impl Run {
-    /// Id of the recording. The parts of a run in which different modes were active have a number
-    /// after it, `#1`, `#2` ...
+    /// Returns the id of the recording. If several modes were active during a run, its parts add
+    /// `#1`, `#2` ... to this id.
     pub fn recording(&self) -> &str {
         match self.id.rsplit_once('#') {
             Some((id, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => id,
@@ -115,101 +117,102 @@ impl Run {
     }
 }
 
-/// Type of a vertex.
+/// The type of a vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackType {
-    /// Runs when its timer is due.
+    /// The callback runs when its timer is due.
     Timer,
-    /// Runs on a message.
+    /// The callback runs on a message.
     Subscription,
-    /// Runs on a request of one client.
+    /// The callback runs on a request of one client.
     Service,
-    /// Runs on a response.
+    /// The callback runs on a response.
     Client,
-    /// A task of rclpy's executor, which a callback made: the execution of an action's goal.
+    /// The vertex is a task of rclpy's executor, made by a callback: the execution of an action's
+    /// goal.
     Task,
-    /// The AND vertex of a synchroniser (thesis section 3.5).
+    /// The vertex is the AND of a synchroniser (thesis section 3.5).
     Sync,
-    /// Runs on a thread of the application's own, which publishes and runs no callbacks.
+    /// The vertex is a thread of the application's own, which publishes and runs no callbacks.
     Thread,
 }
 
-/// Callbacks that run on the same threads: those of an executor, or of several that one thread
-/// spins in turn. Each callback that ran is in exactly one.
+/// A group of callbacks that run on the same threads. It covers one executor, or several that one
+/// thread spins in turn. Each callback that ran is in exactly one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
-    /// Ids of the callbacks, sorted.
+    /// The ids of the callbacks, sorted.
     pub callbacks: Vec<String>,
-    /// Most threads of which one run saw that they run any of them: more than one for a
-    /// multi-threaded executor, and for a process that was started anew.
+    /// The most threads in one run that ran any of the callbacks. It exceeds one for a
+    /// multi-threaded executor and for a restarted process.
     pub threads: usize,
 }
 
-/// An action: goals, cancellations, results, feedback and state taken together.
+/// An action: its goals, cancellations, results, feedback and state together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
-    /// Its name (untrusted); its services and topics are below `NAME/_action/`.
+    /// The action's name, untrusted. Its services and topics are below `NAME/_action/`.
     pub name: String,
-    /// Nodes that serve it, sorted.
+    /// The nodes that serve the action, sorted.
     pub servers: Vec<String>,
-    /// Nodes that use it, sorted.
+    /// The nodes that use the action, sorted.
     pub clients: Vec<String>,
-    /// Ids of the callbacks on its services and topics, and of the task that executes its goals,
-    /// sorted.
+    /// The ids of the callbacks on the action's services and topics, and of the task that executes
+    /// its goals. They are sorted.
     pub callbacks: Vec<String>,
-    /// Figures over all modes.
+    /// The figures over all modes.
     #[serde(flatten)]
     pub figures: ActionFigures,
-    /// Figures per mode; only there when there is more than one.
+    /// The figures per mode. The map is empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ActionFigures>,
 }
 
-/// Measured figures of an action.
+/// The measured figures of an action.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ActionFigures {
-    /// Goals that recorded clients sent.
+    /// The number of goals that recorded clients sent.
     pub goals: u64,
-    /// Goals that recorded servers took, accepted or not.
+    /// The number of goals that recorded servers took, accepted or not.
     pub served: u64,
-    /// Cancellations that recorded clients asked for.
+    /// The number of cancellations that recorded clients requested.
     pub cancels: u64,
-    /// Pieces of feedback that recorded servers published.
+    /// The number of feedback messages that recorded servers published.
     pub feedback: u64,
-    /// Results that recorded clients got.
+    /// The number of results that recorded clients received.
     pub results: u64,
-    /// Of these, results whose goal could not be told.
+    /// The number of received results whose goal is unknown.
     pub untimed: u64,
-    /// From the sending of a goal to the taking of its result.
+    /// The time from the sending of a goal to the taking of its result.
     pub goal_to_result_ns: Dist,
 }
 
-/// How a callback's start and end were found.
+/// The way in which a callback's start and end were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bracket {
-    /// From tracepoints at its start and end.
+    /// Tracepoints mark the start and end.
     Exact,
-    /// From the executor's calls around it.
+    /// Start and end follow from the executor's calls around the callback.
     Inferred,
 }
 
-/// Whether the node of a callback is known.
+/// The origin of a callback's node name.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// By its own name.
+    /// The name is the node's own.
     #[default]
     Known,
-    /// No: it is named after its process, and may stand for several nodes of it.
+    /// The name is derived from the process, and may stand for several of its nodes.
     Guessed,
 }
 
 impl Identity {
-    /// Whether the node is known.
+    /// Reports whether the node's own name is known.
     pub fn is_known(&self) -> bool {
         *self == Identity::Known
     }
@@ -218,149 +221,153 @@ impl Identity {
 /// A callback: a vertex of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
-    /// Stable across runs and readable, e.g. `/fusion:subscription(/lidars/front)`.
+    /// The id, which is readable and equal in all runs, for example
+    /// `/fusion:subscription(/lidars/front)`.
     pub id: String,
-    /// Full name of its node (untrusted).
+    /// The full name of the callback's node, untrusted.
     pub node: String,
-    /// Whether that name is the node's own.
+    /// The origin of the node's name.
     #[serde(default, skip_serializing_if = "Identity::is_known")]
     pub identity: Identity,
-    /// What triggers it.
+    /// The type of event that triggers the callback.
     #[serde(rename = "type")]
     pub kind: CallbackType,
-    /// Topic or service name; empty for a timer and for a thread.
+    /// The topic or service name. It is empty for a timer and for a thread.
     pub input: String,
-    /// For a service callback: the client's node whose requests this vertex serves.
+    /// For a service callback, the client's node whose requests this vertex serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// A timer's period; for others the median inter-arrival time where it is steady.
+    /// The period of a timer. For other callbacks, the median inter-arrival time if it is steady.
     pub period_ns: Option<u64>,
-    /// Topics (and `service/request`, `service/response`) it publishes, sorted.
+    /// The topics, `service/request`s and `service/response`s that the callback publishes, sorted.
     pub outputs: Vec<String>,
-    /// How its start and end were found.
+    /// The way in which start and end were found.
     pub bracket: Bracket,
-    /// The rclcpp symbol, where known.
+    /// The rclcpp symbol, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// Figures over all modes.
+    /// The figures over all modes.
     #[serde(flatten)]
     pub figures: CallbackFigures,
-    /// Figures per mode; only there when there is more than one.
+    /// The figures per mode. The map is empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
-    /// Threads that ran it, sorted.
+    /// The threads that ran the callback, sorted.
     pub threads: Vec<ThreadUse>,
-    /// Execution time's measured best, mean and worst case in each run (Figure 3.9), by run id.
+    /// The measured best, mean and worst execution time in each run (thesis Figure 3.9), by run id.
     pub per_run: BTreeMap<String, RunExtremes>,
 }
 
-/// Measured figures of a callback.
+/// The measured figures of a callback.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallbackFigures {
-    /// Time on the CPU between start and end (Algorithm 3).
+    /// The time on the CPU between start and end (thesis Algorithm 3).
     pub exec_ns: Dist,
-    /// End minus start of waiting.
+    /// The time from when an execution could run to its end.
     pub response_ns: Dist,
-    /// Start to start.
+    /// The time from start to start.
     pub interarrival_ns: Dist,
-    /// |release - ideal release| for timers; |inter-arrival - median| is in `interarrival_ns`.
+    /// The distance of timer releases from their ideal releases. Other callbacks have their jitter
+    /// in `interarrival_ns`.
     pub release_jitter_ns: Dist,
-    /// Time ready but not running inside the callback, per execution.
+    /// The time per execution in which the callback was ready but not running.
     pub preempted_ns: Dist,
-    /// Time asleep inside the callback, per execution.
+    /// The time per execution in which the callback was asleep.
     pub blocked_ns: Dist,
-    /// Number of preemptions inside the callback.
+    /// The number of preemptions inside the callback.
     pub preemptions: u64,
-    /// Number of times it blocked.
+    /// The number of times the callback blocked.
     pub blockings: u64,
-    /// What made it wait, sorted by component. Empty where the recording does not say.
+    /// The components that made the callback wait, sorted. The list is empty if the recording does
+    /// not show them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Execution time over observed time: share of one CPU. `exec_ns.sum / observed_ns`.
+    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`.
     pub load: f64,
-    /// Length of the runs that `load` refers to.
+    /// The length of the runs to which `load` refers.
     pub observed_ns: u64,
 }
 
-/// Extremes of the execution time in one run, for Figure 3.9.
+/// The extremes of the execution time in one run (thesis Figure 3.9).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunExtremes {
-    /// Start of the run (CLOCK_REALTIME ns), to order runs by.
+    /// The start of the run (CLOCK_REALTIME ns), by which runs are ordered.
     pub start: u64,
-    /// Executions.
+    /// The number of executions.
     pub count: u64,
-    /// Measured best-case execution time (mBCET).
+    /// The measured best-case execution time (mBCET).
     pub min_ns: u64,
-    /// Measured average-case execution time (mACET).
+    /// The measured average-case execution time (mACET).
     pub mean_ns: f64,
-    /// Measured worst-case execution time (mWCET).
+    /// The measured worst-case execution time (mWCET).
     pub max_ns: u64,
-    /// What is typical of the run. None in models of versions that did not keep it.
+    /// The typical figures of the run. `None` in models of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical: Option<RunTypical>,
 }
 
-/// What is typical of a callback's figures in one run: what runs are compared by.
+/// The typical figures of a callback in one run, by which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunTypical {
-    /// Of the execution time.
+    /// The typical execution time.
     pub exec_ns: Typical,
-    /// Of the response time.
+    /// The typical response time.
     pub response_ns: Typical,
-    /// Of the time from start to start.
+    /// The typical time from start to start.
     pub interarrival_ns: Typical,
 }
 
-/// What is typical of a figure in one run.
+/// The typical value of a figure in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Typical {
-    /// Values.
+    /// The number of values.
     pub count: u64,
-    /// Their median.
+    /// The median of the values.
     pub median_ns: u64,
-    /// Their 99th percentile, of [`Typical::TAIL`] values at least. None in older models too.
+    /// The 99th percentile. `None` for fewer than [`Typical::TAIL`] values and in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// How many independent values they are worth: neighbours in time resemble one another. Zero where
-    /// they are too few to tell.
+    /// The effective number of independent values, because values close in time are similar. Zero
+    /// if there are too few values to estimate it.
     pub effective: u64,
 }
 
 impl Typical {
-    /// Fewest values of which a 99th percentile is kept: two are beyond it.
+    /// The least number of values for which a 99th percentile is kept. Two of them lie beyond it.
     pub const TAIL: u64 = 200;
 }
 
-/// A thread that ran a callback. Runs are compared by its name, policy and priority, not its id.
+/// A thread that ran a callback. Runs are compared by its name, policy and priority, not by its id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
-    /// Thread name.
+    /// The thread's name.
     pub comm: String,
-    /// SCHED_* policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, `ext`.
+    /// The SCHED_* policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, `ext`.
     pub policy: String,
-    /// Kernel priority (0-99 real-time, 100-139 normal).
+    /// The kernel priority: 0-99 for real-time, 100-139 for normal threads.
     pub priority: u8,
-    /// CPUs it was seen on, sorted.
+    /// The CPUs on which the thread was seen, sorted.
     pub cpus: Vec<u16>,
 }
 
-/// Why an edge is assumed whose items were not seen on their way.
+/// The reason why an edge is assumed although its items were not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Assumed {
-    /// The callback's thread woke up the other one, or made it, nearly each time that this one had
-    /// something to do.
+    /// The callback's thread woke up or created the other thread nearly each time that the other
+    /// thread worked.
     HandedOver,
-    /// The callback waited for a response, in an executor of its own or as a coroutine, and went
-    /// on when that was handled: it may use what the response brought.
+    /// The callback waited for a response, in an executor of its own or as a coroutine. It
+    /// continued when the response was handled, so it may use the response's data.
     Waited,
-    /// The callback made the task, which ran later; which goal's it was is taken from their order.
+    /// The callback made the task, which ran later. Their order determines which goal the task
+    /// executed.
     Made,
-    /// The user stated it (`--link`).
+    /// The user stated the edge (`--link`).
     Stated,
 }
 
-/// Reads why an edge is assumed; before there were several reasons, it was a flag for one.
+/// Reads the reason of an assumed edge. In older files it is a boolean flag.
 fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assumed>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -375,68 +382,70 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
     })
 }
 
-/// Communication from one callback to another.
+/// A communication path from one callback to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Publishing callback's id.
+    /// The publishing callback's id.
     pub from: String,
-    /// Taking callback's id.
+    /// The taking callback's id.
     pub to: String,
-    /// Topic; `service/request` or `service/response`; for an edge into a sync vertex its input.
+    /// The topic, `service/request` or `service/response`. For an edge into a sync vertex, its
+    /// input.
     pub topic: String,
-    /// Why it is assumed, where its items were not seen on their way.
+    /// The reason why the edge is assumed. `None` if its items were followed.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "read_assumed"
     )]
     pub assumed: Option<Assumed>,
-    /// True for intra-process communication.
+    /// The edge uses intra-process communication.
     #[serde(default)]
     pub intra_process: bool,
-    /// Figures over all modes.
+    /// The figures over all modes.
     #[serde(flatten)]
     pub figures: EdgeFigures,
-    /// Figures per mode; only there when there is more than one.
+    /// The figures per mode. The map is empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, EdgeFigures>,
 }
 
-/// Measured figures of an edge.
+/// The measured figures of an edge.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeFigures {
-    /// Publication to the start of the callback that takes it.
+    /// The time from publication to the start of the callback that takes the item.
     pub latency_ns: Dist,
-    /// Publication until the executor was woken for it, where the executor was idle.
+    /// The time from publication until the executor was woken for the item, if the executor was
+    /// idle.
     pub transport_ns: Dist,
-    /// From that wake-up (or from publication plus the median transport, where the executor was
-    /// busy) to the start of the callback.
+    /// The time from the executor's wake-up to the start of the callback. If the executor was busy,
+    /// publication plus the median transport time replaces the wake-up.
     pub waiting_ns: Dist,
-    /// Items published while the taker existed.
+    /// The number of items published while the taker existed.
     pub published: u64,
-    /// Items taken.
+    /// The number of items taken.
     pub taken: u64,
-    /// Items never taken, though a later one was, or the recording lasted a second longer, for a
-    /// reason that is not known.
+    /// The number of items that were never taken for an unknown reason. Only items count if a later
+    /// one was taken or the recording lasted a second longer.
     pub lost: u64,
-    /// Items never taken because later ones filled the queue, which keeps the last. Not in `lost`.
+    /// The number of items never taken because later ones filled the queue. They are not in `lost`.
     pub overwritten: u64,
-    /// Items that a synchroniser passed over in favour of others. Not in `lost`.
+    /// The number of items that a synchroniser skipped in favour of others. They are not in `lost`.
     #[serde(default)]
     pub unselected: u64,
 }
 
-/// Kind of a junction.
+/// The kind of a junction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionKind {
-    /// Fires when all inputs have new data.
+    /// The junction fires when all inputs have new data.
     And,
-    /// Fires on any input.
+    /// The junction fires on any input.
     Or,
 }
 
-/// How sure a junction is.
+/// The certainty of a junction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionState {
@@ -445,38 +454,39 @@ pub enum JunctionState {
     Decided,
     /// The data allow several readings. Edges and chains follow the first.
     Ambiguous,
-    /// The user states it (`--junction`).
+    /// The user states the junction (`--junction`).
     Stated,
 }
 
-/// Which items of its inputs an AND junction joins.
+/// The rule by which an AND junction joins items of its inputs.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The one that the publishing callback took, and of the others those that usually go with it.
+    /// The junction joins the item that the publishing callback took with the items that usually
+    /// accompany it.
     #[default]
     InTurn,
-    /// Those whose chains began nearest to one another, as a synchroniser by approximate time
-    /// joins them. It publishes when a later one shows that no better set can come.
+    /// The junction joins items whose chains began closest together, like a synchroniser by
+    /// approximate time. It publishes when a later item shows that no better set can come.
     Nearest,
 }
 
 impl Matching {
-    /// Whether it is the usual one.
+    /// Reports whether the rule is the default, [`Matching::InTurn`].
     pub fn is_in_turn(&self) -> bool {
         *self == Matching::InTurn
     }
 }
 
-/// What an ambiguous junction can be.
+/// A possible meaning of an ambiguous junction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// AND: what follows waits for all inputs. OR: it runs on one input alone, and at most reads
-    /// what others stored.
+    /// The kind. With AND, the output waits for all inputs. With OR, one input alone triggers it,
+    /// and stored data of the others may be read.
     pub kind: JunctionKind,
-    /// Ids of those callbacks.
+    /// The ids of the callbacks that are inputs in this reading.
     pub inputs: Vec<String>,
 }
 
@@ -485,25 +495,26 @@ pub struct Reading {
 pub struct Junction {
     /// The vertex: a sync vertex for AND, the triggered callback for OR.
     pub callback: String,
-    /// AND or OR.
+    /// The kind: AND or OR.
     pub kind: JunctionKind,
-    /// Ids of the callbacks that feed it, sorted.
+    /// The ids of the callbacks that feed the junction, sorted.
     pub inputs: Vec<String>,
-    /// How it was recognised: `message_filters`, `data_flow`, `several_publishers`.
+    /// The criterion that found the junction: `message_filters`, `data_flow` or
+    /// `several_publishers`.
     pub criterion: String,
-    /// 0 to 1: share of outputs that satisfy the criterion, discounted where the data cannot
-    /// tell it from sampling.
+    /// The confidence from 0 to 1: the share of outputs that satisfy the criterion. It is reduced
+    /// if the data cannot distinguish the junction from sampling.
     pub confidence: f64,
-    /// Whether the data decide.
+    /// The certainty of the junction.
     #[serde(default)]
     pub state: JunctionState,
-    /// Which items are taken to be joined, at AND.
+    /// The rule by which an AND is assumed to join items.
     #[serde(default, skip_serializing_if = "Matching::is_in_turn")]
     pub matching: Matching,
-    /// Of an ambiguous junction: what it can be, the reading that edges and chains follow first.
+    /// The possible readings of an ambiguous junction. Edges and chains follow the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
-    /// The statement that settles an ambiguous junction, for `--junction`.
+    /// The statement for `--junction` that settles an ambiguous junction.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub settle: String,
 }
@@ -511,40 +522,41 @@ pub struct Junction {
 /// A path from a source to a sink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// Stable id: short hash of the callbacks' ids, prefixed by `chain-`.
+    /// The stable id: `chain-` and a short hash of the callbacks' ids.
     pub id: String,
-    /// Vertices from source to sink.
+    /// The vertices from source to sink.
     pub callbacks: Vec<String>,
-    /// Topics between them (one fewer than callbacks), plus the sink's output where it has one.
+    /// The topics between the callbacks, then the sink's output if it has one.
     pub topics: Vec<String>,
-    /// True where one of its edges is assumed.
+    /// At least one edge of the chain is assumed.
     #[serde(default)]
     pub assumed: bool,
-    /// True where the chain exists only in one reading of an ambiguous junction.
+    /// The chain exists in only one reading of an ambiguous junction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
-    /// True where the chain begins with an input that the user named (`--input`). Its latency then
-    /// counts from the input's publication, and the first callback's share contains the time from
-    /// there to its start.
+    /// The chain begins with an input that the user named (`--input`). Its latency then counts from
+    /// the input's publication. The first callback's share contains the time from the publication
+    /// to its start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,
-    /// True where it is a part of other chains, between ends that the user named (`--from`, `--to`).
+    /// The chain is a part of other chains, between ends that the user named (`--from`, `--to`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Figures over all modes.
+    /// The figures over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,
-    /// Figures per mode; only there when there is more than one.
+    /// The figures per mode. The map is empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ChainFigures>,
-    /// Latency by run id, over all modes; only there when there is more than one run. Without the
-    /// runs of models of versions that did not keep them.
+    /// The latency by run id, over all modes. The map is empty for a single run, and lacks runs
+    /// from models of older versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_run: BTreeMap<String, Dist>,
 }
 
 impl Chain {
-    /// Latencies by run id. None where the model does not say of which run each execution was.
+    /// Returns latencies by run id. Returns `None` if the model does not assign each execution to a
+    /// run.
     pub fn latency_per_run<'c>(&'c self, runs: &'c [Run]) -> Option<Vec<(&'c str, &'c Dist)>> {
         if let [only] = runs {
             return Some(vec![(&only.id, &self.figures.latency_ns)]);
@@ -556,44 +568,46 @@ impl Chain {
 }
 
 impl ChainFigures {
-    /// The age of the data that outputs stand on.
+    /// Returns the age of the data from which the outputs were computed.
     pub fn data_age_ns(&self) -> &Dist {
         self.age_ns.as_ref().unwrap_or(&self.latency_ns)
     }
 }
 
-/// Measured figures of a chain.
+/// The measured figures of a chain.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChainFigures {
-    /// Executions followed from source to output.
+    /// The number of executions followed from source to output.
     pub executions: u64,
-    /// Start of the first callback to the publication of the chain's output (to the end of the
-    /// last callback where it publishes nothing): Algorithm 1. See [`Chain::from_input`].
+    /// The time from the start of the first callback to the publication of the chain's output
+    /// (thesis Algorithm 1). Without an output, it ends with the last callback. See
+    /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// Reaction time: from the start that one output stood on to the next output. So long it takes
-    /// at most until something shows that came just after the first callback had looked.
+    /// The reaction time: from the start behind one output to the next output. It bounds the delay
+    /// of data that arrived just after the first callback looked.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// Data age: as the latency, also of outputs that stand on data that were stored and read once
-    /// more (`--link`). None where none were: then the latency is the age.
+    /// The data age: the latency, including outputs from stored data that were read again
+    /// (`--link`). `None` means that the age equals the latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// (max - min) / 2.
+    /// The jitter: (max - min) / 2.
     pub jitter_ns: u64,
-    /// Executions whose item was lost before the last callback.
+    /// The number of executions whose item was lost before the last callback.
     pub lost: u64,
-    /// Executions that were not followed to the last callback, because too many paths met on the
-    /// way.
+    /// The number of executions that were not followed to the last callback, because too many paths
+    /// met on the way.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
-    /// Executions that ended in another mode than they began in; each counts where it began.
+    /// The number of executions that ended in another mode than they began in. Each counts in the
+    /// mode of its beginning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The part of each callback and edge in the latency, in order; the means add up to its mean.
+    /// The part of each callback and edge in the latency, in order. The means add up to the
+    /// latency's mean.
     pub shares: Vec<Share>,
 }
 
-/// Whether a count is left out.
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -601,14 +615,14 @@ fn is_zero(n: &u64) -> bool {
 /// A callback's or an edge's part of a chain's latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// `callback` or `edge`.
+    /// The kind of element, `callback` or `edge`.
     pub element: String,
-    /// Callback id, or topic.
+    /// The callback's id, or the edge's topic.
     pub name: String,
-    /// Sum over the executions, ns (decimal text, exact for merging).
+    /// The sum over the executions in ns. It is decimal text, so that merging is exact.
     pub sum_ns: String,
-    /// Mean per execution.
+    /// The mean per execution.
     pub mean_ns: f64,
-    /// Share of the chain's mean latency, 0 to 1.
+    /// The share of the chain's mean latency, from 0 to 1.
     pub fraction: f64,
 }

@@ -1,35 +1,39 @@
-//! Junctions that a user states: whether a node's subscriptions wait for one another before a
-//! topic is published. Where the data do not decide that, the user can.
+//! Junctions that a user states: whether a node's subscriptions wait for one another before a topic
+//! is published. Users state them if the data do not decide.
 
 use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
-/// Whether a node waits for several inputs before it publishes a topic.
+/// A user's statement whether a node waits for several inputs before it publishes a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
-    /// Full name of the node.
+    /// The full name of the node.
     pub node: String,
-    /// Topics of the inputs that are waited for. Empty: those for which the data allow it.
+    /// The topics of the awaited inputs. An empty list means all inputs for which the data allow
+    /// it.
     pub inputs: Vec<String>,
     /// The topic that the node publishes.
     pub topic: String,
-    /// `and`: once all inputs are there. `or`: on one input, without waiting for the others.
+    /// The kind. With `and`, the node waits for all inputs; with `or`, one input is enough.
     pub kind: JunctionKind,
-    /// `approximate`: as `and`, of the items whose chains began nearest to one another.
+    /// The joining rule. `approximate` is an `and` of the items whose chains began closest
+    /// together.
     pub matching: Matching,
 }
 
-/// Why a text states no junction.
+/// The reason why a text does not state a junction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JunctionParseError {
     /// An arrow, a node or a topic is missing.
-    #[error("the junction '{0}' is not written as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'")]
+    #[error("cannot read the junction '{0}'. Write it as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'.")]
     Form(String),
-    /// None of `and`, `approximate` and `or`.
-    #[error("the junction '{0}' ends neither in '= and', nor in '= approximate', nor in '= or'")]
+    /// The kind is not `and`, `approximate` or `or`.
+    #[error(
+        "the junction '{0}' has an unknown kind. End it with '= and', '= approximate' or '= or'."
+    )]
     Kind(String),
-    /// Not two inputs, or inputs of an `or`.
-    #[error("the junction '{0}' names inputs, so it needs at least two, and '= and'")]
+    /// An `and` has fewer than two inputs, or an `or` has inputs.
+    #[error("the junction '{0}' names inputs. Name at least two of them, and end it with '= and' or '= approximate'.")]
     Inputs(String),
 }
 
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_junction_is_a_node_a_topic_and_a_kind() {
+    fn a_stated_junction_has_a_node_a_topic_and_a_kind() {
         let stated: StatedJunction = "/f ->/out= and".parse().unwrap();
         assert_eq!(
             (stated.node.as_str(), stated.topic.as_str()),
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_states_no_junction_says_how_to_write_one() {
+    fn the_error_for_a_wrong_junction_says_how_to_write_one() {
         let error = |text: &str| text.parse::<StatedJunction>().unwrap_err();
         for text in [
             "/f -> /out",

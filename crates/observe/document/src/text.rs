@@ -1,6 +1,6 @@
-//! Times and untrusted names as text: units, shortening, and making control characters visible.
+//! Formats times and untrusted names as text: units, shortening, and visible control characters.
 
-/// The unit for times of about this size, and its length in ns.
+/// Returns the unit for times of about this size, and its length in ns.
 fn unit(ns: f64) -> (f64, &'static str) {
     match ns.abs() {
         v if v < 999.5 => (1.0, "ns"),
@@ -11,7 +11,7 @@ fn unit(ns: f64) -> (f64, &'static str) {
     }
 }
 
-/// A mean with the smallest and largest value, in the mean's unit: `27.1 (13.8–60.9) ms`.
+/// Formats a mean with the smallest and largest value, in the mean's unit: `27.1 (13.8–60.9) ms`.
 pub fn range(min_ns: f64, mean_ns: f64, max_ns: f64) -> String {
     let (length, unit) = unit(mean_ns);
     format!(
@@ -22,7 +22,7 @@ pub fn range(min_ns: f64, mean_ns: f64, max_ns: f64) -> String {
     )
 }
 
-/// A time with a unit and three significant digits: `27.1 ms`.
+/// Formats a time with a unit and three significant digits: `27.1 ms`.
 pub fn duration(ns: f64) -> String {
     if !ns.is_finite() {
         return "-".into();
@@ -31,7 +31,7 @@ pub fn duration(ns: f64) -> String {
     format!("{} {unit}", significant(ns / length))
 }
 
-/// A number with three significant digits: `0.62`, `27.1`, `1234`.
+/// Formats a number with three significant digits: `0.62`, `27.1`, `1234`.
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {
         v if v < 1e-9 => return "0".into(),
@@ -48,7 +48,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// A period as the shortest decimal in ms: `100 ms`.
+/// Formats a period as the shortest decimal in ms: `100 ms`.
 pub fn period(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     if ms >= 0.001 {
@@ -58,7 +58,7 @@ pub fn period(ns: u64) -> String {
     }
 }
 
-/// A share as per cent: `27 %`, `0.4 %`.
+/// Formats a share as per cent: `27 %`, `0.4 %`.
 pub fn percent(share: f64) -> String {
     let p = share * 100.0;
     if !p.is_finite() {
@@ -70,15 +70,15 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// True for characters that would change how text around them is shown: control characters,
-/// line separators, and those that turn the direction of writing.
+/// Reports whether a character changes how the text around it is shown. Examples are control
+/// characters, line separators, and characters that turn the direction of writing.
 fn is_disruptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// The text with every disruptive character written as an escape (`\u{1b}`), so that a name from
-/// a traced process can do nothing to a terminal or a page.
+/// Writes every disruptive character as an escape (`\u{1b}`), so that a name from a traced process
+/// cannot affect a terminal or a page.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -93,7 +93,7 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// The text in at most `limit` characters, by an ellipsis in its middle.
+/// Shortens the text to at most `limit` characters by an ellipsis in its middle.
 pub fn shorten(text: &str, limit: usize) -> String {
     let count = text.chars().count();
     if count <= limit {
@@ -109,8 +109,8 @@ pub fn shorten(text: &str, limit: usize) -> String {
     out
 }
 
-/// Text for XML and HTML, in elements and in quoted attributes. Characters that XML forbids have
-/// been made visible.
+/// Escapes text for XML and HTML, in elements and in quoted attributes. Characters that XML forbids
+/// are made visible.
 pub fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in visible(text).chars() {
@@ -120,7 +120,7 @@ pub fn xml(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Valid in Rust, forbidden in XML.
+            // These characters are valid in Rust but forbidden in XML.
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_act() {
+    fn untrusted_names_cannot_affect_a_terminal_or_a_page() {
         assert_eq!(visible("a\x1b[2J\u{202e}b\nc"), "a\\u{1b}[2J\\u{202e}b\\nc");
         assert_eq!(xml("<b a='\"&\u{0}>"), "&lt;b a=&#39;&quot;&amp;\\u{0}&gt;");
     }

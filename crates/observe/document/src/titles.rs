@@ -1,12 +1,12 @@
-//! Names of chains that people can read: where one begins, where it ends, and what tells it from others
-//! between the same ends.
+//! Readable names of chains: where a chain begins, where it ends, and what distinguishes it from
+//! others between the same ends.
 
 use crate::schema::{Chain, Model};
 use std::collections::BTreeMap;
 
-/// The titles of the model's chains, in their order: `FrontLidarDriver -> BehaviorPlanner via
-/// ParkingPlanner`. They hold as long as the graph of callbacks stays the same; two chains have the same
-/// one only if they pass the same callbacks over the same topics.
+/// Returns the titles of the model's chains, in their order: `FrontLidarDriver -> BehaviorPlanner
+/// via ParkingPlanner`. A title stays the same as long as the graph does. Two chains share a title
+/// only if they pass the same callbacks over the same topics.
 pub fn titles(model: &Model) -> Vec<String> {
     let namer = Namer::of(model);
     let ways: Vec<Way<'_>> = model.chains.iter().map(|c| namer.way(c)).collect();
@@ -23,7 +23,8 @@ pub fn titles(model: &Model) -> Vec<String> {
             titles[i] = match ways[i].distinction(&others) {
                 Some(via) if via.is_empty() => ends.clone(),
                 Some(via) => format!("{ends} via {}", via.join(", ")),
-                // Same nodes: callbacks tell them apart, or what goes between the same callbacks.
+                // The nodes are equal, so the callbacks distinguish the chains, or else the topics
+                // between them.
                 None => {
                     let chain = &model.chains[i];
                     let is_same = |&&o: &&usize| model.chains[o].callbacks == chain.callbacks;
@@ -38,7 +39,7 @@ pub fn titles(model: &Model) -> Vec<String> {
     titles
 }
 
-/// Short names of nodes: the last part where no other node has it.
+/// Short names of nodes: the last part of the name if no other node has it.
 struct Namer<'m> {
     node_of: BTreeMap<&'m str, &'m str>,
     short: BTreeMap<&'m str, &'m str>,
@@ -82,7 +83,6 @@ impl<'m> Namer<'m> {
     }
 }
 
-/// The nodes that a chain passes, and what it publishes at its end.
 struct Way<'m> {
     nodes: Vec<&'m str>,
     output: Option<&'m String>,
@@ -100,9 +100,9 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// What no other way between these ends has: nothing where there is no other; one node if one tells it
-    /// from all; else the nodes between its ends, and the topic that it publishes if need be. None where
-    /// another one has all that too.
+    /// Returns the nodes and output that distinguish this way from the others. The list is empty
+    /// without others, and has one node if that suffices. Otherwise it has all inner nodes, and the
+    /// output topic if needed. Returns `None` if another way has all of them too.
     fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
         if others.is_empty() {
             return Some(Vec::new());

@@ -1,9 +1,8 @@
-//! Names of what made callbacks wait.
+//! Renames the components that made callbacks wait.
 
 use crate::names::{Kind, Names};
 use onbeat_document::schema::{CallbackFigures, Cause, Component};
 
-/// The names that a cause has.
 pub(crate) fn names(cause: &Cause) -> impl Iterator<Item = (Kind, &str)> {
     let by = &cause.by;
     let nodes = by.nodes.iter().map(|n| (Kind::Node, n.as_str()));
@@ -13,7 +12,8 @@ pub(crate) fn names(cause: &Cause) -> impl Iterator<Item = (Kind, &str)> {
     nodes.chain(others.map(|n| (Kind::Thread, n.as_str())))
 }
 
-/// The same figures under new names: a process has that of a thread of the same name. Sorted again.
+/// Returns the figures with renamed causes, sorted again. A process gets the same new name as a
+/// thread of the same name.
 pub(crate) fn renamed(figures: &CallbackFigures, names: &Names<'_>) -> CallbackFigures {
     let new = |cause: &Cause| {
         let by = &cause.by;

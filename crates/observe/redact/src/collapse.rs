@@ -1,5 +1,7 @@
-//! Which hidden callbacks become one: those that only one of them feeds, as long as no two chains become the
-//! same by it. So every chain, edge and reader at the interface keeps its own figures.
+//! Decides which hidden callbacks become one part.
+//!
+//! A hidden callback joins the part that alone feeds it, as long as no two chains become equal. So
+//! each chain, edge and subscriber at the interface keeps its own figures.
 
 use crate::names::{Key, Names};
 use crate::policy::Policy;
@@ -7,13 +9,14 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By id: the callback that stands for it.
+/// The head of each callback: the callback that stands for it, by id.
 pub(crate) type Heads<'m> = BTreeMap<&'m str, &'m str>;
 
-/// A chain as it is told from others.
+/// The identity of a chain after the collapse: callbacks, topics, and whether it is cut or begins
+/// at an input.
 type Way<'m> = (Vec<&'m str>, Vec<&'m str>, bool, bool);
 
-/// What stands for each callback of a model: itself, where it stays alone.
+/// Returns the head of each callback of a model. A callback that stays alone is its own head.
 pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> Heads<'m> {
     let mut all = Collapse::of(model, names);
     if collapse {
@@ -25,12 +28,12 @@ pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> 
 struct Collapse<'m> {
     model: &'m Model,
     heads: Heads<'m>,
-    /// Hidden callbacks that may go into the one that feeds them.
+    /// The hidden callbacks that may join the part that feeds them.
     inner: BTreeSet<&'m str>,
     hidden: BTreeSet<&'m str>,
-    /// By callback: those that feed it.
+    /// The callbacks that feed each callback.
     feeders: BTreeMap<&'m str, BTreeSet<&'m str>>,
-    /// By callback: places of the chains that pass it.
+    /// The indices of the chains that pass each callback.
     chains: BTreeMap<&'m str, Vec<usize>>,
 }
 
@@ -44,7 +47,8 @@ impl<'m> Collapse<'m> {
             .collect();
         let mut feeders: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut inner: BTreeSet<&str> = hidden.keys().copied().collect();
-        // What takes something visible is an entry, and where chains begin one begins.
+        // A callback that takes a visible topic begins a part, and so does a callback where chains
+        // begin.
         inner.retain(|id| !names.shows_topic(&hidden[id].input));
         for e in &model.edges {
             feeders.entry(&e.to).or_default().insert(&e.from);
@@ -52,7 +56,8 @@ impl<'m> Collapse<'m> {
             if names.shows_topic(&e.topic) && !joins {
                 inner.remove(e.to.as_str());
             }
-            // What waits for others is told by where it waits: a part ends with a publication.
+            // A callback that feeds a synchroniser stays separate, because a part ends with a
+            // publication.
             if joins {
                 inner.remove(e.from.as_str());
             }
@@ -62,7 +67,7 @@ impl<'m> Collapse<'m> {
             for id in &chain.callbacks {
                 chains.entry(id).or_default().push(i);
             }
-            // A part of a chain that was cut on purpose may begin anywhere: it is one of the part's own.
+            // The beginning of a cut chain does not begin a part: the user may cut anywhere.
             if !chain.cut {
                 inner.remove(chain.callbacks[0].as_str());
             }
@@ -81,7 +86,7 @@ impl<'m> Collapse<'m> {
         }
     }
 
-    /// Tries each callback that still stands for itself once; true if one went into another.
+    /// Tries once to join each callback that is still its own head. Returns whether one was joined.
     fn round(&mut self) -> bool {
         let inner: Vec<&str> = self.inner.iter().copied().collect();
         let mut changed = false;
@@ -104,7 +109,7 @@ impl<'m> Collapse<'m> {
         changed
     }
 
-    /// The one hidden callback that stands for all who feed this one.
+    /// Returns the hidden head of all callbacks that feed this one, if all have the same.
     fn only_feeder(&self, id: &str) -> Option<&'m str> {
         let feeders = self.feeders.get(id)?.iter();
         let feeders: BTreeSet<&str> = feeders
@@ -116,7 +121,7 @@ impl<'m> Collapse<'m> {
         feeders.next().is_none().then_some(one)
     }
 
-    /// Whether the chains that pass these callbacks still differ, and each comes to them once.
+    /// Reports whether the chains that pass these callbacks still differ, and pass each head once.
     fn keeps_chains_apart(&self, head: &str) -> bool {
         let members = self.heads.iter().filter(|(_, h)| **h == head);
         let passing: BTreeSet<usize> = members
@@ -127,14 +132,14 @@ impl<'m> Collapse<'m> {
             let chain = &self.model.chains[i];
             let way = way(chain, &self.heads);
             let once: BTreeSet<&&str> = way.0.iter().collect();
-            // A part that was cut on purpose and is within a collapsed one says nothing of chains.
+            // A cut chain inside a collapsed part does not distinguish chains.
             let within = chain.cut && (way.0.len() == 1 || way.0[0] != chain.callbacks[0]);
             once.len() == way.0.len() && (within || seen.insert(way))
         })
     }
 }
 
-/// The callbacks that stand for those of a chain, and the topics between them.
+/// Returns the heads of a chain's callbacks, and the topics between them.
 pub(crate) fn way<'m>(chain: &'m Chain, heads: &Heads<'m>) -> Way<'m> {
     let (mut callbacks, mut topics): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for (i, id) in chain.callbacks.iter().enumerate() {
@@ -149,8 +154,8 @@ pub(crate) fn way<'m>(chain: &'m Chain, heads: &Heads<'m>) -> Way<'m> {
     (callbacks, topics, chain.cut, chain.from_input)
 }
 
-/// What has to be measured of a model's chains, so that each collapsed part has the distribution of its
-/// latency: see the `cuts` of `onbeat-synth`.
+/// Returns the cuts that must be measured so that each collapsed part has a distribution of its
+/// latency. See `cuts` of `onbeat-synth`.
 pub fn cuts(model: &Model, policy: &Policy) -> Vec<Cut> {
     let key = Key::new(&[0; 32]).expect("long enough");
     let names = Names::new(model, policy, &key);
@@ -162,7 +167,8 @@ pub fn cuts(model: &Model, policy: &Policy) -> Vec<Cut> {
     let mut cuts = BTreeSet::new();
     for chain in model.chains.iter().filter(|c| !c.cut) {
         for (first, last) in parts(chain, &heads) {
-            // A synchroniser has no beginning of its own: what feeds it has.
+            // A synchroniser has no start of its own, so the cut begins at the callback that feeds
+            // it.
             let first = if is_sync(&chain.callbacks[first]) {
                 first.saturating_sub(1)
             } else {
@@ -180,7 +186,7 @@ pub fn cuts(model: &Model, policy: &Policy) -> Vec<Cut> {
     cuts.into_iter().collect()
 }
 
-/// The stretches of a chain that collapse: places of their first and last callbacks.
+/// Returns the stretches of a chain that collapse, as indices of their first and last callbacks.
 pub(crate) fn parts(chain: &Chain, heads: &Heads<'_>) -> Vec<(usize, usize)> {
     let head = |i: usize| heads.get(chain.callbacks[i].as_str());
     let mut parts = Vec::new();

@@ -1,9 +1,10 @@
-//! Figures of what became one: sums where they add up, nothing where the parts do not tell the whole.
+//! Combines the figures of callbacks and edges that become one: sums where they add up, nothing
+//! where the parts do not determine the whole.
 
 use onbeat_document::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
 use std::collections::BTreeMap;
 
-/// Items of one topic between the same two: as if one edge had been seen.
+/// Adds the items of another edge with the same ends and topic.
 pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     all.latency_ns.merge(&more.latency_ns);
     all.transport_ns.merge(&more.transport_ns);
@@ -19,8 +20,9 @@ pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     }
 }
 
-/// The figures of a collapsed part: its head's starts, and the load of all. Which executions of its callbacks
-/// belong together does not show, so that there are no distributions of their times.
+/// Returns the figures of a collapsed part: the starts of its head and the load of all its
+/// callbacks. It has no distributions of times, because the executions that belong together are
+/// unknown.
 pub(crate) fn of_part<'f>(
     head: &CallbackFigures,
     all: impl Iterator<Item = &'f CallbackFigures>,
@@ -39,7 +41,8 @@ pub(crate) fn of_part<'f>(
     part
 }
 
-/// The same by mode: a mode that the head did not run in has its load only.
+/// Returns the figures of a collapsed part by mode. A mode in which the head did not run has only
+/// the load.
 pub(crate) fn of_modes(
     head: &BTreeMap<String, CallbackFigures>,
     members: &[&BTreeMap<String, CallbackFigures>],
@@ -55,9 +58,10 @@ pub(crate) fn of_modes(
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }
 
-/// A chain's figures with other names for its shares, where those of each stretch are one.
+/// Returns a chain's figures with new names for its shares. The shares of each collapsed stretch
+/// become one.
 ///
-/// `names` are those of the callbacks and of the topics between them, in turn, for each share.
+/// `names` are the names of callbacks and of the topics between them, in turn, one per share.
 pub(crate) fn of_chain(
     figures: &ChainFigures,
     parts: &[(usize, usize)],
@@ -65,7 +69,7 @@ pub(crate) fn of_chain(
 ) -> ChainFigures {
     let mut shares: Vec<Share> = Vec::new();
     for (i, (share, name)) in figures.shares.iter().zip(names).enumerate() {
-        // Share 2i is callback i's, share 2i + 1 that of the edge behind it.
+        // Share 2i belongs to callback i, share 2i + 1 to the edge after it.
         let within = |(first, last): &&(usize, usize)| (2 * first + 1..=2 * last).contains(&i);
         match (parts.iter().find(within), shares.last_mut()) {
             (Some(_), Some(part)) => add_share(part, share),

@@ -1,6 +1,8 @@
-//! A model without the names and the structure that its owner keeps (thesis section 3.8): what a policy shows
-//! stays, everything else gets a keyed name or is collapsed into its timing. Values in, values out: no clock,
-//! no file.
+//! Removes the names and the structure from a model that its owner keeps secret (thesis section
+//! 3.8). Everything that a policy shows stays. Other names are replaced with keyed names, and
+//! hidden parts are reduced to their timing.
+//!
+//! The crate is pure: it reads no clock and no file.
 
 mod causes;
 mod collapse;

@@ -1,5 +1,5 @@
-//! Names for names: keyed, so that the same name gets the same one under the same key, and nobody without
-//! the key can try out what a name was.
+//! Makes replacement names with a key. The same name gets the same replacement under the same key,
+//! and nobody without the key can test a guess.
 
 use crate::policy::{is_any, stem, Policy};
 use blake2::digest::consts::U16;
@@ -8,22 +8,23 @@ use blake2::{Blake2bMac, Blake2s256, Digest};
 use onbeat_document::schema::{Callback, CallbackType, Model};
 use std::collections::BTreeSet;
 
-/// Fewest bytes of a key.
+/// The minimum length of a key in bytes.
 pub const LEAST_KEY: usize = 16;
 
-/// What makes the new names.
+/// The secret key from which replacement names are derived.
 pub struct Key([u8; 32]);
 
-/// A key that would be guessed.
+/// The error of a key that is too short.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the key has {0} bytes, and needs {LEAST_KEY} random ones: make it with `head -c 32 /dev/urandom > redact.key`")]
+#[error("the key has {0} bytes, but needs {LEAST_KEY} random ones. Make it with `head -c 32 /dev/urandom > redact.key`")]
 pub struct KeyError(usize);
 
 impl Key {
-    /// A key of all these bytes.
+    /// Makes a key from all of these bytes.
     ///
     /// # Errors
-    /// Fewer than [`LEAST_KEY`].
+    ///
+    /// Returns a [`KeyError`] if there are fewer than [`LEAST_KEY`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Key, KeyError> {
         match bytes.len() < LEAST_KEY {
             true => Err(KeyError(bytes.len())),
@@ -32,7 +33,7 @@ impl Key {
     }
 }
 
-/// What a name is of: the same text as a node's and as a topic's name gets two others.
+/// The kind of a name. The same text gets different replacements as a node's and as a topic's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Node,
@@ -64,16 +65,17 @@ impl Kind {
     }
 }
 
-/// Letters of new names: consonants make no words.
+/// The letters of replacement names. Consonants alone form no words.
 const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
-/// Letters of a new name: among ten thousand names two are the same in one of 80 million cases.
+/// The number of letters. Among ten thousand names, the probability of two equal ones is 1 in 80
+/// million.
 const LENGTH: usize = 12;
 
-/// Says which names stay, and makes the new ones.
+/// Decides which names stay, and makes the replacements.
 pub(crate) struct Names<'a> {
     policy: &'a Policy,
     key: &'a Key,
-    /// Nodes and inputs of callbacks that stay.
+    /// The nodes of visible callbacks; `topics` has the inputs of these.
     nodes: BTreeSet<String>,
     topics: BTreeSet<String>,
 }
@@ -93,7 +95,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Whether a callback stays as it is.
+    /// Reports whether a callback stays visible.
     pub(crate) fn shows(&self, c: &Callback) -> bool {
         let v = &self.policy.visible;
         v.callbacks.contains(&c.id) || is_any(&v.nodes, &c.node)
@@ -109,7 +111,7 @@ impl<'a> Names<'a> {
         !name.is_empty() && (is(name) || is(stem(name).0))
     }
 
-    /// A name of a kind that the policy does not list, or does not show.
+    /// Returns the replacement of a name that the policy does not show.
     pub(crate) fn hide(&self, kind: Kind, name: &str) -> String {
         if name.is_empty() {
             return String::new();
@@ -145,7 +147,7 @@ impl<'a> Names<'a> {
     }
 
     pub(crate) fn topic(&self, name: &str) -> String {
-        // The edge that a link makes has no topic.
+        // The edge of a link has no topic.
         if name == "(memory)" || self.shows_topic(name) {
             return name.into();
         }
@@ -175,7 +177,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The id of a callback: made of the same parts, each as the policy says.
+    /// Returns a callback's id with each of its names kept or replaced, as the policy says.
     pub(crate) fn id(&self, c: &Callback) -> String {
         if self.policy.visible.callbacks.contains(&c.id) {
             return c.id.clone();
@@ -232,7 +234,7 @@ impl<'c> Parts<'c> {
     }
 }
 
-/// The type as ids have it.
+/// Returns the type of a callback as it is written in ids.
 pub(crate) fn type_name(kind: CallbackType) -> &'static str {
     match kind {
         CallbackType::Timer => "timer",
@@ -245,7 +247,7 @@ pub(crate) fn type_name(kind: CallbackType) -> &'static str {
     }
 }
 
-/// Whether it is a period as ids have it.
+/// Reports whether a text is a period as it is written in ids.
 fn is_period(text: &str) -> bool {
     let digits = |t: &str| !t.is_empty() && t.chars().all(|c| c.is_ascii_digit() || c == '.');
     text == "?" || text.strip_suffix("ms").is_some_and(digits)

@@ -1,4 +1,5 @@
-//! The policy: which names a redacted model shows. A fault is one line that names the place and the way out.
+//! Reads the policy, which lists the names that a redacted model shows. Each error is one line that
+//! names the place and the way out.
 
 use onbeat_document::text::{shorten, visible};
 use onbeat_document::Model;
@@ -6,14 +7,14 @@ use onbeat_yaml::YamlError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a redacted model shows (docs/policy-format.md). What it does not name is hidden.
+/// The names that a redacted model shows (docs/policy-format.md). All others are hidden.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The interface.
+    /// The names of the interface.
     pub visible: Visible,
-    /// Hidden callbacks become parts with the timing of what they hold. Else all of them stay, with other
-    /// names.
+    /// Hidden callbacks are collapsed into parts, which have their timing. Otherwise all callbacks
+    /// stay, with replaced names.
     pub collapse: bool,
 }
 
@@ -26,45 +27,45 @@ impl Default for Policy {
     }
 }
 
-/// Names that stay. One that ends in `/**` is for all below it.
+/// The names that stay. A name that ends in `/**` stands for all names below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Visible {
-    /// Topics, services and actions.
+    /// The visible topics, services and actions.
     pub topics: Vec<String>,
-    /// Nodes, with all of their callbacks.
+    /// The visible nodes, with all of their callbacks.
     pub nodes: Vec<String>,
-    /// Ids of callbacks. Their nodes' and inputs' names stay with them.
+    /// The ids of visible callbacks. The names of their nodes and inputs stay visible too.
     pub callbacks: Vec<String>,
-    /// Threads.
+    /// The visible thread names.
     pub threads: Vec<String>,
-    /// Modes.
+    /// The visible mode names.
     pub modes: Vec<String>,
-    /// Hosts.
+    /// The visible host names.
     pub hosts: Vec<String>,
 }
 
-/// Why a text is no policy.
+/// The reason why a text is not a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Not YAML, or a wrong key or value.
+    /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// Line.
+        /// The line number, if it is known.
         at: Option<u64>,
-        /// What is wrong.
+        /// The description of the fault.
         said: String,
     },
-    /// A name that is no name.
+    /// An entry is not a valid name.
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
-        /// `topics`.
+        /// The name of the list, such as `topics`.
         list: &'static str,
-        /// Place in the list.
+        /// The index in the list.
         at: usize,
-        /// As it stands there.
+        /// The entry as it is written in the file.
         name: String,
-        /// What is wrong, and what to do.
+        /// The fault, and the way out.
         said: &'static str,
     },
 }
@@ -72,7 +73,9 @@ pub enum PolicyError {
 /// Reads and checks the text of a policy.
 ///
 /// # Errors
-/// [`PolicyError`].
+///
+/// Returns a [`PolicyError`] if the text is not YAML, has an unknown key or a wrong value, or lists
+/// an invalid name.
 pub fn read(bytes: &[u8]) -> Result<Policy, PolicyError> {
     let policy: Policy = onbeat_yaml::read(bytes).map_err(|e| match e {
         YamlError::Content { at, said, there } => {
@@ -83,7 +86,8 @@ pub fn read(bytes: &[u8]) -> Result<Policy, PolicyError> {
         }
         YamlError::Empty => PolicyError::Yaml {
             at: None,
-            said: "the policy is empty: name what stays, like `visible: {topics: [/scan]}`".into(),
+            said: "the policy is empty. Name the visible parts, like `visible: {topics: [/scan]}`"
+                .into(),
         },
         other => PolicyError::Yaml {
             at: None,
@@ -108,11 +112,11 @@ impl Policy {
                 };
                 let stem = name.strip_suffix("/**").unwrap_or(name);
                 if !name.starts_with('/') {
-                    return Err(fault("is no full name: begin it with a slash"));
+                    return Err(fault("is not a full name. Begin it with a slash"));
                 }
                 if stem.contains('*') {
                     return Err(fault(
-                        "has a star within: only `/**` at the end is for more than one",
+                        "has a star in the middle. Only `/**` at the end stands for several names",
                     ));
                 }
             }
@@ -120,7 +124,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Names of the policy that nothing in the model has: slips, or parts of another build.
+    /// Returns the names in the policy that do not occur in the model: misspelled ones, or parts of
+    /// another build.
     pub fn unknown(&self, model: &Model) -> Vec<String> {
         let mut topics: BTreeSet<&str> = BTreeSet::new();
         let (mut nodes, mut ids, mut threads) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -159,7 +164,7 @@ impl Policy {
     }
 }
 
-/// Whether a name is meant.
+/// Reports whether the entry `asked` stands for `name`.
 fn is_one(asked: &str, name: &str) -> bool {
     match asked.strip_suffix("/**") {
         Some(above) => name
@@ -169,12 +174,13 @@ fn is_one(asked: &str, name: &str) -> bool {
     }
 }
 
-/// Whether one of these names, or one above it, is meant.
+/// Reports whether one of these entries stands for the name or for a name above it.
 pub(crate) fn is_any(asked: &[String], name: &str) -> bool {
     asked.iter().any(|a| is_one(a, name))
 }
 
-/// A name without what ROS 2 appends to the names of actions and services, and that.
+/// Splits a name into the part that the user chose and the suffix that ROS 2 appends for actions
+/// and services.
 pub(crate) fn stem(name: &str) -> (&str, &str) {
     const SUFFIXES: [&str; 8] = [
         "send_goal/request",
@@ -206,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ros_appends_is_no_part_of_a_name() {
+    fn suffixes_of_ros_are_not_part_of_a_name() {
         for (name, parts) in [
             ("/scan", ("/scan", "")),
             ("/sv1/request", ("/sv1", "/request")),
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_below_another_are_meant_with_two_stars() {
+    fn two_stars_stand_for_all_names_below() {
         let asked = ["/lidar/**".to_string(), "/cmd".into()];
         for (name, is_meant) in [
             ("/lidar/front/points", true),
@@ -238,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_named_with_its_place() {
+    fn a_mistake_is_reported_with_its_place() {
         for (text, said) in [
             ("", "name what stays"),
             ("visible: {topic: [/a]}\n", "topic"),
             (
                 "visible:\n  topics: [scan]\n",
-                "visible.topics[0]: 'scan' is no full name",
+                "visible.topics[0]: 'scan' is not a full name",
             ),
             (
                 "visible:\n  nodes: [/a, '/b*']\n",

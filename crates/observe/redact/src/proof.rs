@@ -1,20 +1,20 @@
-//! A last look at the result: no word of a hidden name is in it.
+//! Checks the redacted model once more: no word of a hidden name may be in it.
 
 use crate::sentences::words;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A word of a hidden name was about to be written.
+/// The error of a redacted model that would still contain a word of a hidden name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' would stay in '{text}', and is a part of a hidden name: make the name that has it visible too, or hide both (nothing was written)")]
+#[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
 pub struct Leak {
-    /// The word.
+    /// The word that would stay.
     pub word: String,
-    /// The text that has it.
+    /// The text that contains the word.
     pub text: String,
 }
 
-/// Words of the format itself.
+/// The words of the model format itself, which may always stay.
 const OURS: &str = "and callback chain client data deadline decided default distribution domain edge fifo filters flow handed \
     host humble iron jazzy kilted lyrical memory message mode node over rolling made other publishers request \
     response rest run service several stated subscription sync task thread timer topic unknown waited action idle \
@@ -22,13 +22,14 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     outside interface redacted callbacks hidden parts stand for them each such part has the load of all starts first cpus any \
     ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
     within touch nothing kernel others unnamed untold \
+    paths \
     publisher subscription system keep reliable best effort available transient local volatile automatic manual by";
 
-/// Letters of the shortest word that is looked for.
+/// The length of the shortest word that is searched for.
 const SHORTEST: usize = 3;
 
-/// Refuses a result that has a word of a hidden name, but for words that a visible name has too, and those of
-/// the format.
+/// Refuses a model that contains a word of a hidden name. Words of visible names and of the format
+/// are allowed.
 pub(crate) fn prove<'n>(
     value: &Value,
     hidden: impl Iterator<Item = &'n str>,
@@ -53,7 +54,8 @@ fn look(value: &Value, secret: &BTreeSet<String>) -> Result<(), Leak> {
         Value::String(text) => find(text, secret),
         Value::Array(all) => all.iter().try_for_each(|v| look(v, secret)),
         Value::Object(all) => all.iter().try_for_each(|(key, v)| {
-            // Keys of the format are words too; those of maps by name have a digit, a slash or a joint.
+            // Keys of the format are single words and need no check. Keys of maps by name contain a
+            // digit, a slash or a joint.
             look(v, secret)?;
             match v.is_object() {
                 true => find(key, secret),

@@ -1,4 +1,4 @@
-//! A model, a policy and a key to a model that shows what the policy shows.
+//! Rewrites a model so that it shows only what a policy allows.
 
 use crate::causes;
 use crate::collapse::{heads, parts, way, Heads};
@@ -13,28 +13,31 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A redacted model, and what was done.
+/// A redacted model, with counts of what was hidden.
 #[derive(Debug, Clone)]
 pub struct Redacted {
-    /// The model.
+    /// The redacted model.
     pub model: Model,
-    /// Callbacks that the policy does not show.
+    /// The number of callbacks that the policy hides.
     pub hidden: usize,
-    /// Parts that stand for more than one of them.
+    /// The number of parts that stand for several hidden callbacks.
     pub parts: usize,
-    /// Of these, parts whose latency has no distribution: the model was not made with the same policy.
+    /// The number of these parts whose latency has no distribution, because the model was not made
+    /// with the same policy.
     pub unmeasured: usize,
-    /// Names of the policy that nothing in the model has.
+    /// The names in the policy that do not occur in the model.
     pub unknown: Vec<String>,
 }
 
-/// Node of what stands for the callbacks that touch nothing visible.
+/// The node of the callbacks that stand for everything unconnected with visible names.
 const REST: &str = "/rest";
 
-/// Hides what the policy does not show.
+/// Hides every name and structure that the policy does not show.
 ///
 /// # Errors
-/// A word of a hidden name would stay: it is in something visible that is not a name of the policy.
+///
+/// Returns a [`Leak`] if a word of a hidden name would stay, because a visible text contains it
+/// that is not a name of the policy.
 pub fn redact(model: &Model, policy: &Policy, key: &Key) -> Result<Redacted, Leak> {
     let names = Names::new(model, policy, key);
     let heads = heads(model, &names, policy.collapse);
@@ -56,7 +59,6 @@ pub fn redact(model: &Model, policy: &Policy, key: &Key) -> Result<Redacted, Lea
     Ok(redacted)
 }
 
-/// All names of a model.
 fn all_names(model: &Model) -> BTreeSet<(Kind, &str)> {
     let mut all = BTreeSet::new();
     for c in &model.callbacks {
@@ -95,13 +97,13 @@ struct Rewrite<'m, 'n> {
     collapse: bool,
     heads: Heads<'m>,
     by_id: BTreeMap<&'m str, &'m Callback>,
-    /// Heads of which nothing is at the interface: what stands for them.
+    /// The ids that replace heads without any connection to the interface.
     rest: BTreeMap<&'m str, String>,
-    /// New ids by head.
+    /// The new ids by head.
     ids: BTreeMap<&'m str, String>,
-    /// Places of the chains that stay.
+    /// The indices of the chains that stay.
     chains: Vec<usize>,
-    /// Topics that go from one vertex to another.
+    /// The topics that are passed from one vertex to another.
     passed: BTreeSet<&'m str>,
 }
 
@@ -137,7 +139,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         self.by_id.get(id).is_some_and(|c| self.names.shows(c))
     }
 
-    /// What stands for a callback.
+    /// Returns the new id of a callback.
     fn id(&self, id: &'m str) -> String {
         let head = self.head(id);
         let found = self.rest.get(head).or_else(|| self.ids.get(head));
@@ -146,7 +148,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .unwrap_or_else(|| self.names.hide(Kind::Id, id))
     }
 
-    /// Chains that touch something visible, and the parts of chains that still have a meaning.
+    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if
+    /// they still begin and end at a vertex.
     fn kept_chains(&self) -> Vec<usize> {
         let touches = |c: &Chain| {
             let first = self.by_id.get(c.callbacks[0].as_str());
@@ -154,7 +157,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
                 || c.topics.iter().any(|t| self.names.shows_topic(t))
                 || first.is_some_and(|f| self.names.shows_topic(&f.input))
         };
-        // A part that was cut on purpose begins and ends where what stands for it does.
+        // A part that the user has cut must begin and end where its new vertices do.
         let is_whole = |c: &Chain| {
             let ends = c
                 .topics
@@ -173,7 +176,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         kept.into_iter().filter(|&i| times[&way(i)] == 1).collect()
     }
 
-    /// By head that has nothing to do with the interface: the vertex of its executor and its CPUs.
+    /// Returns the replacement ids of heads that are not connected with the interface, one per
+    /// executor and its CPUs.
     fn untouched(&self) -> BTreeMap<&'m str, String> {
         if !self.collapse {
             return BTreeMap::new();
@@ -214,7 +218,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         rest
     }
 
-    /// New ids: of two that become the same, which only damaged models have, one gets an ordinal.
+    /// Makes the new ids. If two become equal, which happens only in damaged models, one gets an
+    /// ordinal.
     fn new_ids(&self) -> BTreeMap<&'m str, String> {
         let mut taken = BTreeSet::new();
         let mut ids = BTreeMap::new();
@@ -271,7 +276,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         redacted
     }
 
-    /// The assumptions and limits that can be said, and those of redaction itself.
+    /// Adds the assumptions and limits that contain no hidden name, and those of the redaction
+    /// itself.
     fn say(&self, model: &mut Model, redacted: &Redacted) {
         let mut speech = Speech::new();
         for c in &self.model.callbacks {
@@ -292,24 +298,24 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         let (assumptions, assumed) = speech.of(&self.model.assumptions);
         let (mut coverage, limits) = speech.of(&self.model.coverage);
         coverage.insert(format!(
-            "What is outside an interface is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each; such a part has the load of all, the starts of its first callback, and the CPUs of any.",
+            "The model is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each. Each such part has the load of all, the starts of its first callback, and the CPUs of any.",
             redacted.hidden, self.model.callbacks.len(), redacted.parts
         ));
         if redacted.unmeasured > 0 {
             coverage.insert(format!(
-                "Of {} ways through hidden parts only the mean latency is known, as a share of their chains; the model was not made with the policy.",
+                "Only the mean latency is known of {} paths through hidden parts, as a share of their chains. The model was not made with the policy.",
                 redacted.unmeasured
             ));
         }
         if assumed + limits > 0 {
             coverage.insert(format!(
-                "{assumed} assumptions and {limits} limits of the recordings name what is hidden, and are left out."
+                "{assumed} assumptions and {limits} limits of the recordings are left out: each has a hidden name."
             ));
         }
         let left_out = self.model.chains.len() - self.chains.len();
         if left_out > 0 {
             coverage.insert(format!(
-                "{left_out} chains within what is hidden are left out."
+                "{left_out} chains within hidden parts are left out."
             ));
         }
         if !self.rest.is_empty() {
@@ -322,7 +328,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         model.coverage = coverage.into_iter().collect();
     }
 
-    /// Threads without callbacks, of processes all of whose nodes are shown: those of others would tell what is hidden.
+    /// Returns the threads without callbacks whose processes have only visible nodes. Those of
+    /// other processes could reveal hidden names.
     fn helpers(&self) -> Vec<Helper> {
         let shown = |h: &&Helper| h.nodes.iter().all(|n| self.names.shows_node(n));
         let renamed = |h: &Helper| Helper {
@@ -346,7 +353,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
-    /// Publishers and subscriptions; where parts are collapsed, those on topics that stay, of what stands for the part.
+    /// Returns publishers and subscriptions. If parts are collapsed, only those on visible topics
+    /// stay, as endpoints of their parts.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -364,8 +372,9 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().collect()
     }
 
-    /// Whose endpoint it is: where parts are collapsed, a hidden node's is that of the parts whose callbacks use it. A
-    /// name of its own would show how many nodes a part has.
+    /// Returns the nodes to which an endpoint belongs. If parts are collapsed, a hidden node's
+    /// endpoint belongs to the parts whose callbacks use it. A separate name would reveal how many
+    /// nodes a part has.
     fn nodes_of(&self, e: &Endpoint) -> BTreeSet<String> {
         if !self.collapse || self.names.shows_node(&e.node) {
             return [self.names.node(&e.node)].into();
@@ -391,7 +400,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         };
         let mut runs: Vec<Run> = self.model.runs.iter().map(run).collect();
         for r in &mut runs {
-            // Kinds of events are ours.
+            // Only kinds of events that onbeat defines stay.
             r.lost
                 .retain(|kind, _| onbeat_trace::table::by_name(kind).is_some());
         }
@@ -399,7 +408,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         runs
     }
 
-    /// By mode, with the modes' names.
+    /// Renames the modes in a map by mode.
     fn by_mode<F: Clone>(&self, modes: &BTreeMap<String, F>) -> BTreeMap<String, F> {
         modes
             .iter()
@@ -420,7 +429,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         runs.iter().map(|(id, f)| (run(id), f.clone())).collect()
     }
 
-    /// By new id: the callbacks that it stands for, its head first.
+    /// Returns the callbacks for which each new id stands, head first.
     fn stand_for(&self) -> BTreeMap<String, Vec<&'m Callback>> {
         let mut all: BTreeMap<String, Vec<&'m Callback>> = BTreeMap::new();
         for c in &self.model.callbacks {
@@ -494,7 +503,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// What stands for several callbacks: the first of them is where it begins.
+    /// Makes the callback that stands for several. It begins where the first of them does.
     fn part(&self, members: &[&Callback], id: String) -> Callback {
         let head = members[0];
         let threads: Vec<ThreadUse> = members.iter().flat_map(|m| m.threads.clone()).collect();
@@ -521,7 +530,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         }
     }
 
-    /// Visible outputs, and those that somebody else takes or a chain ends with.
+    /// Returns the outputs that are visible, taken by another vertex, or the end of a chain.
     fn outputs(&self, members: &[&Callback], ends: &BTreeSet<&String>) -> Vec<String> {
         let outputs = members.iter().flat_map(|m| &m.outputs);
         let stays = |t: &&String| {
@@ -540,7 +549,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         let mut all: BTreeMap<(String, String, String), Edge> = BTreeMap::new();
         for e in &self.model.edges {
             let (from, to) = (self.head(&e.from), self.head(&e.to));
-            // A callback may take what it publishes; a part's own topics are within it.
+            // A callback may take what it publishes itself. Topics between callbacks of one part
+            // are inside it.
             let within = from == to && (e.from != e.to || self.stands_for_several(from));
             let inner = within && !self.names.shows_topic(&e.topic);
             if inner || self.rest.contains_key(from) || self.rest.contains_key(to) {
@@ -568,7 +578,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         self.heads.values().filter(|h| **h == head).count() > 1
     }
 
-    /// Ids of these without repetitions.
+    /// Returns the new ids of these callbacks without repetitions.
     fn set(&self, ids: &'m [String]) -> Vec<String> {
         let ids: BTreeSet<String> = ids.iter().map(|id| self.id(id)).collect();
         ids.into_iter().collect()
@@ -602,7 +612,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all
     }
 
-    /// Actions that are visible, or all without collapsing.
+    /// Returns the visible actions, or all if nothing is collapsed.
     fn actions(&self) -> Vec<Action> {
         let actions = self.model.actions.iter();
         let kept = actions.filter(|a| !self.collapse || self.names.shows_topic(&a.name));
@@ -624,7 +634,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all
     }
 
-    /// Executors; those that a part of several callbacks joins are one.
+    /// Returns the executors. Executors that share a part become one.
     fn executors(&self) -> Vec<Executor> {
         let mut all: Vec<(BTreeSet<String>, usize)> = Vec::new();
         for e in &self.model.executors {
@@ -645,14 +655,15 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// The chains that stay, and of how many ways through parts nothing but the mean is known.
+    /// Returns the chains that stay, and the number of paths through parts of which only the mean
+    /// latency is known.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];
         let (mut ways, mut measured) = (BTreeSet::new(), BTreeSet::new());
         for chain in self.chains.iter().map(of_old) {
             for (first, last) in parts(chain, &self.heads) {
                 let way = (self.head(&chain.callbacks[first]), chain.topics.get(last));
-                // Alone, or behind the callback that feeds a synchroniser.
+                // A part alone, or after the callback that feeds a synchroniser.
                 let alone = chain.cut && first <= 1 && last == chain.callbacks.len() - 1;
                 match alone {
                     true => measured.insert(way),
@@ -702,7 +713,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
 }
 
 fn add_edge(all: &mut Edge, more: &Edge) {
-    // What one of them shows is not assumed.
+    // If one of the edges was observed, the sum is not an assumption.
     all.assumed = all.assumed.zip(more.assumed).map(|(a, b)| a.max(b));
     all.intra_process |= more.intra_process;
     figures::add_edge(&mut all.figures, &more.figures);

@@ -1,15 +1,16 @@
-//! A model's sentences: those that stay are made of words of our own, numbers, and names that stay or have
-//! been replaced. All others are left out, and counted.
+//! Redacts the sentences of a model. A sentence stays if it consists of known words, numbers, and
+//! names that are visible or replaced. All others are removed and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The words of the sentences that the model makes. One that is missing here costs a sentence, no secret.
+/// The words of the sentences that models contain. If a word is missing here, a sentence is lost,
+/// but no secret is revealed.
 const WORDS: &str = include_str!("words.txt");
 
-/// What names became.
+/// The words and names that may stay in sentences.
 pub(crate) struct Speech<'a> {
     words: BTreeSet<&'static str>,
-    /// By name, also those that stay.
+    /// The replacement of each name. A visible name stands for itself.
     pub(crate) names: BTreeMap<&'a str, String>,
 }
 
@@ -21,7 +22,8 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// The sentences that can be said, and how many cannot.
+    /// Returns the sentences that may stay, with their names replaced, and the number of the
+    /// others.
     pub(crate) fn of(&self, sentences: &[String]) -> (BTreeSet<String>, usize) {
         let said: BTreeSet<String> = sentences.iter().filter_map(|s| self.one(s)).collect();
         let left_out = sentences.iter().filter(|s| self.one(s).is_none()).count();
@@ -34,7 +36,7 @@ impl<'a> Speech<'a> {
     }
 
     fn word(&self, word: &str) -> Option<String> {
-        // A name may end in a bracket or begin with one: ids do.
+        // Ids begin or end with brackets, so these are tried with the word.
         for around in [
             &[] as &[char],
             &[',', ';', ':', '.'],
@@ -57,7 +59,7 @@ impl<'a> Speech<'a> {
     }
 }
 
-/// Words that are said of every system.
+/// Returns the words that may occur in the sentences of any model.
 pub(crate) fn words() -> BTreeSet<&'static str> {
     WORDS.split_whitespace().collect()
 }
@@ -67,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_stays_if_each_word_of_it_may() {
+    fn a_sentence_stays_if_each_word_is_allowed() {
         let mut speech = Speech::new();
         speech
             .names
             .insert("/spy:timer(10ms)", "/node_x:timer(10ms)".into());
         let said = [
             "The period of /spy:timer(10ms) is measured: its timer was made before the recording.",
-            "A scheduler event was missing 3 times; execution times near it are off.",
+            "A scheduler event was missing 3 times. Execution times near it are wrong.",
             "The node /spy is named after its process: its own name was not recorded.",
             "spyware was published outside of callbacks once.",
         ];

@@ -1,4 +1,5 @@
-//! A redacted model answers the same about its interface, and has nothing of the hidden names in any byte.
+//! Tests that a redacted model gives the same answers about its interface, and contains no byte of
+//! a hidden name.
 #[path = "../../document/examples/models/generate.rs"]
 mod generate;
 
@@ -36,7 +37,8 @@ structure:
   writers: {/lidars/front/points: [/lidar_front], /lidars/rear/points: [/lidar_front]}
 ";
 
-/// What a check says, without the readable names of chains: they can name other nodes.
+/// Returns the findings of a check, without the readable names of chains, which may contain other
+/// nodes.
 fn answers(model: &Model, limits: &str) -> Vec<(String, String, String, String)> {
     let wanted = onbeat_check::read(limits.as_bytes()).expect(limits);
     let found = check(model, &wanted).into_iter();
@@ -65,7 +67,7 @@ fn a_redacted_model_answers_the_same_about_its_interface() {
     for verdict in ["Passed", "Violated"] {
         assert!(answered.iter().any(|a| a.3 == verdict), "{answered:?}");
     }
-    // Two lidars, a filter and an input of the synchroniser behind each, and a part behind that.
+    // Two lidars, a filter and an input of the synchroniser after each, and one part after that.
     let m = &redacted.model;
     assert_eq!((m.callbacks.len(), redacted.parts), (7, 1));
     assert_eq!(m.junctions.len(), 1);
@@ -75,7 +77,7 @@ fn a_redacted_model_answers_the_same_about_its_interface() {
     assert!(refused.to_string().contains("merge the whole models"));
 }
 
-/// What may be required of the visible part of a model, with limits that some of it keeps.
+/// Writes requirements on the visible part of a model. Some limits hold and some do not.
 fn limits(model: &Model, policy: &Policy) -> String {
     use std::fmt::Write;
     let shown = &policy.visible;
@@ -121,9 +123,8 @@ fn limits(model: &Model, policy: &Policy) -> String {
     text
 }
 
-/// Whatever is visible of a large system, chains, topics and callbacks there keep their figures.
 #[test]
-fn any_interface_keeps_its_figures() {
+fn figures_of_any_interface_are_the_same_after_redaction() {
     let model = generate::sixty();
     let nodes: BTreeSet<&String> = model.callbacks.iter().map(|c| &c.node).collect();
     let topics: BTreeSet<&String> = model.edges.iter().map(|e| &e.topic).collect();
@@ -162,7 +163,8 @@ fn any_interface_keeps_its_figures() {
     assert_eq!(answered.len(), 3, "all verdicts: {answered:?}");
 }
 
-/// Base64 of a word within a longer text, for each of the three places at which it can begin.
+/// Returns the Base64 text of a word within a longer text, for each of the three offsets at which
+/// it can begin.
 fn base64(word: &str) -> Vec<String> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let at = |before: usize| {
@@ -176,13 +178,13 @@ fn base64(word: &str) -> Vec<String> {
             .chunks_exact(6)
             .map(|six| char::from(DIGITS[digit(six)]))
             .collect();
-        // The first ones depend on what stands before.
+        // The first digits depend on the bytes before the word.
         digits[(before * 8).div_ceil(6)..].to_string()
     };
     (0..3).map(at).collect()
 }
 
-/// Words of its hidden names, also as JSON may write them.
+/// Words of hidden names, also in the form in which JSON escapes them.
 const HIDDEN: [&str; 26] = [
     "filter_transform",
     "transform",
@@ -212,8 +214,8 @@ const HIDDEN: [&str; 26] = [
     r"\u0076oxel",
 ];
 
-/// The parking example, with names that the policy hides wherever a model has any.
-fn named_everywhere() -> Model {
+/// The parking example with hidden names in every place where a model can have a name.
+fn model_with_hidden_names_everywhere() -> Model {
     let mut model = generate::parking(2);
     let fused = model
         .callbacks
@@ -262,7 +264,7 @@ fn named_everywhere() -> Model {
     model
         .assumptions
         .push("Made by pflaumenmus (process 7).".into());
-    model.coverage.push("In run quarkstrudel-1, 3 events of kind take were lost because the buffer was full; counts, losses and latencies that stand on them are incomplete.".into());
+    model.coverage.push("In run quarkstrudel-1, 3 events of kind take were lost because the buffer was full. Counts, losses and latencies that depend on them are incomplete.".into());
     let endpoint = |node: &str, topic: &str| Endpoint {
         node: node.into(),
         topic: topic.into(),
@@ -281,7 +283,7 @@ fn named_everywhere() -> Model {
         figures: Default::default(),
         threads: vec![],
     };
-    // Of a process with a hidden node, alone or beside a visible one; of a visible process.
+    // The processes have a hidden node, a hidden and a visible one, or only a visible one.
     model.helpers = vec![
         helper(&["/voxel_grid"], "pflaumenmus"),
         helper(&["/lidar_front", "/voxel_grid"], "pflaumenmus"),
@@ -292,8 +294,8 @@ fn named_everywhere() -> Model {
 }
 
 #[test]
-fn nothing_of_a_hidden_name_is_in_any_byte() {
-    let model = named_everywhere();
+fn no_byte_of_a_hidden_name_stays() {
+    let model = model_with_hidden_names_everywhere();
     for collapse in [true, false] {
         let policy = Policy {
             collapse,
@@ -316,7 +318,7 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
             .iter()
             .find(|e| e.topic == "/localization/ndt_pose");
         let pose = pose.expect("a topic of the interface");
-        // A part's inner nodes have no names: who publishes is what stands for the part.
+        // The nodes inside a part have no names, so the publisher is the part itself.
         let nodes = redacted.model.callbacks.iter().map(|c| &c.node);
         assert!(
             !collapse || nodes.clone().any(|node| *node == pose.node),
@@ -332,7 +334,7 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
         assert!(kept
             .iter()
             .any(|c| c.by.nodes.contains(&"/lidar_front".to_string())));
-        // The ids of chains are hashes of names without a key: they would show what a guess is worth.
+        // The ids of chains are hashes without a key, so they would confirm a guessed name.
         let known: BTreeSet<&String> = model.chains.iter().map(|c| &c.id).collect();
         assert!(redacted.model.chains.iter().all(|c| !known.contains(&c.id)));
         let said = |m: &Model, what: &str| m.coverage.iter().any(|c| c.contains(what));
@@ -354,7 +356,7 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
 }
 
 #[test]
-fn names_agree_under_one_key_and_tell_nothing_under_another() {
+fn one_key_gives_equal_names_and_another_key_different_ones() {
     let policy = Policy {
         collapse: false,
         ..read(PARKING.as_bytes()).unwrap()
@@ -373,14 +375,13 @@ fn names_agree_under_one_key_and_tell_nothing_under_another() {
     assert!(Key::new(b"short").is_err());
 }
 
-/// A part that was measured as one has the distribution of its latency; the others are counted.
 #[test]
-fn a_part_has_its_latency_where_it_was_measured() {
+fn a_measured_part_has_a_latency_distribution() {
     let mut model = generate::parking(2);
     let policy = read(PARKING.as_bytes()).unwrap();
     let wanted = cuts(&model, &policy);
     let shown: Vec<String> = wanted.iter().map(|c| c.to_string()).collect();
-    // Synchronisers have no beginning of their own: what feeds them has.
+    // A synchroniser has no start of its own, so the cut begins at the callback that feeds it.
     assert_eq!(
         shown,
         [
@@ -430,9 +431,10 @@ fn a_part_has_its_latency_where_it_was_measured() {
     assert!(kinds.contains(&CallbackType::Sync));
 }
 
-/// Two callbacks of one part give the same topic to the same reader: nothing of either is lost.
+/// Two callbacks of one part publish the same topic to the same subscriber, and the figures of both
+/// are counted.
 #[test]
-fn items_of_a_part_add_up() {
+fn items_of_equal_edges_of_a_part_are_added() {
     let mut model = generate::parking(1);
     let id = |node: &str| {
         let mut callbacks = model.callbacks.iter();

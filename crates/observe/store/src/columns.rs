@@ -1,4 +1,5 @@
-//! Rows as Parquet and back: columns of few types, each of which may lack cells; what is read is checked.
+//! Writes rows as Parquet and reads them back. Cells may be empty. Bytes that are read are
+//! untrusted.
 
 use crate::guard;
 use bytes::Bytes;
@@ -12,27 +13,22 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// Most rows of a file that is read.
 pub(crate) const MAX_ROWS: i64 = 4_000_000;
-/// Most bytes of a file that is read.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
-/// Most bytes of a column's pages once they are unpacked, of a file that is read.
+/// The limit for the unpacked size of a column's pages that are read.
 const MAX_UNPACKED: i64 = 512 << 20;
 
-/// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
-    /// UTF-8.
+pub(crate) enum CellType {
     Text,
-    /// Whole numbers.
     Int,
-    /// Instants: ns since 1970, UTC.
+    /// Points in time: ns since 1970, UTC.
     Time,
-    /// Numbers.
+    /// Floating-point numbers.
     Real,
 }
 
-/// One cell. Numbers above `i64::MAX` are kept as that.
+/// The value of one row in one column. Numbers above `i64::MAX` are stored as `i64::MAX`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
     None,
@@ -41,19 +37,18 @@ pub(crate) enum Cell {
     Real(f64),
 }
 
-/// Name and content of a column.
-pub(crate) type Column = (String, Holds);
+pub(crate) type Column = (String, CellType);
 
-impl Holds {
+impl CellType {
     fn schema(self, name: &str) -> Result<Type, ParquetError> {
         let (physical, logical) = match self {
-            Holds::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Holds::Int => (Physical::INT64, None),
-            Holds::Time => (
+            CellType::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            CellType::Int => (Physical::INT64, None),
+            CellType::Time => (
                 Physical::INT64,
                 Some(LogicalType::timestamp(true, TimeUnit::NANOS)),
             ),
-            Holds::Real => (Physical::DOUBLE, None),
+            CellType::Real => (Physical::DOUBLE, None),
         };
         Type::primitive_type_builder(name, physical)
             .with_logical_type(logical)
@@ -62,11 +57,12 @@ impl Holds {
     }
 }
 
-/// A Parquet file of these rows, each as long as `columns`. The same rows make the same bytes.
+/// Encodes rows as a Parquet file. Each row must be as long as `columns`. Equal rows give equal
+/// bytes.
 pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, ParquetError> {
     let fields: Result<Vec<_>, _> = columns
         .iter()
-        .map(|(name, holds)| holds.schema(name).map(Arc::new))
+        .map(|(name, cell_type)| cell_type.schema(name).map(Arc::new))
         .collect();
     let schema = Type::group_type_builder("onbeat")
         .with_fields(fields?)
@@ -78,24 +74,24 @@ pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, P
     let mut bytes = Vec::new();
     let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    for (at, (_, holds)) in columns.iter().enumerate() {
+    for (at, (_, cell_type)) in columns.iter().enumerate() {
         let mut column = group
             .next_column()?
             .ok_or_else(|| ParquetError::General("a column is missing".into()))?;
         let cells = rows.iter().map(|row| &row[at]);
         let present: Vec<i16> = cells.clone().map(|c| i16::from(*c != Cell::None)).collect();
-        match holds {
-            Holds::Text => {
+        match cell_type {
+            CellType::Text => {
                 let cells: Vec<ByteArray> = cells.filter_map(text).collect();
                 let out = column.typed::<ByteArrayType>();
                 out.write_batch(&cells, Some(&present), None)?;
             }
-            Holds::Int | Holds::Time => {
+            CellType::Int | CellType::Time => {
                 let cells: Vec<i64> = cells.filter_map(int).collect();
                 let out = column.typed::<Int64Type>();
                 out.write_batch(&cells, Some(&present), None)?;
             }
-            Holds::Real => {
+            CellType::Real => {
                 let cells: Vec<f64> = cells.filter_map(real).collect();
                 let out = column.typed::<DoubleType>();
                 out.write_batch(&cells, Some(&present), None)?;
@@ -129,15 +125,16 @@ fn real(cell: &Cell) -> Option<f64> {
     }
 }
 
-/// The rows of a Parquet file that has these columns, and perhaps others. The bytes are untrusted.
+/// Decodes the rows of a Parquet file that has at least these columns. The bytes are untrusted.
 ///
 /// # Errors
 ///
-/// One line: it is no Parquet, is damaged, lacks a column, or is larger than any that is written.
+/// Returns one line if the bytes are not Parquet, are damaged, lack a column or exceed the limits.
 pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
-    // The library panics at some files that contradict themselves. What it has built is dropped.
-    let read = guard::quietly(|| read_rows(bytes, columns));
-    read.unwrap_or_else(|| Err("it contradicts itself".into()))
+    // The Parquet library panics at some inconsistent files. The panic drops everything that it has
+    // built.
+    let read = guard::catch_panic(|| read_rows(bytes, columns));
+    read.unwrap_or_else(|| Err("the file is inconsistent".into()))
 }
 
 fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
@@ -149,8 +146,11 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
     let metadata = file.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let mut places = Vec::new();
-    for (name, holds) in columns {
-        let wanted = holds.schema(name).map_err(one_line)?.get_physical_type();
+    for (name, cell_type) in columns {
+        let wanted = cell_type
+            .schema(name)
+            .map_err(one_line)?
+            .get_physical_type();
         let place = schema.columns().iter().position(|c| {
             c.path().parts() == [name.clone()]
                 && c.physical_type() == wanted
@@ -158,21 +158,21 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
                 && c.max_def_level() <= 1
         });
         places
-            .push(place.ok_or_else(|| format!("it has no column '{name}' as it is written here"))?);
+            .push(place.ok_or_else(|| format!("column '{name}' is missing or has another type"))?);
     }
     let mut rows = Vec::new();
     for at in 0..file.num_row_groups() {
         let group = file.get_row_group(at).map_err(one_line)?;
         let count = group.metadata().num_rows();
         if !(0..=MAX_ROWS - rows.len() as i64).contains(&count) {
-            return Err(format!("it says that it has {count} rows more"));
+            return Err(format!("a group of {count} rows exceeds the limit"));
         }
         let count = count as usize;
         let mut read: Vec<Vec<Cell>> = Vec::new();
-        for (place, (name, holds)) in places.iter().zip(columns) {
-            let cells = column(&*group, *place, *holds, count).map_err(one_line)?;
+        for (place, (name, cell_type)) in places.iter().zip(columns) {
+            let cells = column(&*group, *place, *cell_type, count).map_err(one_line)?;
             if cells.len() != count {
-                return Err(format!("its column '{name}' is shorter than others"));
+                return Err(format!("column '{name}' is shorter than the others"));
             }
             read.push(cells);
         }
@@ -185,33 +185,35 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
     Ok(rows)
 }
 
-/// The cells of a column of a row group that has `count` rows.
+/// Reads one column of a row group with `count` rows.
 fn column(
     group: &dyn RowGroupReader,
     place: usize,
-    holds: Holds,
+    cell_type: CellType,
     count: usize,
 ) -> Result<Vec<Cell>, ParquetError> {
     let chunk = group.metadata().column(place);
     let first = chunk.dictionary_page_offset().unwrap_or(0);
     if first < 0 || chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 {
-        return Err(ParquetError::General("a column has no place".into()));
+        return Err(ParquetError::General(
+            "a column has a negative position or size".into(),
+        ));
     }
     if !(0..=MAX_UNPACKED).contains(&chunk.uncompressed_size()) {
         return Err(ParquetError::General("a column is too large".into()));
     }
-    match holds {
-        Holds::Text => cells::<ByteArrayType>(group, place, count, |bytes| {
+    match cell_type {
+        CellType::Text => cells::<ByteArrayType>(group, place, count, |bytes| {
             let text = std::str::from_utf8(bytes.data())
                 .map_err(|_| ParquetError::General("a text is not UTF-8".into()))?;
             Ok(Cell::Text(text.to_string()))
         }),
-        Holds::Int | Holds::Time => cells::<Int64Type>(group, place, count, |n| {
+        CellType::Int | CellType::Time => cells::<Int64Type>(group, place, count, |n| {
             u64::try_from(n)
                 .map(Cell::Int)
                 .map_err(|_| ParquetError::General("a count is negative".into()))
         }),
-        Holds::Real => cells::<DoubleType>(group, place, count, |n| Ok(Cell::Real(n))),
+        CellType::Real => cells::<DoubleType>(group, place, count, |n| Ok(Cell::Real(n))),
     }
 }
 

@@ -1,95 +1,95 @@
-//! Why a store could not do what was asked of it: one line each, with the way out.
+//! The errors of a store. Each message is one line and says what to do.
 
 use onbeat_document::text::visible;
 use std::path::PathBuf;
 
-/// Why a store could not do what was asked of it.
+/// The reason why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no store at this place.
-    #[error("{0} is no store: make one there with `onbeat store init {0}`")]
+    /// No store exists at this place.
+    #[error("{0} is not a store. Create one with `onbeat store init {0}`.")]
     NoStore(String),
-    /// A store of another version.
-    #[error("{place} is a store of form '{form}', and this onbeat knows '{own}'")]
+    /// The store has a format that this version of onbeat does not know.
+    #[error("{place} is a store of format '{form}'; this onbeat reads format '{own}'. Use another version of onbeat.")]
     Form {
-        /// Where it is.
+        /// The directory or URL of the store.
         place: String,
-        /// What it says of itself.
+        /// The format that the store's own file names.
         form: String,
-        /// What this version knows.
+        /// The format that this version of onbeat knows.
         own: &'static str,
     },
-    /// Something else lies where a store is to be made.
-    #[error("{0} has files that are of no store: name an empty or a new place")]
+    /// The place for a new store already holds other files.
+    #[error("{0} contains files that do not belong to a store. Choose an empty or new directory or prefix.")]
     Occupied(String),
-    /// A place that cannot be one.
-    #[error("'{place}' is no place for a store: {what}")]
+    /// The place is not a valid directory or URL for a store.
+    #[error("'{place}' is not a valid place for a store: {what}")]
     Place {
-        /// What was given.
+        /// The place that the user gave.
         place: String,
-        /// What is wrong with it.
+        /// The reason why the place is not valid.
         what: String,
     },
     /// The disk or the network failed.
     #[error("cannot {action} {key} of {place}: {what}")]
     Access {
-        /// What was tried.
+        /// The action that failed, as a verb: read, write, list, remove and others.
         action: &'static str,
-        /// Of the store.
+        /// The directory or URL of the store.
         place: String,
-        /// The file of the store.
+        /// The file within the store.
         key: String,
-        /// Why it failed.
+        /// The reason, as reported by the system or the server.
         what: String,
     },
-    /// A file of the store is not what its name says.
-    #[error("{key} of {place} is damaged: {what}; `onbeat store check` lists all that is")]
+    /// The content of a file in the store does not match its name or its format.
+    #[error("{key} of {place} is damaged: {what}. List all damage with `onbeat store check`.")]
     Damaged {
-        /// Of the store.
+        /// The directory or URL of the store.
         place: String,
-        /// The file of the store.
+        /// The file within the store.
         key: String,
-        /// How that is known.
+        /// The sign of the damage.
         what: String,
     },
-    /// A file that is to be put is none of ours, or cannot be read.
+    /// A file on this machine cannot be read, written, or put into the store.
     #[error("{}: {what}", path.display())]
     Input {
-        /// The file.
+        /// The file on this machine.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason, for example that the file has an unknown format.
         what: String,
     },
-    /// Nothing has this name, or several have.
+    /// The store has no object with this name, or several.
     #[error(
-        "{what} '{}' in {place}: `onbeat store list` shows what there is",
+        "{what} '{}' in {place}. List the objects with `onbeat store list`.",
         visible(name)
     )]
     Name {
-        /// Of the store.
+        /// The directory or URL of the store.
         place: String,
-        /// What was asked for.
+        /// The name that the user gave, or its first digits.
         name: String,
-        /// What is wrong with it.
+        /// The beginning of the message: none or several objects match.
         what: &'static str,
     },
-    /// A run is in two models that fit.
-    #[error("run '{run}' is in the models {a} and {b}: it would count twice; leave one out with --without {a}", run = visible(run), a = a.short(), b = b.short())]
+    /// Two models that fit the query contain the same run.
+    #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]
     SameRun {
-        /// Its id.
+        /// The id of the common run.
         run: String,
-        /// A model with it.
+        /// A model that contains the run.
         a: crate::Id,
-        /// Another one.
+        /// Another model that contains the run.
         b: crate::Id,
     },
-    /// The models that fit cannot be merged.
+    /// The models that fit the query cannot be merged.
     #[error("{0}")]
     Merge(#[from] onbeat_document::merge::ModelMergeError),
 }
 
 impl StoreError {
-    /// Whether one file is at fault, so that the others can be used.
+    /// Reports whether only one file is damaged, so that the others can still be used.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, StoreError::Damaged { .. })
     }

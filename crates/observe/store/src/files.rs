@@ -1,4 +1,4 @@
-//! Gets models and traces out of a store: the files as they were put.
+//! Copies models and traces out of a store, with the same bytes as when they were put.
 
 use crate::error::StoreError;
 use crate::id::Id;
@@ -7,25 +7,21 @@ use crate::store::Store;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Value of `schema` of a list of files.
 const SCHEMA: &str = "onbeat-trace-files/1";
 
-/// The object of a trace: its files.
+/// The object that stands for a trace: the list of its files.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     schema: String,
-    /// Sorted by name.
     pub files: Vec<Listed>,
 }
 
-/// A file of a trace.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    /// Within the trace.
+    /// The name of the file within the trace.
     pub name: String,
-    /// Its size.
     pub bytes: u64,
-    /// The name of its content.
+    /// The id of the file's content.
     pub object: String,
 }
 
@@ -37,7 +33,7 @@ impl Listing {
         }
     }
 
-    /// Whether a file of a trace can have this name.
+    /// Reports whether a file of a trace can have this name.
     pub(crate) fn is_name(name: &str) -> bool {
         let number = name
             .strip_prefix("segment-")
@@ -54,37 +50,38 @@ impl Listing {
         bytes
     }
 
-    /// From untrusted bytes: files that cannot be a trace's, or stand in it twice, are refused.
+    /// Reads a list from untrusted bytes. Refuses names that a trace does not use or that occur
+    /// twice.
     pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
         let listing: Listing =
-            serde_json::from_slice(bytes).map_err(|e| format!("it is no list of files: {e}"))?;
+            serde_json::from_slice(bytes).map_err(|e| format!("it is not a list of files: {e}"))?;
         let named = |f: &Listed| Self::is_name(&f.name) && Id::parse(&f.object).is_some();
         let sorted = listing.files.windows(2).all(|f| f[0].name < f[1].name);
         match listing.schema == SCHEMA && sorted && listing.files.iter().all(named) {
             true => Ok(listing),
-            false => Err("it is no list of a trace's files".into()),
+            false => Err("it is not a list of a trace's files".into()),
         }
     }
 }
 
-/// What was got.
+/// The result of copying an object out of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Got {
-    /// Its name.
+    /// The id of the object.
     pub object: Id,
-    /// What it is.
+    /// The kind of the object: model or trace.
     pub kind: Kind,
-    /// Files written.
+    /// The number of files written.
     pub files: u64,
-    /// Their bytes.
+    /// The total size of the files written.
     pub bytes: u64,
 }
 
-/// Writes a model to the file `output`, or a trace into the directory `output`, which must not be there yet.
+/// Writes a model to the file `output`, or a trace to the new directory `output`.
 ///
 /// # Errors
 ///
-/// What is damaged is named, and nothing of it is left at `output`.
+/// Names the damaged file if one does not match its name. Leaves no part of the object at `output`.
 pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
     let fault = |e: std::io::Error| StoreError::Input {
         path: output.into(),
@@ -104,7 +101,7 @@ pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, 
     }
     let listing =
         Listing::read(&content).map_err(|what| store.damaged(&object.key("objects"), what))?;
-    // Beside its place, so that a trace is there whole or not at all.
+    // Copy into a directory beside `output`, so that the trace appears complete or not at all.
     let mut beside = output.as_os_str().to_owned();
     beside.push(format!(".{}.part", std::process::id()));
     let beside = Path::new(&beside);

@@ -1,18 +1,19 @@
-//! Panics of a library at untrusted bytes become results, and say nothing on stderr.
+//! Turns panics of a library at untrusted bytes into results, without output on stderr.
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread's panics are caught and need not be told.
+    /// True while the panics of this thread are caught and must not be printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
 static HOOK: Once = Once::new();
 
-/// What `work` gives, or None if it panics. `work` must leave nothing half-done that outlives it.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Runs `work` and returns its result, or `None` if it panics. `work` must not leave lasting state
+/// half-changed.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {
         let others = take_hook();
         set_hook(Box::new(move |panic| {

@@ -1,28 +1,28 @@
-//! Names of contents: the SHA-256 of their bytes.
+//! Names contents by the SHA-256 of their bytes.
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io::{self, Read};
 
-/// The SHA-256 of a content, which is its name.
+/// The id of a content: the SHA-256 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) [u8; 32]);
 
 impl Id {
-    /// The name of these bytes.
+    /// Returns the id of these bytes.
     pub fn of(bytes: &[u8]) -> Id {
         Id(Sha256::digest(bytes).into())
     }
 
-    /// The name of what a reader gives, and how many bytes that is.
+    /// Reads to the end, and returns the id and the number of bytes.
     pub(crate) fn of_reader(from: &mut dyn Read) -> io::Result<(Id, u64)> {
         let mut hashing = Hashing::new(io::sink());
         let bytes = io::copy(from, &mut hashing)?;
         Ok((hashing.id(), bytes))
     }
 
-    /// From its 64 hexadecimal digits, as they are written: in lower case.
+    /// Parses 64 hexadecimal digits in lower case. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Id> {
         let digits = text.as_bytes();
         let lower = |d: &u8| d.is_ascii_digit() || (b'a'..=b'f').contains(d);
@@ -36,12 +36,12 @@ impl Id {
         Some(Id(id))
     }
 
-    /// Its first twelve digits, for tables.
+    /// Returns the first twelve digits, for tables.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_string()
     }
 
-    /// `PLACE/ab/ab12...`
+    /// Returns the path in the store: `PLACE/ab/ab12...`.
     pub(crate) fn key(&self, place: &str) -> String {
         let name = self.to_string();
         format!("{place}/{}/{name}", &name[..2])
@@ -66,7 +66,7 @@ impl Serialize for Id {
     }
 }
 
-/// Passes on what is read or written through it, and knows the name of all that went by.
+/// Computes the id of all bytes that are read or written through it.
 pub(crate) struct Hashing<T> {
     inner: T,
     digest: Sha256,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written_and_nothing_else_is_a_name() {
+    fn only_64_lower_case_hex_digits_are_parsed_as_an_id() {
         let id = Id::of(b"a");
         assert_eq!(Id::parse(&id.to_string()), Some(id));
         let upper = id.to_string().to_uppercase();

@@ -1,24 +1,24 @@
-//! The index: what is in a store, as rows of Parquet files that are only ever added.
+//! The index: a list of the store's content in Parquet files, its parts. Parts are only added.
 //!
-//! A part is named by the SHA-256 of its bytes. Rows are a set: a row that stands in two parts is one, so that
-//! writing a part twice, or writing parts anew as one, changes nothing.
+//! A part is named by the SHA-256 of its bytes. Rows form a set: a row in two parts counts once.
+//! Writing a part twice, or replacing several parts by one, therefore changes nothing.
 
-use crate::columns::{self, Cell, Column, Holds};
+use crate::columns::{self, Cell, CellType, Column};
 use crate::id::Id;
 use serde::Serialize;
 
-/// What an object is.
+/// The kind of an object in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A timing model.
     Model,
-    /// A trace: a list of its files.
+    /// A trace, stored as a list of its files.
     Trace,
 }
 
 impl Kind {
-    /// As the index has it.
+    /// Returns the word that the index uses for this kind.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Model => "model",
@@ -26,7 +26,7 @@ impl Kind {
         }
     }
 
-    /// From its word.
+    /// Parses the word that the index uses for a kind.
     pub fn parse(word: &str) -> Option<Kind> {
         [Kind::Model, Kind::Trace]
             .into_iter()
@@ -34,54 +34,56 @@ impl Kind {
     }
 }
 
-/// One run of one object. All texts but the kind come from recordings and users: they are untrusted.
+/// A row of the index: one run of one object. All its texts except the kind come from recordings
+/// and users. They are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Row {
-    /// The model, or the trace's list of files.
+    /// The id of the model, or of the trace's list of files.
     pub object: Id,
-    /// What it is.
+    /// The kind of the object: model or trace.
     pub kind: Kind,
-    /// Id of the run.
+    /// The id of the run.
     pub run: String,
-    /// What was recorded, by the name that its owner gave with `put`; empty: none.
+    /// The name that the user gave with `put`, for example a version. Empty if no name was given.
     pub build: String,
-    /// Mode of the run.
+    /// The mode of the run.
     pub mode: String,
-    /// Host of the run; empty: not known.
+    /// The host of the run, or empty if unknown.
     pub host: String,
-    /// ROS 2 distributions, with commas between them.
+    /// The ROS 2 distributions, separated by commas.
     pub distribution: String,
-    /// Start, CLOCK_REALTIME ns since 1970.
+    /// The start of the run, CLOCK_REALTIME: ns since 1970.
     pub start_ns: u64,
-    /// Length.
+    /// The duration of the run.
     pub duration_ns: u64,
-    /// Events read or written.
+    /// The number of events in the run.
     pub events: u64,
-    /// Events lost.
+    /// The number of events that the recorder lost.
     pub lost: u64,
-    /// Bytes of the model, or of all files of the trace.
+    /// The size of the model, or of all files of the trace.
     pub bytes: u64,
 }
 
 fn schema() -> Vec<Column> {
-    let of = |name: &str, holds| (name.to_string(), holds);
+    let of = |name: &str, cell_type| (name.to_string(), cell_type);
     vec![
-        of("object", Holds::Text),
-        of("kind", Holds::Text),
-        of("run", Holds::Text),
-        of("build", Holds::Text),
-        of("mode", Holds::Text),
-        of("host", Holds::Text),
-        of("distribution", Holds::Text),
-        of("start", Holds::Time),
-        of("duration_ns", Holds::Int),
-        of("events", Holds::Int),
-        of("lost", Holds::Int),
-        of("bytes", Holds::Int),
+        of("object", CellType::Text),
+        of("kind", CellType::Text),
+        of("run", CellType::Text),
+        of("build", CellType::Text),
+        of("mode", CellType::Text),
+        of("host", CellType::Text),
+        of("distribution", CellType::Text),
+        of("start", CellType::Time),
+        of("duration_ns", CellType::Int),
+        of("events", CellType::Int),
+        of("lost", CellType::Int),
+        of("bytes", CellType::Int),
     ]
 }
 
-/// A part of the index: the rows, sorted, each once.
+/// Encodes rows as a part of the index, sorted and without duplicates. The same rows give the same
+/// bytes.
 pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort();
@@ -109,11 +111,11 @@ pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
     columns::write(&schema(), &cells).map_err(|e| e.to_string())
 }
 
-/// The rows of a part of the index. The bytes are untrusted.
+/// Decodes a part of the index. The bytes are untrusted.
 ///
 /// # Errors
 ///
-/// One line: it is no Parquet, is damaged, or has other columns.
+/// Returns one line if the bytes are not Parquet, are damaged, or have other columns.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let rows = columns::read(bytes, &schema())?;
     rows.into_iter().map(row).collect()
@@ -131,8 +133,8 @@ fn row(cells: Vec<Cell>) -> Result<Row, String> {
     };
     let (object, kind) = (text(&mut cells)?, text(&mut cells)?);
     Ok(Row {
-        object: Id::parse(&object).ok_or("a row names no object")?,
-        kind: Kind::parse(&kind).ok_or("a row is neither of a model nor of a trace")?,
+        object: Id::parse(&object).ok_or("a row has no valid object id")?,
+        kind: Kind::parse(&kind).ok_or("the kind of a row is neither model nor trace")?,
         run: text(&mut cells)?,
         build: text(&mut cells)?,
         mode: text(&mut cells)?,

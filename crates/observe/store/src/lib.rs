@@ -1,17 +1,22 @@
-//! Traces and models of many runs in a directory or an object store (thesis section 3.6, Figure 3.7): what is in
-//! it, which of it fits a query, and the model of all that fits, merged step by step.
+//! Stores traces and models of many runs in a directory or an object store (thesis section 3.6,
+//! Figure 3.7).
+//!
+//! The crate lists the content of a store, finds objects that fit a query, and merges models
+//! incrementally.
 //!
 //! ```text
-//! onbeat-store.json           what this is
+//! onbeat-store.json           the format of the store
 //! objects/ab/ab12...          files, named by the SHA-256 of their bytes: models, files of traces, lists of these
-//! index/12ab....parquet       what is in the store: a row for each run of each model and trace; parts, only added
+//! index/12ab....parquet       the content of the store: a row for each run of each object; parts are only added
 //! tables/callbacks/ab12....parquet    figures of the model ab12...; also edges, chains
-//! merges/ab/ab12...           merges that were made before, named by what they were made of
+//! merges/ab/ab12...           earlier merges, named by the models that they contain
 //! ```
 //!
-//! Every name is made of fixed words and digits: nothing that a recording says becomes a path. A file is
-//! there whole or not at all, and one that has a name never changes, so writers need not know of one another.
-//! The functions wait for disks and networks and allocate: none is for real-time paths.
+//! All names consist of fixed words and digits, so no text from a recording becomes a path. A file
+//! appears complete or not at all, and never changes afterwards. Writers therefore need not know of
+//! each other.
+//!
+//! The functions wait for disks and networks, and allocate. Do not call them on real-time paths.
 
 mod backend;
 mod columns;

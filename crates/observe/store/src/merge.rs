@@ -1,10 +1,12 @@
-//! All models that fit a query as one, so that a new model costs the logarithm of their number.
+//! Merges all models that fit a query. The cost of one more model is logarithmic in their number.
 //!
-//! The models are the leaves of a tree with four branches at each node: which one a model is in, two bits of its
-//! name say at each level. So a set of models has one tree, whatever was there before, and a new model changes
-//! only the nodes above it. A node's merge is kept under a name made of the models below it, and used again by
-//! every merge that has this node. Merging is associative and commutative, so the result is, byte for byte, that
-//! of all models merged at once (thesis section 3.6).
+//! The models are the leaves of a tree with four branches at each node. Two bits of a model's id
+//! choose the branch at each level. A set of models therefore always has the same tree, and a new
+//! model changes only the nodes above it.
+//!
+//! The merge of a node is kept under a name made of the models below it. Each later merge with this
+//! node reuses it. Merging is associative and commutative, so the result equals, byte for byte, a
+//! merge of all models at once (thesis section 3.6).
 
 use crate::error::StoreError;
 use crate::id::Id;
@@ -16,42 +18,43 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-/// In the names of kept merges: to be counted up when merging gives other results.
+/// The prefix of the names of kept merges. Increase its number when merging gives other results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
-/// Most bytes of a kept merge, unpacked.
-const MOST: u64 = 4 << 30;
+const MAX_MERGE_BYTES: u64 = 4 << 30;
 
-/// The model of all that fits, and what it cost.
+/// The merged model, and how many models and merges were read to make it.
 #[derive(Debug)]
 pub struct Merged {
-    /// All models as one. None if there is none left.
+    /// The merge of all models, or `None` if no usable model is left.
     pub model: Option<Model>,
-    /// Models that it is made of.
+    /// The number of models in the merge.
     pub models: usize,
-    /// Models that were read.
+    /// The number of models that were read.
     pub models_read: usize,
-    /// Merges of before that were read.
+    /// The number of earlier merges that were read.
     pub merges_read: usize,
-    /// Merges that were made and kept.
+    /// The number of merges that were made and kept for later.
     pub merges_made: usize,
-    /// Models that are left out because they are damaged, a line each.
+    /// The models left out because they are damaged, one line for each.
     pub damaged: Vec<String>,
-    /// Why merges could not be kept, the first time.
+    /// The first error of keeping a merge, if any.
     pub not_kept: Option<String>,
 }
 
-/// Merges the models among what was found. What is damaged is left out, and named.
+/// Merges the models among the objects found. Leaves out damaged models and lists them in the
+/// result.
 ///
 /// # Errors
 ///
-/// Two of them have a run in common, or cannot be merged; the store cannot be read.
+/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be
+/// read.
 pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     let mut runs: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
     for row in found.rows.iter().filter(|r| r.kind == Kind::Model) {
         runs.entry(row.object).or_default().insert(row.run.clone());
     }
-    same_run(&runs)?;
+    refuse_common_run(&runs)?;
     let mut left: Vec<Id> = runs.keys().copied().collect();
     let mut work = Work {
         store,
@@ -69,7 +72,7 @@ pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     while !left.is_empty() {
         match work.node(&left, 0) {
             Ok(model) => {
-                // A model alone is concluded anew, as `onbeat merge` does it.
+                // A single model is concluded again, as `onbeat merge` does.
                 let alone = left.len() == 1;
                 work.counts.model = Some(match alone {
                     true => onbeat_document::merge(vec![model])?,
@@ -88,8 +91,7 @@ pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     Ok(work.counts)
 }
 
-/// Refuses a run that is in two models, with the names of both.
-fn same_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreError> {
+fn refuse_common_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreError> {
     let mut seen: BTreeMap<&str, Id> = BTreeMap::new();
     for (model, runs) in runs {
         for run in runs {
@@ -105,9 +107,8 @@ fn same_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Why a node has no model.
 enum Failed {
-    /// A model below it is damaged.
+    /// A model below the node is damaged.
     Leaf(Id, String),
     All(StoreError),
 }
@@ -124,17 +125,16 @@ struct Work<'s> {
     counts: Merged,
 }
 
-/// Bits of a name that one level of the tree looks at.
+/// The bits of an id that one level of the tree uses.
 const BITS: usize = 2;
 
-/// Which branch of a node of this level the model is in.
+/// Returns the branch of the model at a node of this level.
 fn branch(id: &Id, level: usize) -> usize {
     let bit = level * BITS;
     let byte = id.0.get(bit / 8).copied().unwrap_or(0);
     usize::from(byte >> (8 - BITS - bit % 8)) & ((1 << BITS) - 1)
 }
 
-/// The name of the merge of these models, in order.
 fn name(models: &[Id]) -> Id {
     let mut text = String::from(FORM);
     for id in models {
@@ -145,7 +145,7 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// The model of these models, sorted, which agree in all levels before this one.
+    /// Returns the merge of these sorted models. Their ids agree in all levels above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);
@@ -180,11 +180,12 @@ impl Work<'_> {
         let read = self.store.object(id).and_then(|bytes| {
             let model = onbeat_document::file::read(&bytes);
             let model = model.map_err(|e| self.store.damaged(&id.key("objects"), e.to_string()))?;
-            match is_of(&model, [&id].into_iter(), self.runs) {
+            match has_exactly_the_runs(&model, [&id].into_iter(), self.runs) {
                 true => Ok(model),
-                false => Err(self
-                    .store
-                    .damaged(&id.key("objects"), "the index names other runs of it")),
+                false => Err(self.store.damaged(
+                    &id.key("objects"),
+                    "the index lists other runs for this model",
+                )),
             }
         });
         read.map_err(|e| match e.is_damage() {
@@ -193,18 +194,18 @@ impl Work<'_> {
         })
     }
 
-    /// A merge of before. One that is damaged is as good as none: it is made anew.
+    /// Returns an earlier merge, or `None` if it is missing or damaged. It is then made again.
     fn kept(&self, key: &str, models: &[Id]) -> Option<Model> {
-        let bytes = self.store.read(key, MOST).ok()??;
+        let bytes = self.store.read(key, MAX_MERGE_BYTES).ok()??;
         let (sum, packed) = bytes.split_at_checked(32)?;
         if Id::of(packed).0[..] != *sum {
             return None;
         }
         let mut text = Vec::new();
         let unpacked = zstd::stream::read::Decoder::new(packed).ok()?;
-        unpacked.take(MOST).read_to_end(&mut text).ok()?;
+        unpacked.take(MAX_MERGE_BYTES).read_to_end(&mut text).ok()?;
         let model = onbeat_document::file::read(&text).ok()?;
-        is_of(&model, models.iter(), self.runs).then_some(model)
+        has_exactly_the_runs(&model, models.iter(), self.runs).then_some(model)
     }
 
     fn keep(&self, key: &str, model: &Model) -> Result<(), StoreError> {
@@ -217,8 +218,8 @@ impl Work<'_> {
     }
 }
 
-/// Whether a model is of exactly the runs that the index names for these models.
-fn is_of<'a>(
+/// Reports whether a model contains exactly the runs that the index lists for these models.
+fn has_exactly_the_runs<'a>(
     model: &Model,
     models: impl Iterator<Item = &'a Id>,
     runs: &BTreeMap<Id, BTreeSet<String>>,

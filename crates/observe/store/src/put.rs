@@ -1,6 +1,6 @@
-//! Puts models and traces into a store: objects first, then figures, then the row by which they are found.
+//! Puts models and traces into a store: objects first, then figures, then the index rows.
 //!
-//! A writer that is killed leaves objects that nothing names; putting the same again uses them.
+//! A killed writer leaves objects that no row names. Putting the same files again uses them.
 
 use crate::error::StoreError;
 use crate::files::{Listed, Listing};
@@ -16,30 +16,32 @@ use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-/// Rows wait no longer for their part of the index than this, and one file more.
-const NAMED_AFTER: Duration = Duration::from_secs(3600);
+/// The time after which waiting rows are written to the index. The next file can delay it.
+const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
-/// What was put.
+/// The result of putting one model or trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Put {
-    /// Its name in the store.
+    /// The id of the object in the store.
     pub object: Id,
-    /// What it is.
+    /// The kind of the object: model or trace.
     pub kind: Kind,
-    /// Runs of it.
+    /// The number of runs in the object.
     pub runs: usize,
-    /// Bytes of the file, or of all files of the trace.
+    /// The size of the model, or of all files of the trace.
     pub bytes: u64,
-    /// Whether the store had it before, under the same build.
+    /// The store already had the object under the same build.
     pub known: bool,
 }
 
-/// Puts model files and trace directories, all as of one build. They are found by queries once this returns,
-/// and if it fails, those before the one that failed.
+/// Puts model files and trace directories, all under one build name. Queries find them when the
+/// function returns. If it fails, they find the inputs before the one that failed. Calls `done`
+/// after each input.
 ///
 /// # Errors
 ///
-/// An input is none of ours or cannot be read, or the store cannot be written.
+/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be
+/// written.
 pub fn put(
     store: &Store,
     paths: &[&Path],
@@ -55,7 +57,7 @@ pub fn put(
     )
 }
 
-/// Puts them, with another clock than the machine's.
+/// Does the same as [`put`], with another clock than the machine's.
 #[doc(hidden)]
 pub fn put_by(
     store: &Store,
@@ -64,15 +66,16 @@ pub fn put_by(
     done: &mut dyn FnMut(&Put),
     now_ns: &dyn Fn() -> u64,
 ) -> Result<Vec<Put>, StoreError> {
-    let held = store.backend().hold(false);
-    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let held = store.backend().lock(false);
+    let _held = held.map_err(|e| store.access("take", "the lock", &e))?;
     let known = store.index()?.rows;
     let mut all = Vec::new();
     let mut pending = Pending::new(store, now_ns);
     let mut failed = None;
     for path in paths {
         let begun_ns = now_ns();
-        match one(store, path, build, &known).and_then(|put| in_time(store, begun_ns, now_ns, put))
+        match put_one(store, path, build, &known)
+            .and_then(|put| refuse_if_slow(store, begun_ns, now_ns, put))
         {
             Ok((put, new)) => {
                 done(&put);
@@ -92,41 +95,39 @@ pub fn put_by(
             }
         }
     }
-    let named = pending.name();
+    let named = pending.write_rows();
     failed.map_or(named.map(|()| all), Err)
 }
 
-/// What took too long to write is not named: who tidies up may have removed what was written first.
-fn in_time<T>(
+/// Refuses a file that took too long to write. Tidying may have removed its first parts already.
+fn refuse_if_slow<T>(
     store: &Store,
     begun_ns: u64,
     now_ns: &dyn Fn() -> u64,
     put: T,
 ) -> Result<T, StoreError> {
     let took = Duration::from_nanos(now_ns().saturating_sub(begun_ns));
-    match store.backend().longest() {
-        Some(longest) if took >= longest => {
-            let hours = longest.as_secs() / 3600;
-            let what = format!("a file took longer than {hours} hours: put it to a nearer store");
+    match store.backend().max_write_time() {
+        Some(max_write_time) if took >= max_write_time => {
+            let hours = max_write_time.as_secs() / 3600;
+            let what = format!("writing a file took longer than {hours} hours. Use a store with a faster connection.");
             Err(store.access("write", "index", &io::Error::other(what)))
         }
         _ => Ok(put),
     }
 }
 
-/// What was written and no row names yet.
+/// The files that are written but not named by an index row yet.
 struct Pending<'s> {
     store: &'s Store,
     now_ns: &'s dyn Fn() -> u64,
-    /// When the first of it was begun.
     begun_ns: u64,
     rows: Vec<Row>,
     written: Vec<Written<'s>>,
 }
 
-/// Files in the store of what was put.
+/// The files of one object in the store.
 struct Written<'s> {
-    /// Where it is put from.
     path: &'s Path,
     id: Id,
     keys: Vec<String>,
@@ -147,24 +148,24 @@ impl<'s> Pending<'s> {
         Duration::from_nanos((self.now_ns)().saturating_sub(self.begun_ns))
     }
 
-    /// One more was written. Those that wait are named before it takes too long.
+    /// Adds a written object. Writes the waiting rows to the index if the first has waited too
+    /// long.
     fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.rows.extend(rows);
         self.written.push(written);
-        match self.waited() >= NAMED_AFTER {
-            true => self.name(),
+        match self.waited() >= MAX_ROW_DELAY {
+            true => self.write_rows(),
             false => Ok(()),
         }
     }
 
-    /// Adds the rows to the index: what they name is found from now on.
-    fn name(&mut self) -> Result<(), StoreError> {
+    fn write_rows(&mut self) -> Result<(), StoreError> {
         if !self.rows.is_empty() {
             self.store.add(&self.rows)?;
         }
-        if self.store.backend().longest().is_some() {
+        if self.store.backend().max_write_time().is_some() {
             for written in &self.written {
-                written.mend(self.store)?;
+                written.rewrite_if_removed(self.store)?;
             }
         }
         self.rows.clear();
@@ -175,12 +176,12 @@ impl<'s> Pending<'s> {
 }
 
 impl Written<'_> {
-    /// Writes it once more if a file of it is gone: removed by one that tidied up, and had looked before it was
-    /// written.
-    fn mend(&self, store: &Store) -> Result<(), StoreError> {
+    /// Writes the object again if one of its files is gone. Tidying may have removed the file
+    /// because it had listed the store before the file was written again.
+    fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),
-            Err(e) => Err(store.access("look at", key, &e)),
+            Err(e) => Err(store.access("check", key, &e)),
         };
         for key in &self.keys {
             if !is_gone(key)? {
@@ -191,7 +192,7 @@ impl Written<'_> {
                 true => object.store(store, self.path),
                 false => Err(fault(
                     self.path,
-                    "it changed while it was put: put it again",
+                    "it changed while it was put. Put it again.",
                 )),
             };
         }
@@ -199,14 +200,18 @@ impl Written<'_> {
     }
 }
 
-/// What the index lacks of one, and the files that its rows lead to.
+/// The rows that the index lacks, and the store's files that these rows need.
 struct New {
     rows: Vec<Row>,
     keys: Vec<String>,
 }
 
-/// Puts one.
-fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, New), StoreError> {
+fn put_one(
+    store: &Store,
+    path: &Path,
+    build: &str,
+    known: &[Row],
+) -> Result<(Put, New), StoreError> {
     let object = Object::of(path)?;
     let row = |run: &Run| object.row(run, build);
     let mut rows: Vec<Row> = object.runs.iter().map(row).collect();
@@ -218,7 +223,8 @@ fn one(store: &Store, path: &Path, build: &str, known: &[Row]) -> Result<(Put, N
         bytes: object.bytes,
         known: rows.is_empty(),
     };
-    // An object that a row names is there, and one that none names may be removed at any time.
+    // If a row names the object, its files exist. Files that no row names may be removed at any
+    // time.
     let named = known.iter().any(|row| row.object == object.id);
     if !named {
         object.store(store, path)?;
@@ -234,19 +240,17 @@ fn fault(path: &Path, what: impl ToString) -> StoreError {
     }
 }
 
-/// What is to be put.
 struct Object {
     id: Id,
     kind: Kind,
     runs: Vec<Run>,
-    /// Bytes of all files.
     bytes: u64,
-    /// The object's own bytes: the model, or the list of files.
+    /// The bytes of the object itself: the model, or the list of files.
     content: Vec<u8>,
-    of: Of,
+    source: Source,
 }
 
-enum Of {
+enum Source {
     Model(Box<Model>),
     Trace(Listing),
 }
@@ -264,7 +268,10 @@ impl Object {
         let content = fs::read(path).map_err(|e| fault(path, e))?;
         let model = onbeat_document::file::read(&content).map_err(|e| fault(path, e))?;
         if model.runs.is_empty() {
-            return Err(fault(path, "the model is of no run: nothing would find it"));
+            return Err(fault(
+                path,
+                "the model has no runs, so no query would find it",
+            ));
         }
         Ok(Object {
             id: Id::of(&content),
@@ -272,7 +279,7 @@ impl Object {
             runs: model.runs.clone(),
             bytes: content.len() as u64,
             content,
-            of: Of::Model(Box::new(model)),
+            source: Source::Model(Box::new(model)),
         })
     }
 
@@ -302,12 +309,12 @@ impl Object {
             runs: vec![run],
             bytes: listing.files.iter().map(|f| f.bytes).sum(),
             content,
-            of: Of::Trace(listing),
+            source: Source::Trace(listing),
         })
     }
 
     fn row(&self, run: &Run, build: &str) -> Row {
-        // Parquet's numbers end there.
+        // Parquet's numbers end at i64::MAX.
         let within = |n: u64| n.min(i64::MAX as u64);
         Row {
             object: self.id,
@@ -325,12 +332,11 @@ impl Object {
         }
     }
 
-    /// Names of its files in the store.
     fn keys(&self) -> Vec<String> {
         let mut keys = vec![self.id.key("objects")];
-        match &self.of {
-            Of::Model(_) => keys.extend(tables::NAMES.map(|name| tables::key(name, self.id))),
-            Of::Trace(listing) => {
+        match &self.source {
+            Source::Model(_) => keys.extend(tables::NAMES.map(|name| tables::key(name, self.id))),
+            Source::Trace(listing) => {
                 let ids = listing.files.iter().filter_map(|f| Id::parse(&f.object));
                 keys.extend(ids.map(|id| id.key("objects")));
             }
@@ -338,16 +344,15 @@ impl Object {
         keys
     }
 
-    /// Writes its objects and figures.
     fn store(&self, store: &Store, path: &Path) -> Result<(), StoreError> {
-        match &self.of {
-            Of::Model(model) => {
+        match &self.source {
+            Source::Model(model) => {
                 for (name, bytes) in tables::of(self.id, model) {
                     let bytes = bytes.map_err(|e| fault(path, e))?;
                     store.write(&tables::key(name, self.id), &bytes)?;
                 }
             }
-            Of::Trace(listing) => {
+            Source::Trace(listing) => {
                 for file in &listing.files {
                     put_file(store, path, file)?;
                 }
@@ -357,13 +362,13 @@ impl Object {
     }
 }
 
-/// Files of a trace directory, with the names of their contents.
+/// Lists the files of a trace directory with the ids of their contents.
 fn listing(path: &Path) -> Result<Listing, StoreError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(|e| fault(path, e))? {
         let entry = entry.map_err(|e| fault(path, e))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Others are none of the trace's.
+        // Other files do not belong to the trace.
         if !Listing::is_name(&name) {
             continue;
         }
@@ -386,12 +391,13 @@ fn put_file(store: &Store, folder: &Path, file: &Listed) -> Result<(), StoreErro
     let changed = || {
         fault(
             &path,
-            "it changes while it is read: put it when its recording has ended",
+            "the file changes while it is read. Put the trace when its recording has ended.",
         )
     };
     let id = Id::parse(&file.object).ok_or_else(changed)?;
     let mut from = File::open(&path).map_err(|e| fault(&path, e))?;
-    // Seen before a byte is sent, and while it is sent: a name must not stand for other bytes.
+    // The content is checked before it is sent, and again while it is sent, because an id must
+    // never name other bytes.
     let mut hashing = Hashing::new(&mut from);
     if io::copy(&mut hashing, &mut io::sink()).map_err(|e| fault(&path, e))? != file.bytes
         || hashing.id() != id

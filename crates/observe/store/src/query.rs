@@ -1,47 +1,48 @@
-//! Which objects of a store are asked for.
+//! Finds the objects of a store that fit a query.
 
 use crate::id::Id;
 use crate::index::{Kind, Row};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is asked for. What is empty or None is not asked about; of several words one must fit.
+/// The conditions of a query. An empty list or `None` is not a condition. If a list has several
+/// words, one of them must fit.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Models or traces only.
+    /// The kind of objects to find, or `None` for models and traces.
     pub kind: Option<Kind>,
-    /// Builds.
+    /// The build names to find.
     pub builds: Vec<String>,
-    /// Modes.
+    /// The modes to find.
     pub modes: Vec<String>,
-    /// Hosts.
+    /// The hosts to find.
     pub hosts: Vec<String>,
-    /// Runs that started at this time (ns since 1970) or later.
+    /// The earliest start of a run, in ns since 1970.
     pub from_ns: Option<u64>,
-    /// Runs that started before this time.
+    /// The end of the range of starts, in ns since 1970. Runs that start at this time do not fit.
     pub to_ns: Option<u64>,
-    /// Objects that are left out.
+    /// The objects to leave out.
     pub without: Vec<Id>,
 }
 
-/// Which of a store's objects fit a query.
+/// The objects of a store that fit a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// Rows of the objects of which every run fits.
+    /// The rows of the objects all of whose runs fit.
     pub rows: Vec<Row>,
-    /// Objects of which some runs fit and some do not. They are left out: their figures are of all their runs.
+    /// The objects with some runs that fit and some that do not. They are left out, because their
+    /// figures cover all their runs.
     pub partly: BTreeSet<Id>,
 }
 
 impl Found {
-    /// The objects, each once.
+    /// Returns each object in the result once.
     pub fn objects(&self) -> BTreeSet<Id> {
         self.rows.iter().map(|r| r.object).collect()
     }
 }
 
 impl Query {
-    /// Whether a run fits.
     fn fits(&self, row: &Row) -> bool {
         let one_of =
             |words: &[String], word: &str| words.is_empty() || words.iter().any(|w| w == word);
@@ -54,7 +55,8 @@ impl Query {
             && !self.without.contains(&row.object)
     }
 
-    /// What of these rows fits. An object that was put under two builds fits where one of them does.
+    /// Returns the rows that fit. An object that was put under two builds fits if one of the builds
+    /// does.
     pub fn of(&self, rows: &[Row]) -> Found {
         let mut objects: BTreeMap<(Id, &str), (Vec<&Row>, usize)> = BTreeMap::new();
         for row in rows {

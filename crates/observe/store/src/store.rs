@@ -1,4 +1,5 @@
-//! A store: its place, its index, its objects. What is read is compared with its name.
+//! Opens and reads a store: its place, its index, its objects. Every content is compared with its
+//! id.
 
 use crate::backend::{Backend, Bucket, Entry, Local};
 use crate::columns;
@@ -9,19 +10,17 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Value of `schema` in [`MARK`].
+/// The value of `schema` in [`MARK`].
 pub(crate) const FORM: &str = "onbeat-store/1";
 
-/// The file by which a store is known.
 const MARK: &str = "onbeat-store.json";
 
-/// Most bytes of a model, or of a list of files.
-const MOST_MODEL: u64 = 1 << 30;
+const MAX_SMALL_OBJECT_BYTES: u64 = 1 << 30;
 
-/// How often the index is read anew because somebody has just written its parts anew as one.
+/// The number of attempts to read the index while another process replaces its parts.
 const ATTEMPTS: usize = 5;
 
-/// An open store.
+/// An open store in a directory or a bucket.
 pub struct Store {
     backend: Box<dyn Backend>,
 }
@@ -31,18 +30,16 @@ struct Mark {
     schema: String,
 }
 
-/// The index as it was read.
+/// The content of the index when it was read.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// What is in the store, each row once, sorted.
+    /// The rows of all parts, sorted and without duplicates.
     pub rows: Vec<Row>,
-    /// Parts that were read.
     pub(crate) parts: Vec<String>,
-    /// Parts that could not be used, in a line each.
+    /// The parts that could not be used, one line for each.
     pub damaged: Vec<String>,
 }
 
-/// Takes at most so many bytes.
 struct Limited {
     bytes: Vec<u8>,
     most: u64,
@@ -52,7 +49,7 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.most {
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("it has more than {most} MiB")));
+            return Err(io::Error::other(format!("it is larger than {most} MiB")));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -63,16 +60,15 @@ impl Write for Limited {
     }
 }
 
-/// Values of variables by their names.
+/// A function that returns the value of an environment variable, or `None` if it is not set.
 pub type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
-/// Those of the process.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, StoreError> {
-    const KINDS: &str = "name a directory, or s3://BUCKET/PREFIX";
+    const KINDS: &str = "give a directory, or s3://BUCKET/PREFIX";
     let fault = |what: String| StoreError::Place {
         place: onbeat_document::text::visible(place),
         what,
@@ -89,12 +85,12 @@ fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, St
 }
 
 impl Store {
-    /// Opens a store. What an object store has to be told is taken from the environment.
+    /// Opens a store. Reads the settings of an object store from the environment.
     pub fn open(place: &str) -> Result<Store, StoreError> {
         Store::open_with(place, &environment)
     }
 
-    /// Opens a store with other variables than the environment's.
+    /// Opens a store, with `variables` instead of the process's environment.
     pub fn open_with(place: &str, variables: Variables<'_>) -> Result<Store, StoreError> {
         let store = Store {
             backend: backend(place, variables)?,
@@ -113,17 +109,19 @@ impl Store {
         }
     }
 
-    /// Makes a store at an empty place, or leaves the one that is there. True if it was made.
+    /// Creates a store at an empty place and returns true. Changes nothing and returns false if a
+    /// store exists there.
     pub fn init(place: &str) -> Result<bool, StoreError> {
         Store::init_with(place, &environment)
     }
 
-    /// Makes one with other variables than the environment's.
+    /// Creates a store as [`Store::init`] does, with `variables` instead of the process's
+    /// environment.
     pub fn init_with(place: &str, variables: Variables<'_>) -> Result<bool, StoreError> {
         let backend = backend(place, variables)?;
         let store = Store { backend };
         let made = store.backend.make();
-        made.map_err(|e| store.access("make", "the place", &e))?;
+        made.map_err(|e| store.access("create", "the directory", &e))?;
         if store.read(MARK, 4096)?.is_some() {
             return Store::open_with(place, variables).map(|_| false);
         }
@@ -139,7 +137,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Where it is, as its user names it.
+    /// Returns the directory or URL of the store, as the user named it.
     pub fn place(&self) -> &str {
         self.backend.place()
     }
@@ -165,7 +163,7 @@ impl Store {
         }
     }
 
-    /// A file, whole.
+    /// Reads a whole file. Returns `None` if it does not exist.
     pub(crate) fn read(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut out = Limited {
             bytes: Vec::new(),
@@ -187,7 +185,7 @@ impl Store {
         listed.map_err(|e| self.access("list", place, &e))
     }
 
-    /// Makes an object of `bytes` bytes, which must have that name.
+    /// Writes an object of `bytes` bytes. The caller guarantees that they match `id`.
     pub(crate) fn put_object(
         &self,
         id: Id,
@@ -199,32 +197,32 @@ impl Store {
         written.map_err(|e| self.access("write", &key, &e))
     }
 
-    /// A model, or a list of files: small objects.
+    /// Reads a small object: a model, or a list of files.
     pub(crate) fn object(&self, id: Id) -> Result<Vec<u8>, StoreError> {
         let key = id.key("objects");
-        let bytes = self.read(&key, MOST_MODEL)?;
-        let bytes = bytes.ok_or_else(|| self.damaged(&key, "it is gone"))?;
+        let bytes = self.read(&key, MAX_SMALL_OBJECT_BYTES)?;
+        let bytes = bytes.ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match Id::of(&bytes) == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not fit its name")),
+            false => Err(self.damaged(&key, "its content does not match its name")),
         }
     }
 
-    /// Copies an object of any size; what was written counts only if there is no error.
+    /// Copies an object of any size. After an error, `out` may hold wrong bytes.
     pub(crate) fn copy_object(&self, id: Id, out: &mut dyn Write) -> Result<u64, StoreError> {
         let key = id.key("objects");
         let mut hashing = Hashing::new(out);
         let copied = self.backend.copy(&key, &mut hashing);
         let bytes = copied
             .map_err(|e| self.access("read", &key, &e))?
-            .ok_or_else(|| self.damaged(&key, "it is gone"))?;
+            .ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match hashing.id() == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not fit its name")),
+            false => Err(self.damaged(&key, "its content does not match its name")),
         }
     }
 
-    /// What is in the store. Parts that are damaged are named, and the others used.
+    /// Reads the index. Lists damaged parts in the result and uses the others.
     pub fn index(&self) -> Result<Index, StoreError> {
         'again: for _ in 0..ATTEMPTS {
             let mut index = Index::default();
@@ -234,7 +232,7 @@ impl Store {
                         index.rows.extend(rows);
                         index.parts.push(entry.key);
                     }
-                    // Written anew as one with others since the list was made.
+                    // Another process has replaced this part since the list was made.
                     Ok(None) => continue 'again,
                     Err(e) if e.is_damage() => index.damaged.push(e.to_string()),
                     Err(e) => return Err(e),
@@ -244,30 +242,31 @@ impl Store {
             index.rows.dedup();
             return Ok(index);
         }
-        let error = io::Error::other("its parts change all the time: try again");
+        let error = io::Error::other("its parts keep changing. Try again.");
         Err(self.access("read", "index", &error))
     }
 
-    /// The rows of a part, if it is still there.
+    /// Reads a part of the index. Returns `None` if it no longer exists.
     fn part(&self, key: &str) -> Result<Option<Vec<Row>>, StoreError> {
         let damaged = |what: &str| self.damaged(&onbeat_document::text::visible(key), what);
         let name = key
             .strip_prefix("index/")
             .and_then(|n| n.strip_suffix(".parquet"));
         let id = name.and_then(Id::parse);
-        let id = id.ok_or_else(|| damaged("no part of the index has such a name"))?;
+        let id = id.ok_or_else(|| damaged("the name is not that of an index part"))?;
         let Some(bytes) = self.read(key, columns::MAX_BYTES)? else {
             return Ok(None);
         };
         if Id::of(&bytes) != id {
-            return Err(damaged("its content does not fit its name"));
+            return Err(damaged("its content does not match its name"));
         }
         index::decode(&bytes)
             .map(Some)
             .map_err(|what| damaged(&what))
     }
 
-    /// Adds rows to the index: after their objects, which are found from now on.
+    /// Adds rows to the index. Call it after writing their objects, which queries find from then
+    /// on.
     pub(crate) fn add(&self, rows: &[Row]) -> Result<String, StoreError> {
         let encoded = index::encode(rows);
         let bytes = encoded.map_err(|e| self.access("write", "index", &io::Error::other(e)))?;
@@ -276,7 +275,7 @@ impl Store {
         Ok(key)
     }
 
-    /// The object whose name begins with these digits.
+    /// Returns the object whose id begins with these digits. Fails if none or several do.
     pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
         let fault = |what| StoreError::Name {
             place: self.place().into(),
@@ -285,10 +284,12 @@ impl Store {
         };
         let mut fit = index.rows.iter().map(|r| r.object);
         let mut fit = fit.by_ref().filter(|id| id.to_string().starts_with(begin));
-        let first = fit.next().ok_or_else(|| fault("no object begins with"))?;
+        let first = fit
+            .next()
+            .ok_or_else(|| fault("no object has an id that begins with"))?;
         match fit.all(|other| other == first) {
             true => Ok(first),
-            false => Err(fault("several objects begin with")),
+            false => Err(fault("several objects have an id that begins with")),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Figures of a model as Parquet tables: callbacks, edges, chains; a file for each model, made of nothing else.
+//! Writes the figures of a model as Parquet tables: callbacks, edges and chains, one file of each
+//! per model.
 //!
-//! A row is for one mode, or with an empty mode for all. An absent cell stands for a figure of no value.
+//! A row describes one mode, or all modes if its mode is empty. An empty cell means that the figure
+//! has no value.
 
-use crate::columns::{self, Cell, Column, Holds};
+use crate::columns::{self, Cell, CellType, Column};
 use crate::id::Id;
 use onbeat_document::schema::{Callback, CallbackFigures, Chain, ChainFigures, Edge, EdgeFigures};
 use onbeat_document::Dist;
 use onbeat_document::Model;
 use std::collections::BTreeMap;
 
-/// Names of the tables.
 pub(crate) const NAMES: [&str; 3] = ["callbacks", "edges", "chains"];
 
-/// Where a model's table lies.
 pub(crate) fn key(name: &str, model: Id) -> String {
     format!("tables/{name}/{model}.parquet")
 }
 
-/// The tables of a model, in the order of [`NAMES`].
+/// Encodes the tables of a model, in the order of [`NAMES`].
 pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, String>); 3] {
     let [callbacks, edges, chains] = NAMES;
     [
@@ -30,13 +30,13 @@ pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, Strin
     ]
 }
 
-/// A row: each cell with its column, the same columns in each.
-type Cells = Vec<(String, Holds, Cell)>;
+/// A row of cells with their columns. All rows of a table have the same columns.
+type Cells = Vec<(String, CellType, Cell)>;
 
 fn table(id: Id, rows: impl Iterator<Item = Cells>) -> Result<Vec<u8>, String> {
     let rows: Vec<Cells> = rows.collect();
-    let mut head = vec![("model".to_string(), Holds::Text)];
-    // A table without rows has but this column: there is nothing to ask it.
+    let mut head = vec![("model".to_string(), CellType::Text)];
+    // A table without rows has only this column, because no query needs the others.
     let first: Vec<Column> = rows.first().map_or(Vec::new(), |row| {
         row.iter().map(|(n, h, _)| (n.clone(), *h)).collect()
     });
@@ -49,24 +49,24 @@ fn table(id: Id, rows: impl Iterator<Item = Cells>) -> Result<Vec<u8>, String> {
     columns::write(&head, &cells.collect::<Vec<_>>()).map_err(|e| e.to_string())
 }
 
-fn text(name: &str, value: &str) -> (String, Holds, Cell) {
-    (name.into(), Holds::Text, Cell::Text(value.into()))
+fn text(name: &str, value: &str) -> (String, CellType, Cell) {
+    (name.into(), CellType::Text, Cell::Text(value.into()))
 }
 
-fn int(name: &str, value: u64) -> (String, Holds, Cell) {
-    (name.into(), Holds::Int, Cell::Int(value))
+fn int(name: &str, value: u64) -> (String, CellType, Cell) {
+    (name.into(), CellType::Int, Cell::Int(value))
 }
 
-fn real(name: &str, value: f64) -> (String, Holds, Cell) {
-    (name.into(), Holds::Real, Cell::Real(value))
+fn real(name: &str, value: f64) -> (String, CellType, Cell) {
+    (name.into(), CellType::Real, Cell::Real(value))
 }
 
-/// Count, extremes, mean and quantiles.
+/// Adds count, extremes, mean and quantiles of a distribution.
 fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     let some = dist.count() > 0;
     let mut ns = |what: &str, value: u64| {
         let cell = if some { Cell::Int(value) } else { Cell::None };
-        cells.push((format!("{name}_{what}_ns"), Holds::Int, cell));
+        cells.push((format!("{name}_{what}_ns"), CellType::Int, cell));
     };
     ns("min", dist.min());
     ns("p50", dist.quantile(0.5));
@@ -77,11 +77,10 @@ fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     } else {
         Cell::None
     };
-    cells.push((format!("{name}_mean_ns"), Holds::Real, mean));
+    cells.push((format!("{name}_mean_ns"), CellType::Real, mean));
     cells.push(int(&format!("{name}_count"), dist.count()));
 }
 
-/// The figures over all modes, then those of each.
 fn modes<'a, F>(all: &'a F, each: &'a BTreeMap<String, F>) -> Vec<(&'a str, &'a F)> {
     let each = each.iter().map(|(mode, f)| (mode.as_str(), f));
     std::iter::once(("", all)).chain(each).collect()
@@ -99,7 +98,7 @@ fn of_callback(callback: &Callback) -> Vec<Cells> {
             text("input", &callback.input),
             (
                 "period_ns".into(),
-                Holds::Int,
+                CellType::Int,
                 callback.period_ns.map_or(Cell::None, Cell::Int),
             ),
             real("load", figures.load),

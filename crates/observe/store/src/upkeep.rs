@@ -1,4 +1,4 @@
-//! Upkeep of a store: what nothing leads to is removed, small parts of the index become one; all of it is checked.
+//! Tidies and checks a store: removes unused files, joins small parts of the index, finds damage.
 
 use crate::error::StoreError;
 use crate::files::Listing;
@@ -11,32 +11,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-/// Leftovers in a directory are removed at this age. The lock keeps writers out, so killed ones have left them.
+/// The age at which leftovers in a directory are removed. The lock keeps writers out, so only
+/// killed writers leave files.
 const GRACE: Duration = Duration::from_secs(3600);
 
-/// What was tidied.
+/// The result of tidying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tidied {
-    /// Parts of the index before.
+    /// The number of parts of the index before.
     pub parts_before: usize,
-    /// Parts after.
+    /// The number of parts of the index after.
     pub parts_after: usize,
-    /// Objects and tables that nothing named, and halves of files, removed.
+    /// The number of objects, tables and half-written files removed because no row names them.
     pub removed: u64,
-    /// Kept merges removed.
+    /// The number of kept merges removed.
     pub merges_removed: u64,
-    /// Bytes of what was removed.
+    /// The total size of the removed files.
     pub bytes: u64,
-    /// What is damaged, a line each. It stays where it is.
+    /// The damaged files, one line for each. Tidying does not remove them.
     pub damaged: Vec<String>,
 }
 
-/// Writes the index anew as one part, and removes what nothing leads to: leftovers of killed writers older
-/// than an hour (in a bucket: than a day), merges that were made longer ago than `keep`. Nothing that was put is
-/// removed, and while a part of the index or a trace's list is damaged, no object is.
+/// Rewrites the index as one part, and removes unused files. These are merges older than `keep`,
+/// and leftovers of killed writers older than an hour (in a bucket: a day). Objects that the index
+/// names stay. While a part of the index or a trace's list is damaged, no object is removed.
 pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
-    let held = store.backend().hold(true);
-    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let held = store.backend().lock(true);
+    let _held = held.map_err(|e| store.access("take", "the lock", &e))?;
     let index = store.index()?;
     let mut tidied = Tidied {
         parts_before: index.parts.len(),
@@ -64,15 +65,14 @@ pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
     Ok(tidied)
 }
 
-/// Removes objects and tables that nothing names, unless something is damaged that might.
 fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> {
-    let longest = store.backend().longest();
-    let grace = longest.map_or(GRACE, |longest| 2 * longest);
+    let max_write_time = store.backend().max_write_time();
+    let grace = max_write_time.map_or(GRACE, |max_write_time| 2 * max_write_time);
     let mut old = Vec::new();
     for place in ["objects", "tables"] {
         old.extend(store.list(place)?.into_iter().filter(|e| e.age >= grace));
     }
-    // Read after that: what was named in the meantime stays.
+    // The index is read after the list of files, so that newly named files stay.
     let index = store.index()?;
     tidied.damaged.extend(index.damaged);
     let named = named(store, &index.rows, &mut tidied.damaged);
@@ -80,9 +80,9 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
         return Ok(());
     }
     for entry in old.iter().filter(|e| !named.contains(&e.key)) {
-        // Where nobody is kept out, someone may have written it anew.
+        // Without a lock, another process may have written the file again.
         let age = |key| store.backend().age(key);
-        let age = age(&entry.key).map_err(|e| store.access("look at", &entry.key, &e))?;
+        let age = age(&entry.key).map_err(|e| store.access("check", &entry.key, &e))?;
         if age.is_some_and(|age| age >= grace) {
             remove(store, &entry.key)?;
             tidied.removed += 1;
@@ -92,7 +92,7 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Files that rows lead to; what is damaged on the way, a line each.
+/// Returns the files that the rows need, and adds a line to `damaged` for each damaged list.
 fn named(store: &Store, rows: &[Row], damaged: &mut Vec<String>) -> BTreeSet<String> {
     let objects: BTreeSet<(Id, Kind)> = rows.iter().map(|r| (r.object, r.kind)).collect();
     let mut named = BTreeSet::new();
@@ -114,7 +114,6 @@ fn remove(store: &Store, key: &str) -> Result<(), StoreError> {
     removed.map_err(|e| store.access("remove", key, &e))
 }
 
-/// Contents of the files of a trace, with their sizes.
 fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
     let listing = Listing::read(&store.object(id)?);
     let listing = listing.map_err(|what| store.damaged(&id.key("objects"), what))?;
@@ -124,22 +123,23 @@ fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
         .collect())
 }
 
-/// What a check found.
+/// The result of checking a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// Rows of the index.
+    /// The number of rows in the index.
     pub rows: usize,
-    /// Models, each once.
+    /// The number of different models.
     pub models: usize,
-    /// Traces, each once.
+    /// The number of different traces.
     pub traces: usize,
-    /// Objects that were read and compared with their names.
+    /// The number of objects that were read and compared with their ids.
     pub objects: usize,
-    /// What is damaged, a line each.
+    /// The damaged files, one line for each.
     pub damaged: Vec<String>,
 }
 
-/// Reads everything that the index names and compares it with its name; models with their rows and tables.
+/// Reads every object that the index names and compares it with its id. Compares models with their
+/// index rows and tables too.
 pub fn check(store: &Store) -> Result<Checked, StoreError> {
     let index = store.index()?;
     let mut checked = Checked {
@@ -180,14 +180,14 @@ fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<Strin
     let model = model.map_err(|e| store.damaged(&key, e.to_string()))?;
     let mut damaged = Vec::new();
     if *runs != model.runs.iter().map(|r| r.id.as_str()).collect() {
-        let line = store.damaged(&key, "the index names other runs of it");
+        let line = store.damaged(&key, "the index lists other runs for this model");
         damaged.push(line.to_string());
     }
     for (name, bytes) in tables::of(id, &model) {
         let key = tables::key(name, id);
         let found = store.read(&key, crate::columns::MAX_BYTES)?;
         if found.is_none() || bytes.ok() != found {
-            let line = store.damaged(&key, "it is not the table of its model");
+            let line = store.damaged(&key, "it does not match its model");
             damaged.push(line.to_string());
         }
     }
@@ -211,7 +211,7 @@ fn check_trace(
             Ok(read) if read == bytes => {}
             Ok(_) => damaged.push(
                 store
-                    .damaged(&id.key("objects"), "it names a wrong size")
+                    .damaged(&id.key("objects"), "it lists a wrong size for a file")
                     .to_string(),
             ),
             Err(e) if e.is_damage() => damaged.push(e.to_string()),

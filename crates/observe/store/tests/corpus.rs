@@ -1,9 +1,9 @@
-//! Replays the fuzzer's corpus of parts of an index, without a fuzzer.
+//! Runs the fuzz target's checks on the stored parts of an index, without a fuzzer.
 #[path = "../../../../fuzz/checks_store.rs"]
 mod checks;
 
 #[test]
-fn parts_of_an_index() {
+fn damaged_index_parts_are_decoded_without_panics() {
     let dir = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/store_index"
@@ -11,7 +11,7 @@ fn parts_of_an_index() {
     let mut accepted = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");
-        // Cut anywhere, and with any one byte changed.
+        // Each part is also cut at every place, and changed in every byte.
         for at in 0..data.len() {
             checks::index(&data[..at]);
             let mut changed = data.clone();

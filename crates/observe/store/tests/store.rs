@@ -1,4 +1,7 @@
-//! A store on a disk, and in a bucket of S3's interface: what is put is found, merges are those of all at once, damage costs what is damaged.
+//! Tests of a store on a disk and in an S3 bucket.
+//!
+//! Queries find what was put, a merge equals a merge of all models at once, and damage loses only
+//! the damaged files.
 
 mod server;
 
@@ -17,7 +20,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-/// A talker with a timer and a listener, by rclcpp's events.
+/// A talker with a timer and a listener, in rclcpp's events.
 const BEGINNING: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
@@ -32,7 +35,7 @@ const BEGINNING: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// The text of the model of a run whose callbacks took such times, in us.
+/// Returns the JSON of a model of one run. The callbacks take these times, in us.
 fn model(run: &str, mode: &str, start: u64, times: &[u16]) -> String {
     let mut trace = BEGINNING.to_string();
     for (i, time) in times.iter().enumerate() {
@@ -73,21 +76,17 @@ fn model(run: &str, mode: &str, start: u64, times: &[u16]) -> String {
     text(&model)
 }
 
-/// As the command writes it.
 fn text(model: &Model) -> String {
     serde_json::to_string_pretty(model).expect("a model") + "\n"
 }
 
-/// Where a store lies.
 #[derive(Clone, Copy)]
 enum On {
     Directory,
     S3,
 }
 
-/// The server of all tests in S3.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
-/// Buckets so far.
 static BUCKETS: AtomicUsize = AtomicUsize::new(0);
 
 fn variable(name: &str) -> Option<String> {
@@ -140,7 +139,6 @@ impl Place {
         onbeat_store::merge(&self.store, &found).expect("merged")
     }
 
-    /// Files of the store below a folder, sorted.
     fn files(&self, below: &str) -> Vec<PathBuf> {
         fn walk(at: &Path, all: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(at).into_iter().flatten() {
@@ -168,7 +166,6 @@ fn at_once(texts: &[String]) -> String {
     text(&onbeat_document::merge(texts.iter().map(read).collect()).expect("merged"))
 }
 
-/// Runs each of these tests on a disk and in S3.
 macro_rules! everywhere {
     ($($name:ident),*) => {
         mod directory {
@@ -181,22 +178,20 @@ macro_rules! everywhere {
 }
 
 everywhere!(
-    a_new_model_costs_the_logarithm_of_their_number,
-    queries_find_what_fits_and_nothing_else,
-    a_run_counts_once,
-    damage_costs_what_is_damaged,
-    tidying_removes_only_what_nothing_leads_to,
-    no_name_becomes_a_path,
-    a_file_that_takes_too_long_is_not_named
+    merging_one_more_model_reads_only_its_path_to_the_root,
+    queries_find_exactly_the_objects_that_fit,
+    a_run_in_two_models_is_refused,
+    damaged_files_are_named_and_the_rest_is_used,
+    tidying_removes_only_unnamed_and_old_files,
+    names_from_recordings_never_become_paths,
+    an_object_that_is_written_too_slowly_is_not_indexed
 );
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However models come into a store, their merge is that of all at once, byte for byte, also where it
-    /// stands on merges of before.
     #[test]
-    fn a_merge_is_that_of_all_models_at_once(
+    fn an_incremental_merge_equals_a_merge_of_all_models_at_once(
         runs in prop::collection::vec((prop::collection::vec(1u16..5000, 1..6), any::<bool>()), 1..20),
         steps in prop::collection::vec(1usize..8, 1..20),
     ) {
@@ -216,7 +211,7 @@ proptest! {
         }
         let again = place.merge(&Query::default());
         prop_assert_eq!(again.models_read + again.merges_read, 1);
-        // Of one mode: another set, which shares what it can.
+        // The models of one mode are another set, which shares some merges with the first.
         let urban: Vec<String> = texts[..there].iter().zip(&runs)
             .filter(|(_, (_, urban))| *urban).map(|(text, _)| text.clone()).collect();
         let query = Query { modes: vec!["urban".into()], ..Query::default() };
@@ -228,8 +223,9 @@ proptest! {
     }
 }
 
-/// Many models, then one more: with it, what lies beside its way to the root is read, and nothing else.
-fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
+/// Merges many models, then one more. The second merge reads only the neighbours of the new model's
+/// path to the root.
+fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
     let count: u64 = match on {
         On::Directory => 256,
         On::S3 => 64,
@@ -244,7 +240,8 @@ fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
     assert_eq!((first.models_read, first.merges_read), (last, 0));
     place.put(&texts[last..], "1");
     let next = place.merge(&Query::default());
-    // Three beside it at each of four levels, itself, and what two names that begin alike add.
+    // The path has three neighbours at each of four levels, and the model itself. Models whose ids
+    // begin alike add some more.
     let read = next.models_read + next.merges_read;
     assert!(
         next.models_read >= 1 && read <= 3 * 4 + 1 + 8,
@@ -253,8 +250,9 @@ fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
     assert_eq!(text(&next.model.expect("a model")), at_once(&texts));
 }
 
-/// The same twice is once, under two builds it is found by both, and a model fits only with all its runs.
-fn queries_find_what_fits_and_nothing_else(on: On) {
+/// A model that is put twice counts once. Under two builds, both find it. It fits only if all its
+/// runs fit.
+fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
     let both = at_once(&[
@@ -327,8 +325,7 @@ fn queries_find_what_fits_and_nothing_else(on: On) {
     );
 }
 
-/// A run that would count twice is refused by name, and the refusal's way out works.
-fn a_run_counts_once(on: On) {
+fn a_run_in_two_models_is_refused(on: On) {
     let place = Place::new(on);
     let (a, b) = (
         model("a", "default", 1, &[5]),
@@ -353,8 +350,7 @@ fn cut(path: &Path) {
     fs::write(path, &bytes[..bytes.len() / 2]).expect("cut");
 }
 
-/// Whatever is damaged is named in one line, and the rest is used.
-fn damage_costs_what_is_damaged(on: On) {
+fn damaged_files_are_named_and_the_rest_is_used(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..6)
         .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
@@ -362,7 +358,7 @@ fn damage_costs_what_is_damaged(on: On) {
     let ids = place.put(&texts[..5], "1");
     place.put(&texts[5..], "1");
     place.merge(&Query::default());
-    // A kept merge that is cut, or of other models, is made anew.
+    // A kept merge that is cut, or that belongs to other models, is made again.
     let kept = place.files("merges");
     assert!(kept.len() > 1);
     kept.iter().for_each(|path| cut(path));
@@ -371,7 +367,8 @@ fn damage_costs_what_is_damaged(on: On) {
     fs::copy(&kept[1], &kept[0]).expect("copied");
     let merged = place.merge(&Query::default());
     assert_eq!(text(&merged.model.expect("a model")), at_once(&texts));
-    // A model with another word in it is still one, and left out: only its name tells.
+    // A model with one changed word is still valid. Only its id shows the damage, and it is left
+    // out.
     place
         .files("merges")
         .iter()
@@ -393,7 +390,8 @@ fn damage_costs_what_is_damaged(on: On) {
         .map(|(_, t)| t.clone())
         .collect();
     assert_eq!(text(&merged.model.expect("a model")), at_once(&rest));
-    // A table that is not its model's, a part that is cut, one that is no Parquet, one of another schema.
+    // The damage: a table of another model, a cut part, a part that is not Parquet, and a part with
+    // another schema.
     let tables = place.files("tables/edges");
     fs::copy(&tables[0], &tables[1]).expect("copied");
     let parts = place.files("index");
@@ -419,7 +417,7 @@ fn damage_costs_what_is_damaged(on: On) {
         );
     }
     assert!(checked.damaged.len() > 4, "{:?}", checked.damaged);
-    // While it cannot be known what is needed, tidying removes no object.
+    // While damage hides which objects are needed, tidying removes none.
     let objects = place.files("objects");
     make_old(&objects, 100);
     let tidied = onbeat_store::tidy(&place.store, Duration::ZERO).expect("tidied");
@@ -434,8 +432,8 @@ fn make_old(paths: &[PathBuf], hours: u64) {
     }
 }
 
-/// Tidying removes what nothing leads to and what is old, and changes nothing that can be asked for.
-fn tidying_removes_only_what_nothing_leads_to(on: On) {
+/// Tidying removes unnamed and old files, and leaves everything that a query can find.
+fn tidying_removes_only_unnamed_and_old_files(on: On) {
     let place = Place::new(on);
     for i in 0..5 {
         let text = model(&format!("run{i}"), "default", i, &[i as u16 + 1]);
@@ -458,7 +456,8 @@ fn tidying_removes_only_what_nothing_leads_to(on: On) {
         fs::create_dir_all(path.parent().expect("one")).expect("made");
         fs::write(path, "x").expect("written");
     }
-    // A writer to a directory keeps out who tidies up, so an hour is enough there; in a bucket it has half a day.
+    // A directory has a lock that keeps tidying out while a writer works, so an age of one hour is
+    // enough. In a bucket, a writer may take half a day.
     let (young, old) = match on {
         On::Directory => (0, 2),
         On::S3 => (23, 25),
@@ -479,8 +478,8 @@ fn tidying_removes_only_what_nothing_leads_to(on: On) {
     );
 }
 
-/// What recordings and users call things becomes no path, in the store and out of it.
-fn no_name_becomes_a_path(on: On) {
+/// Names from recordings and users do not become paths, inside or outside of the store.
+fn names_from_recordings_never_become_paths(on: On) {
     let place = Place::new(on);
     let evil = "../../evil\n\u{1b}[31m";
     place.put(&[model(evil, evil, 1, &[5])], evil);
@@ -498,7 +497,7 @@ fn no_name_becomes_a_path(on: On) {
         (&rows[0].run[..], &rows[0].mode[..], &rows[0].build[..]),
         (evil, evil, evil)
     );
-    // A list of files that leads out of its directory.
+    // This list of files leads out of its directory.
     let inner = Id::of(b"x");
     let list = |name: &str| {
         format!(
@@ -524,9 +523,8 @@ fn no_name_becomes_a_path(on: On) {
     assert!(!place.dir.path().join("evil").exists());
 }
 
-/// Rows as the index writes and reads them, whatever their texts say.
 #[test]
-fn rows_come_back_as_they_were() {
+fn index_rows_survive_encoding_and_decoding() {
     let row = |n: u64, text: &str| Row {
         object: Id::of(text.as_bytes()),
         kind: if n < 50 { Kind::Model } else { Kind::Trace },
@@ -553,9 +551,8 @@ fn rows_come_back_as_they_were() {
     );
 }
 
-/// What a server refuses is one line, with what to do and without the secret.
 #[test]
-fn a_refusal_is_one_line_without_the_secret() {
+fn a_server_refusal_is_reported_in_one_line_without_the_secret() {
     let place = Place::new(On::S3);
     let at = place.store.place().to_string();
     let with = |name: &'static str, value: &'static str| {
@@ -577,7 +574,7 @@ fn a_refusal_is_one_line_without_the_secret() {
     let line = said(&at, &with("AWS_SECRET_ACCESS_KEY", "another"));
     assert!(
         line.ends_with(
-            "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID (403 SignatureDoesNotMatch)"
+            "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID (403 SignatureDoesNotMatch)"
         ),
         "{line}"
     );
@@ -585,7 +582,7 @@ fn a_refusal_is_one_line_without_the_secret() {
     assert!(line.contains("403"), "{line}");
     let line = said("s3://no-such-bucket/x", &variable);
     assert!(line.contains("no-such-bucket"), "{line}");
-    // A port that nobody listens at.
+    // No process listens on this port.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = format!("http://{}", free.local_addr().expect("an address"));
     drop(free);
@@ -596,9 +593,9 @@ fn a_refusal_is_one_line_without_the_secret() {
     assert!(line.contains("refused"), "{line}");
 }
 
-/// A list of more names than a page has, and two that write the same at once.
+/// The list has more names than a page, and two writers write the same models at once.
 #[test]
-fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
+fn long_lists_are_read_completely_and_concurrent_writers_lose_nothing() {
     let place = Place::new(On::S3);
     let folder = place.root().join("merges/zz");
     fs::create_dir_all(&folder).expect("made");
@@ -621,8 +618,9 @@ fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
     assert_eq!(place.merge(&Query::default()).models, 8);
 }
 
-/// A file that takes too long to a bucket is put by no row: its first parts may be gone. Those before it are there.
-fn a_file_that_takes_too_long_is_not_named(on: On) {
+/// If a file takes too long in a bucket, no row names it, because its first parts may be gone.
+/// Earlier files are named.
+fn an_object_that_is_written_too_slowly_is_not_indexed(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..3)
         .map(|i| model(&format!("run{i}"), "m", i, &[5]))
@@ -634,7 +632,8 @@ fn a_file_that_takes_too_long_is_not_named(on: On) {
         fs::write(path, text).expect("written");
     }
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-    // So many minutes have gone whenever it is looked: before and after each file, and where rows may wait.
+    // The clock shows these minutes each time it is read: before and after each file, and where
+    // rows may wait.
     let minutes = [0, 0, 30, 30, 30, 900, 900, 900, 900];
     let (looked, mut done) = (Cell::new(0), Vec::new());
     let now_ns = || {
@@ -660,15 +659,14 @@ fn a_file_that_takes_too_long_is_not_named(on: On) {
         On::S3 => {
             let line = result.expect_err("too long").to_string();
             assert!(line.contains("12 hours") && !line.contains('\n'), "{line}");
-            // What it said to be there is.
+            // Every file that it reported is named.
             assert_eq!((named.len(), &named), (1, &done));
         }
     }
 }
 
-/// What someone who tidies up has removed at the last moment is written once more.
 #[test]
-fn what_is_gone_when_it_is_named_is_written_again() {
+fn objects_removed_before_they_are_named_are_written_again() {
     let place = Place::new(On::S3);
     let trace = concat!(
         env!("CARGO_MANIFEST_DIR"),

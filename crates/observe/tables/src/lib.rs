@@ -1,6 +1,6 @@
-//! A trace as one Parquet table of its events, for DuckDB, pandas and Spark.
+//! Exports a trace as one Parquet table of its events, for DuckDB, pandas and Spark.
 //!
-//! docs/trace-format.md describes the columns.
+//! The document `docs/trace-format.md` describes the columns.
 mod names;
 mod table;
 
@@ -17,40 +17,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::{Column, Table};
 
-/// Rows that are collected in memory before they are written.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// Why a trace could not be exported.
+/// The reason why a trace cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The file could not be made or renamed.
-    #[error("cannot write {}: {source}; choose another file with -o", path.display())]
+    /// The table's file cannot be created or renamed.
+    #[error("cannot write {}: {source}. Choose another file with -o.", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A part of the table could not be written.
-    #[error("cannot write the table {}: {source}; check the free space", path.display())]
+    /// A part of the table cannot be written.
+    #[error("cannot write the table {}: {source}. Check the free space.", path.display())]
     Table {
-        /// The file.
+        /// The file of the table.
         path: PathBuf,
-        /// The library's reason.
+        /// The error of the Parquet library.
         source: ParquetError,
     },
 }
 
-/// The result of an export.
+/// The result of an export: the file and its number of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
     /// The file that was written.
     pub path: PathBuf,
-    /// Number of events.
+    /// The number of rows, one for each event.
     pub rows: u64,
 }
 
-/// Writes all events to `path`, or to `events.parquet` in it if it is a directory.
+/// Writes all events to the file `path`, or to `events.parquet` inside it if `path` is a directory.
+/// Replaces an existing file only when the new one is complete.
 pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, ExportError> {
     let path = if path.is_dir() {
         path.join("events.parquet")

@@ -1,30 +1,26 @@
-//! The names behind handles.
+//! Finds the node and topic names of handles.
 use onbeat_trace::event::{Event, EventKind};
 use parquet::data_type::ByteArray;
 use std::collections::HashMap;
 
-/// The owner of a handle.
 #[derive(Clone, Default)]
 pub(super) struct Entity {
-    /// Full name of its node.
     pub(super) node: Option<ByteArray>,
-    /// Its topic or service.
     pub(super) topic: Option<ByteArray>,
 }
 
-/// The names behind handles, so that run-time events can be filtered by them.
+/// The names of handles, so that users can filter run-time events by node and topic.
 #[derive(Default)]
 pub(super) struct Names {
-    /// By process and handle.
+    /// The key is a process id and a handle.
     entities: HashMap<(u32, u64), Entity>,
-    /// The newest node of each thread: the owner of the clock that the thread makes next.
-    newest_node: HashMap<(u32, u32), Entity>,
-    /// The callback of each timer: rclcpp tells it before the timer's node.
+    /// The latest node of each thread. It owns the clock that the thread creates next.
+    latest_node: HashMap<(u32, u32), Entity>,
+    /// The callback of each timer. In rclcpp, it is known before the timer's node.
     timer_callbacks: HashMap<(u32, u64), u64>,
 }
 
 impl Names {
-    /// Learns the names that an initialisation event reports.
     pub(super) fn learn(&mut self, event: &Event) {
         let pid = event.pid;
         match &event.kind {
@@ -40,7 +36,7 @@ impl Names {
                     node: Some(name.into_bytes().into()),
                     topic: None,
                 };
-                self.newest_node.insert((pid, event.tid), entity.clone());
+                self.latest_node.insert((pid, event.tid), entity.clone());
                 self.entities.insert((pid, *node), entity);
             }
             EventKind::NodeFound { node, name } if *node != 0 => {
@@ -51,8 +47,8 @@ impl Names {
                 self.entities.insert((pid, *node), entity);
             }
             EventKind::ClockInit { clock } | EventKind::ClockKind { clock, .. } => {
-                // Only the first clock after a node is the node's.
-                match self.newest_node.remove(&(pid, event.tid)) {
+                // Only the first clock after a node belongs to it.
+                match self.latest_node.remove(&(pid, event.tid)) {
                     Some(entity) => self.entities.insert((pid, *clock), entity),
                     None => self.entities.remove(&(pid, *clock)),
                 };
@@ -62,7 +58,7 @@ impl Names {
             }
             EventKind::Exit if event.tid == pid => {
                 self.entities.retain(|(p, _), _| *p != pid);
-                self.newest_node.retain(|(p, _), _| *p != pid);
+                self.latest_node.retain(|(p, _), _| *p != pid);
                 self.timer_callbacks.retain(|(p, _), _| *p != pid);
             }
             kind => {
@@ -72,7 +68,6 @@ impl Names {
         }
     }
 
-    /// Learns the node and topic of an endpoint.
     fn learn_endpoint(&mut self, pid: u32, kind: &EventKind) {
         match kind {
             EventKind::PublisherInit {
@@ -128,7 +123,7 @@ impl Names {
         }
     }
 
-    /// Learns that two handles belong to the same node and topic.
+    /// Notes that two handles belong to the same node and topic.
     fn learn_relation(&mut self, pid: u32, kind: &EventKind) {
         let (handle, other) = match kind {
             EventKind::TimerClock { timer, clock } => (timer, clock),
@@ -146,7 +141,7 @@ impl Names {
             EventKind::TimerCallback { timer, callback } => {
                 self.timer_callbacks.insert((pid, *timer), *callback);
             }
-            // The address may have been another node's timer.
+            // Another node's timer may have had this address before.
             EventKind::TimerClock { timer, .. } => {
                 self.entities.remove(&(pid, *timer));
             }
@@ -167,7 +162,7 @@ impl Names {
         self.entities.get(&(pid, handle))
     }
 
-    /// The owner of the event's first handle.
+    /// Returns the owner of the event's first handle.
     pub(super) fn of(&self, event: &Event) -> Option<&Entity> {
         let handle = match &event.kind {
             EventKind::CallbackStart { callback, .. } | EventKind::CallbackEnd { callback } => {

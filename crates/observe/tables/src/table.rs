@@ -1,4 +1,4 @@
-//! Rows of events in memory, as the columns of the Parquet table.
+//! Collects events in memory as the columns of the Parquet table.
 use super::names::Names;
 use onbeat_trace::event::{Event, Name};
 use onbeat_trace::table::{self, FieldSink, FieldType, KINDS};
@@ -21,11 +21,10 @@ enum Cells {
     Text(Vec<ByteArray>),
 }
 
-/// A column with the cells of the rows so far.
 pub(super) struct Column {
     name: String,
     cells: Cells,
-    /// Whether each row has a cell; as long as the last row that has.
+    /// A value per row: 1 if the row has a cell, else 0. Rows after the last cell are left out.
     present: Vec<i16>,
 }
 
@@ -53,16 +52,16 @@ impl Column {
     }
 }
 
-/// Rows that were not written yet.
+/// The rows that are not written yet.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// For each kind of event, by its place in the table of kinds, the columns of its fields.
+    /// The columns of each event kind's fields. The index is the kind's position in `KINDS`.
     places: Vec<Vec<usize>>,
-    /// For each code, the place of its kind.
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,
     pub(super) rows: usize,
-    /// Of the event at hand: its kind's place, and the number of the next field.
+    /// The kind of the current event, as a position in `KINDS`. `field` is the number of its next
+    /// field.
     kind: usize,
     field: usize,
 }
@@ -92,7 +91,7 @@ impl Table {
             by_code[usize::from(kind.code)] = place;
             let fields = kind.fields.iter().map(|field| {
                 let cells = cells(field.ty);
-                // The one name that stands for two things: a handle, and a middleware's name.
+                // Only this name has two meanings: a handle, and the name of a middleware.
                 let name = match (field.name, &cells) {
                     ("rmw", Cells::Text(_)) => "rmw_name",
                     (name, _) => name,
@@ -116,7 +115,6 @@ impl Table {
         }
     }
 
-    /// Adds an event.
     pub(super) fn row(&mut self, event: &Event, names: &Names) {
         self.kind = self.by_code[usize::from(table::code(&event.kind))];
         self.field = 0;
@@ -138,7 +136,6 @@ impl Table {
         self.rows += 1;
     }
 
-    /// The column of the next field.
     fn next(&mut self) -> usize {
         self.field += 1;
         self.places[self.kind][self.field - 1]
@@ -172,7 +169,6 @@ impl Table {
         }
     }
 
-    /// Writes and forgets the rows.
     pub(super) fn write(
         &mut self,
         mut group: SerializedRowGroupWriter<'_, File>,
@@ -290,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_one_name_have_one_type() {
+    fn fields_of_the_same_name_have_the_same_type() {
         let table = Table::new();
         for (kind, places) in KINDS.iter().zip(&table.places) {
             for (field, place) in kind.fields.iter().zip(places) {

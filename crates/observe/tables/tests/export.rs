@@ -1,4 +1,4 @@
-//! The Parquet table holds what the trace holds.
+//! Tests that the Parquet table holds every event of the trace.
 
 use onbeat_tables::export_parquet;
 use onbeat_trace::{text, Manifest, Reader, Writer, WriterOptions};
@@ -6,7 +6,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use std::collections::HashMap;
 
-/// The rows of a trace's table, without empty fields.
+/// Exports a trace and returns the table's rows without empty fields.
 fn table(events: &str) -> Vec<HashMap<String, Field>> {
     let dir = tempfile::tempdir().expect("directory");
     let trace = dir.path().join("trace");
@@ -41,8 +41,8 @@ fn table(events: &str) -> Vec<HashMap<String, Field>> {
 }
 
 #[test]
-fn timers_are_of_their_nodes() {
-    // Two nodes are made before their timers; rclcpp names a timer's node after its callback.
+fn timers_and_their_callbacks_have_their_nodes_name() {
+    // Two nodes are created before their timers. rclcpp reports a timer's node after its callback.
     let rows = table(
         "10 cpu0 7/7 node_init node=0x1 rmw=0x2 name=a namespace=/
          20 cpu0 7/7 clock_kind clock=0x11 time=1
@@ -66,7 +66,7 @@ fn timers_are_of_their_nodes() {
 }
 
 #[test]
-fn a_trace_becomes_a_table() {
+fn every_event_becomes_a_row_with_its_fields() {
     let rows = table(
         "10 cpu0 7/7 process command=talker distribution=kilted rmw=rmw_fastrtps_cpp late=no
          20 cpu0 7/7 node_init node=0x1 rmw=0x2 name=talker namespace=/ns

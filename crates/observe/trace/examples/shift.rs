@@ -1,5 +1,5 @@
-//! Copies a trace with its machine's monotonic clock set ahead, as of another machine:
-//! `shift TRACE COPY NS [PPM]`. To try out how hosts are joined.
+//! Copies a trace and shifts its monotonic clock, as if another machine had recorded it. Use it to
+//! try how `onbeat` joins traces of several hosts: `shift TRACE COPY NS [PPM]`.
 use onbeat_trace::{Reader, Writer, WriterOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,5 @@
-//! Prints size and speed of the format on a generated system: `size [EVENTS [BLOCK_KIB [LEVEL]]]`.
+//! Measures size and speed of the trace format on a generated system: `size [EVENTS [BLOCK_KIB
+//! [LEVEL]]]`.
 use onbeat_trace::{generate, Reader, Writer, WriterOptions};
 use std::time::Instant;
 

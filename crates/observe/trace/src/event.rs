@@ -1,72 +1,75 @@
 //! The vocabulary of events: everything that a recording can contain, independent of its storage.
 //!
-//! Handles are addresses in the traced process: they identify an object within one `pid` for as
-//! long as it lives. `rcl` handles are `rcl_*_t *`, `rmw` handles are `rmw_*_t *`; the `*Init`
-//! events tie the two together. Times are CLOCK_MONOTONIC in ns; `source_ns` are the middleware's
-//! source time stamps (CLOCK_REALTIME in ns for every rmw we know), which identify a data item
-//! across publisher and subscriber (of an item of onbeat-flow: its process and number).
+//! Handles are addresses in the traced process. A handle identifies an object within one `pid`
+//! while the object lives. `rcl` handles are `rcl_*_t *`, `rmw` handles are `rmw_*_t *`. The
+//! `*Init` events tie the two together.
+//!
+//! Times are CLOCK_MONOTONIC in ns. A `source_ns` is the middleware's source time stamp,
+//! CLOCK_REALTIME in ns for every supported rmw. It identifies a data item across publisher and
+//! subscriber. For an item of onbeat-flow, it holds the sending process and the item's number
+//! instead.
 
-/// A name from a traced process: untrusted text, to be escaped where it is shown.
+/// A name from a traced process. It is untrusted text: escape it before showing it.
 pub type Name = Box<str>;
 
-/// One event of a recording.
+/// An event of a recording: when, where, and of which kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Time, CLOCK_MONOTONIC.
+    /// The time of the event, CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// CPU on which it happened.
+    /// The CPU on which the event happened.
     pub cpu: u16,
-    /// Process (thread group) in the recorder's pid namespace.
+    /// The process (thread group), in the recorder's pid namespace.
     pub pid: u32,
-    /// Thread in the recorder's pid namespace.
+    /// The thread, in the recorder's pid namespace.
     pub tid: u32,
-    /// The kind, with its fields.
+    /// The kind of event, with its fields.
     pub kind: EventKind,
 }
 
-/// In place of a thread id: which one is not told.
+/// The thread id of an event field whose thread is unknown.
 pub const UNTOLD: u32 = u32::MAX;
 
-/// Which kind of endpoint a handle stands for.
+/// The kind of endpoint that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointKind {
-    /// A topic's publisher.
+    /// The publisher of a topic.
     Publisher,
-    /// A topic's subscription.
+    /// The subscription of a topic.
     Subscription,
-    /// A service's server side.
+    /// The server side of a service.
     Service,
-    /// A service's client side.
+    /// The client side of a service.
     Client,
 }
 
-/// Which `rclcpp::Executor::execute_*` function a bracket comes from.
+/// The `rclcpp::Executor::execute_*` function that an execution event comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecuteKind {
-    /// `execute_timer`
+    /// The function `execute_timer`.
     Timer,
-    /// `execute_subscription`
+    /// The function `execute_subscription`.
     Subscription,
-    /// `execute_service`
+    /// The function `execute_service`.
     Service,
-    /// `execute_client`
+    /// The function `execute_client`.
     Client,
 }
 
-/// The kinds of events. The doc comment of a variant names its source; fields have the names of the
-/// tracepoint's arguments.
+/// The kinds of events. The comment of a variant names the tracepoint or function it comes from.
+/// Fields have the names of the tracepoint's arguments.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
-    // ---- initialisation (ROS2-INIT of the thesis, section 3.3.1)
-    /// `rcl_node_init`
+    // ---- Initialisation (ROS2-INIT of the thesis, section 3.3.1)
+    /// A node is created (`rcl_node_init`).
     NodeInit {
         node: u64,
         rmw: u64,
         name: Name,
         namespace: Name,
     },
-    /// `rcl_publisher_init`
+    /// A publisher is created (`rcl_publisher_init`).
     PublisherInit {
         publisher: u64,
         node: u64,
@@ -74,7 +77,7 @@ pub enum EventKind {
         topic: Name,
         depth: u64,
     },
-    /// `rcl_subscription_init`
+    /// A subscription is created (`rcl_subscription_init`).
     SubscriptionInit {
         subscription: u64,
         node: u64,
@@ -82,8 +85,8 @@ pub enum EventKind {
         topic: Name,
         depth: u64,
     },
-    /// What a publisher or subscription asked for: its `rmw_qos_profile_t`, with the numbers of rmw's
-    /// enumerations, and durations without an end as 0 or i64::MAX.
+    /// The QoS that a publisher or subscription requests: its `rmw_qos_profile_t`, with the numbers
+    /// of rmw's enumerations. An unlimited duration is 0 or i64::MAX.
     EndpointQos {
         endpoint: EndpointKind,
         rcl: u64,
@@ -96,95 +99,102 @@ pub enum EventKind {
         lifespan_ns: u64,
         lease_ns: u64,
     },
-    /// `rcl_service_init`
+    /// A service is created (`rcl_service_init`).
     ServiceInit {
         service: u64,
         node: u64,
         rmw: u64,
         name: Name,
     },
-    /// `rcl_client_init`
+    /// A client is created (`rcl_client_init`).
     ClientInit {
         client: u64,
         node: u64,
         rmw: u64,
         name: Name,
     },
-    /// `rmw_publisher_init`
+    /// The global identifier of a publisher (`rmw_publisher_init`).
     PublisherGid { rmw: u64, gid: [u8; 16] },
-    /// `rmw_subscription_init`
+    /// The global identifier of a subscription (`rmw_subscription_init`).
     SubscriptionGid { rmw: u64, gid: [u8; 16] },
-    /// `rmw_client_init`
+    /// The global identifier of a client (`rmw_client_init`).
     ClientGid { rmw: u64, gid: [u8; 16] },
-    /// `rcl_clock_init`, in recordings without [`EventKind::ClockKind`].
+    /// A clock is created (`rcl_clock_init`). Only recordings without [`EventKind::ClockKind`] have
+    /// it.
     ClockInit { clock: u64 },
-    /// `rcl_timer_init`
+    /// A timer is created (`rcl_timer_init`).
     TimerInit { timer: u64, period_ns: i64 },
-    /// `rcl_timer_init2`: which clock drives a timer (and so, in rclpy, which node owns it).
-    /// Fires at function entry, so *before* the timer's own `TimerInit` on the same thread.
+    /// The clock that drives a timer (`rcl_timer_init2`). In rclpy, the clock also shows which node
+    /// owns the timer. The probe runs at function entry, so this event comes *before* the timer's
+    /// own `TimerInit` on the same thread.
     TimerClock { timer: u64, clock: u64 },
-    /// `rclcpp_timer_link_node`
+    /// A timer is linked to its node (`rclcpp_timer_link_node`).
     TimerNode { timer: u64, node: u64 },
-    /// `rclcpp_timer_callback_added`
+    /// A timer gets its callback (`rclcpp_timer_callback_added`).
     TimerCallback { timer: u64, callback: u64 },
-    /// `rclcpp_subscription_init`: rcl handle to rclcpp object. Fires once more for the
-    /// intra-process subscription of the same rcl handle.
+    /// The rclcpp object of an rcl subscription (`rclcpp_subscription_init`). The event repeats for
+    /// the intra-process subscription of the same rcl handle.
     SubscriptionObject { subscription: u64, object: u64 },
-    /// `rclcpp_subscription_callback_added`: rclcpp object to callback.
+    /// An rclcpp subscription gets its callback (`rclcpp_subscription_callback_added`).
     SubscriptionCallback { object: u64, callback: u64 },
-    /// `rclcpp_service_callback_added`
+    /// A service gets its callback (`rclcpp_service_callback_added`).
     ServiceCallback { service: u64, callback: u64 },
-    /// `rclcpp_callback_register`, or the symbol found otherwise.
+    /// The symbol of a callback's function, from `rclcpp_callback_register` or found in another
+    /// way.
     CallbackSymbol { callback: u64, symbol: Name },
-    /// `rclcpp_ipb_to_subscription`: intra-process buffer to rclcpp intra-process subscription.
+    /// An intra-process buffer is linked to its rclcpp intra-process subscription
+    /// (`rclcpp_ipb_to_subscription`).
     IntraBufferSubscription { ipb: u64, object: u64 },
-    /// `rclcpp_buffer_to_ipb`
+    /// A ring buffer is linked to its intra-process buffer (`rclcpp_buffer_to_ipb`).
     RingBufferIntraBuffer { buffer: u64, ipb: u64 },
-    /// `rclcpp_construct_ring_buffer`
+    /// A ring buffer for intra-process messages is created (`rclcpp_construct_ring_buffer`).
     RingBufferInit { buffer: u64, capacity: u64 },
-    /// `rcl_lifecycle_state_machine_init`
+    /// The state machine of a lifecycle node is created (`rcl_lifecycle_state_machine_init`).
     LifecycleInit { node: u64, machine: u64 },
-    /// `rcl_lifecycle_transition`
+    /// A lifecycle node changes its state (`rcl_lifecycle_transition`).
     LifecycleTransition { machine: u64, from: Name, to: Name },
-    /// Late attach: an endpoint that existed before the recording, with the name that stands in
-    /// its public rmw struct. `rcl` is 0 where only the rmw handle is known.
+    /// Late attach: an endpoint that existed before the recording, with the name from its public
+    /// rmw struct. `rcl` is 0 if only the rmw handle is known.
     EndpointFound {
         endpoint: EndpointKind,
         rcl: u64,
         rmw: u64,
         name: Name,
     },
-    /// Late attach: node name as far as it could be had (from the process's memory, parameter
-    /// services or the command line). `node` is 0 where the handle is unknown.
+    /// Late attach: the name of a node, as far as the recorder could find it: in the process's
+    /// memory, from parameter services or from the command line. `node` is 0 if the handle is
+    /// unknown.
     NodeFound { node: u64, name: Name },
-    /// Late attach: the endpoint with this rcl handle belongs to the node with this rcl handle.
+    /// Late attach: the endpoint with handle `rcl` belongs to the node with handle `node`.
     EndpointNode {
         endpoint: EndpointKind,
         rcl: u64,
         node: u64,
     },
-    /// Late attach: a timer seen in a wait set, or called, whose creation was not seen.
+    /// Late attach: a timer that was called or seen in a wait set, but whose creation was not
+    /// recorded.
     TimerFound { timer: u64 },
-    /// `rcl_publisher_fini`, `rcl_subscription_fini`, `rcl_service_fini`, `rcl_client_fini`,
-    /// `rcl_timer_fini`, `rcl_node_fini`: the object with this rcl handle ends.
+    /// The object with this rcl handle is destroyed: `rcl_publisher_fini`, `rcl_subscription_fini`,
+    /// `rcl_service_fini`, `rcl_client_fini`, `rcl_timer_fini` or `rcl_node_fini`.
     HandleFini { handle: u64 },
-    /// Entry of `rcl_timer_reset`: the timer is due one period from now, also if it was cancelled.
+    /// A timer is reset (entry of `rcl_timer_reset`). It is due one period from now, even if it was
+    /// cancelled.
     TimerReset { timer: u64 },
-    /// `rcl_timer_cancel`: the timer is not due any more until it is reset.
+    /// A timer is cancelled (`rcl_timer_cancel`). It is not due until it is reset.
     TimerCancel { timer: u64 },
-    /// `rcl_timer_exchange_period`: counts from the timer's next call or reset on. rclpy sets the
-    /// period of every timer once more right after `TimerInit`.
+    /// A timer gets another period (`rcl_timer_exchange_period`), which applies from its next call
+    /// or reset. rclpy sets every timer's period again right after `TimerInit`.
     TimerPeriod { timer: u64, period_ns: i64 },
-    /// `rcl_clock_init`: rclpy makes a clock for each node, right after the node. `time` is an
-    /// `rcl_clock_type_t`: 1 is ROS time, 2 system time, 3 steady time.
+    /// A clock is created (`rcl_clock_init`). rclpy makes a clock for each node, right after the
+    /// node. `time` is an `rcl_clock_type_t`: 1 is ROS time, 2 system time, 3 steady time.
     ClockKind { clock: u64, time: u8 },
-    /// `rcl_enable_ros_time_override`, `rcl_disable_ros_time_override`: whether the time of a
-    /// clock of ROS time is simulated from now on.
+    /// A clock of ROS time begins or ends to follow simulated time (`rcl_enable_ros_time_override`,
+    /// `rcl_disable_ros_time_override`).
     ClockOverride { clock: u64, active: bool },
 
-    /// `onbeat_link_init`: an end of a link of onbeat-link, or of a named channel of onbeat-flow.
-    /// `link` is the number by which all its ends know it, `depth` how many items wait before one
-    /// is replaced.
+    /// An end of a link of onbeat-link or of a named channel of onbeat-flow is created
+    /// (`onbeat_link_init`). All ends of a link share the number `link`. `depth` is how many items
+    /// can wait before one is replaced.
     LinkInit {
         end: u64,
         link: u64,
@@ -193,140 +203,145 @@ pub enum EventKind {
         name: Name,
     },
 
-    // ---- run time (ROS2-RT)
-    /// `callback_start` (rclcpp): exact start of a callback.
+    // ---- Run time (ROS2-RT)
+    /// The exact start of a callback in rclcpp (`callback_start`).
     CallbackStart { callback: u64, intra_process: bool },
-    /// `callback_end` (rclcpp): exact end of a callback.
+    /// The exact end of a callback in rclcpp (`callback_end`).
     CallbackEnd { callback: u64 },
-    /// Entry of `rcl_timer_call[_with_info]`: the executor calls a timer.
+    /// The executor calls a timer (entry of `rcl_timer_call` or `rcl_timer_call_with_info`).
     TimerCall { timer: u64 },
-    /// `rmw_take`: a subscription was read; with `taken` false there was nothing.
+    /// A subscription is read (`rmw_take`). If `taken` is false, there was no message.
     Take {
         rmw: u64,
         message: u64,
         source_ns: i64,
         taken: bool,
     },
-    /// `rclcpp_intra_publish`
+    /// A message is published within the process (`rclcpp_intra_publish`).
     IntraPublish { publisher: u64, message: u64 },
-    /// `rclcpp_ring_buffer_enqueue`
+    /// A message enters a ring buffer (`rclcpp_ring_buffer_enqueue`).
     RingBufferEnqueue {
         buffer: u64,
         index: u64,
         overwritten: bool,
     },
-    /// `rclcpp_ring_buffer_dequeue`
+    /// A message leaves a ring buffer (`rclcpp_ring_buffer_dequeue`).
     RingBufferDequeue { buffer: u64, index: u64 },
-    /// `rclcpp_ring_buffer_clear`
+    /// A ring buffer is emptied (`rclcpp_ring_buffer_clear`).
     RingBufferClear { buffer: u64 },
-    /// `rcl_publish`
+    /// The client library publishes a message (`rcl_publish`).
     RclPublish { publisher: u64, message: u64 },
-    /// `rmw_publish`. Without `source_ns` (Humble) the source time stamp that a take shows lies
-    /// between this event and the thread's next one.
+    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the
+    /// source time stamp of the matching take lies between this event and the thread's next one.
     Publish {
         rmw: u64,
         message: u64,
         source_ns: Option<i64>,
     },
-    /// A client sends a request. `sequence` counts per client.
+    /// A client sends a request. `sequence` counts the requests of each client.
     RequestSend { rmw: u64, sequence: i64 },
-    /// A service reads a request; `gid` and `sequence` name the client and its request.
+    /// A service reads a request. `gid` and `sequence` identify the client and its request.
     RequestTake {
         rmw: u64,
         gid: [u8; 16],
         sequence: i64,
         taken: bool,
     },
-    /// A service sends a response. `source_ns` is there since Kilted.
+    /// A service sends a response. `source_ns` exists since Kilted.
     ResponseSend {
         rmw: u64,
         gid: [u8; 16],
         sequence: i64,
         source_ns: Option<i64>,
     },
-    /// A client reads a response. `taken` false: not dispatched.
+    /// A client reads a response. If `taken` is false, the response is not dispatched.
     ResponseTake {
         rmw: u64,
         sequence: i64,
         source_ns: i64,
         taken: bool,
     },
-    /// A message synchroniser (`message_filters`) got an input on this thread.
+    /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
-    /// The same, of a synchroniser by approximate time: it publishes with the next input.
+    /// A synchroniser by approximate time gets an input on this thread. It publishes with the next
+    /// input.
     SyncApproximate { filter: u64 },
-    /// `onbeat_link_send`: the item of this number is sent at this end, which nobody has received.
+    /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },
-    /// `onbeat_link_receive`: the item of this number was received at this end.
+    /// The item `number` is received at an end of a link (`onbeat_link_receive`).
     LinkReceive { end: u64, number: u64 },
-    /// `rclcpp_executor_get_next_ready`
+    /// The executor looks for a callback that is ready (`rclcpp_executor_get_next_ready`).
     ExecutorNextReady,
-    /// `rclcpp_executor_wait_for_work`
+    /// The executor waits for work (`rclcpp_executor_wait_for_work`).
     ExecutorWaitForWork { timeout_ns: i64 },
-    /// `rclcpp_executor_execute`: `handle` is the rcl handle of a timer or subscription.
+    /// The executor executes a timer or subscription (`rclcpp_executor_execute`). `handle` is its
+    /// rcl handle.
     ExecutorExecute { handle: u64 },
-    /// Entry of `rclcpp::Executor::execute_*`.
+    /// A function `rclcpp::Executor::execute_*` is entered.
     ExecuteStart { execute: ExecuteKind },
-    /// Return of `rclcpp::Executor::execute_*`.
+    /// A function `rclcpp::Executor::execute_*` returns.
     ExecuteEnd { execute: ExecuteKind },
-    /// Entry of `rcl_wait_set_init`: rclpy builds one per round.
+    /// A wait set is initialised (entry of `rcl_wait_set_init`). rclpy builds one per round.
     WaitSetInit,
-    /// Entry of `rcl_wait`.
+    /// The executor begins to wait (entry of `rcl_wait`).
     Wait,
-    /// Entry of `rcl_trigger_guard_condition`. rclpy's executor triggers its guard once between
-    /// take and callback, and once after the callback.
+    /// A guard condition is triggered (entry of `rcl_trigger_guard_condition`). rclpy's executor
+    /// triggers its guard once between take and callback, and once after the callback.
     GuardTrigger { guard: u64 },
 
-    // ---- kernel
-    /// `sched_switch`: this thread gets the CPU. `priority` is the kernel's (0-99 real-time,
-    /// 100-139 normal), `policy` the SCHED_* number. `prev_tid` and `next_tid` are [`UNTOLD`] where the
-    /// recorder does not see other threads.
+    // ---- Kernel
+    /// This thread gets the CPU (`sched_switch`). `priority` is the kernel's (0-99 real-time,
+    /// 100-139 normal), `policy` the SCHED_* number. `prev_tid` is [`UNTOLD`] if the recorder does
+    /// not see other threads.
     SwitchIn {
         prev_tid: u32,
         priority: u8,
         policy: u8,
     },
-    /// `sched_switch`: this thread leaves the CPU. `state` 0: it was preempted (still runnable).
+    /// This thread leaves the CPU (`sched_switch`). `state` 0 means that it was preempted and is
+    /// still runnable.
     SwitchOut { next_tid: u32, state: u16 },
-    /// `sched_waking`: this thread (`pid`/`tid` of the event) is made runnable, by `waker_tid` where a
-    /// thread of its process does it, else 0.
+    /// This thread is made runnable (`sched_waking`). `waker_tid` is the waking thread if it
+    /// belongs to the same process, else 0.
     Wake { waker_tid: u32 },
-    /// `sched_switch`: this thread, which slept and gets the CPU now, was ready for so long before.
-    /// Stands for `Wake` where the kernel accounts for it (Linux 5.14 with CONFIG_SCHED_INFO).
+    /// This thread gets the CPU after it slept and was ready for `ready_ns` (`sched_switch`). The
+    /// event replaces `Wake` if the kernel accounts for this time (Linux 5.14 with
+    /// CONFIG_SCHED_INFO).
     Woken { ready_ns: u64 },
-    /// `sched_process_fork`; the event's pid/tid are the child's.
+    /// A thread is created (`sched_process_fork`). The event's pid and tid are the child's.
     Fork {
         parent_pid: u32,
         parent_tid: u32,
         comm: Name,
     },
-    /// `sched_process_exec`
+    /// A process executes another program (`sched_process_exec`).
     Exec { comm: Name },
-    /// `sched_process_exit`
+    /// A thread ends (`sched_process_exit`).
     Exit,
-    /// In a virtual machine: the hypervisor had this thread's CPU for itself for so long since
-    /// the thread got it, or since the last such event of the thread.
+    /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts
+    /// from when the thread got the CPU, or from its last event of this kind.
     Stolen { stolen_ns: u64 },
-    /// `sched_switch`: this thread gets the CPU while an observed one waits for it, and neither it nor
-    /// `prev_tid`, which leaves the CPU, is observed. `last`: the next such events of this wait are left
-    /// out. With `prev_tid` [`UNTOLD`]: this observed thread gets the CPU, and who had it while it waited
-    /// was not recorded.
+    /// This thread gets the CPU while an observed one waits for it (`sched_switch`). Neither this
+    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, the following
+    /// such events of the same wait are left out. If `prev_tid` is [`UNTOLD`], the event has
+    /// another meaning: this observed thread gets the CPU, and the recording does not show who had
+    /// it during the wait.
     Occupied { prev_tid: u32, last: bool },
-    /// The name of a thread that is not observed, and that of its process: it had a CPU for which an
-    /// observed one waited. Comes again every ten seconds, and when they change.
+    /// The names of a thread that is not observed and of its process. The thread had a CPU for
+    /// which an observed one waited. The event repeats every ten seconds, and when a name changes.
     Bystander {
         comm: Name,
         process: Name,
         kernel: bool,
     },
 
-    /// `sched_switch`: this thread goes to sleep for the mutex at `lock` of its process, which `owner_tid`
-    /// holds: what stands in the mutex, as glibc and the kernel (with priority inheritance) write it. Comes
-    /// just before the thread's `SwitchOut`.
+    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid`
+    /// holds (`sched_switch`). The owner is the one that glibc, or the kernel with priority
+    /// inheritance, writes into the mutex. The event comes just before the thread's `SwitchOut`.
     LockWait { lock: u64, owner_tid: u32 },
 
-    // ---- the recorder's own
-    /// A process that is observed from here on.
+    // ---- The recorder's own events
+    /// The recorder begins to observe this process.
     Process {
         command: Name,
         distribution: Name,
@@ -340,7 +355,7 @@ pub enum EventKind {
         priority: u8,
         cpus: u64,
     },
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC, sampled (pid and tid are 0).
+    /// A sample of CLOCK_REALTIME minus CLOCK_MONOTONIC. The event's pid and tid are 0.
     ClockOffset { realtime_minus_monotonic_ns: i64 },
     /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU
     /// since the last such report.

@@ -1,159 +1,162 @@
-//! `manifest.json`: a recording's description of itself.
+//! `manifest.json`: the description of a recording, stored in its trace directory.
 //!
-//! Every field may be missing, so that older and newer versions read each other's files.
+//! Every field may be missing, so that older and newer versions can read each other's files.
 use onbeat_files::Directory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Value of [`Manifest::schema`].
+/// The value of [`Manifest::schema`] in new traces.
 pub const SCHEMA: &str = "onbeat-trace/1";
 
-/// The file's name inside the trace directory.
+/// The name of the manifest in a trace directory.
 pub const FILE: &str = "manifest.json";
 
-/// Whether the recording was ended properly.
+/// The state of a recording: whether it was ended properly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Still going on, or the recorder was killed.
+    /// The recording is still running, or the recorder was killed.
     #[default]
     Recording,
-    /// Ended properly.
+    /// The recorder ended the recording properly.
     Complete,
 }
 
-/// A recording's description of itself.
+/// The description of a recording, stored in its trace directory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
-    /// Always [`SCHEMA`].
+    /// The schema of the file, always [`SCHEMA`].
     pub schema: String,
-    /// Unique id of the recording; set by the writer.
+    /// The unique id of the recording, set by the writer.
     pub id: String,
-    /// Mode (urban, highway ...); empty: none was given.
+    /// The mode of the run, for example urban or highway. Empty if the user did not give one.
     pub mode: String,
-    /// When it was recorded.
+    /// The start and the duration of the recording.
     #[serde(flatten)]
     pub span: Span,
-    /// Where it was recorded, and by what.
+    /// The machine of the recording, and the recorder.
     #[serde(flatten)]
     pub machine: Machine,
-    /// Whether the recording was ended properly; set by the writer.
+    /// The state of the recording, set by the writer.
     pub state: State,
-    /// What was observed, and how.
+    /// The processes, threads and probes of the recording.
     #[serde(flatten)]
     pub observed: Observed,
-    /// Events lost because the ring buffer was full: event kind, CPU, count.
+    /// The number of events lost because the ring buffer was full, by event kind and CPU.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// Facts that late attach could not recover, in whole sentences.
+    /// The facts that late attach could not recover, in full sentences.
     pub not_recovered: Vec<String>,
-    /// Size of the ring buffer.
+    /// The size of the ring buffer.
     pub buffer_bytes: u64,
-    /// What the trace's files hold; set by the writer.
+    /// The number of events and bytes in the trace's files, set by the writer.
     #[serde(flatten)]
     pub written: Written,
-    /// Parts of the system that the recording covers, and those that it does not, in whole
+    /// The parts of the system that the recording covers, and those that it does not, in full
     /// sentences.
     pub coverage: Vec<String>,
 }
 
-/// When a recording was made. Its fields are the manifest's own in the file.
+/// The start and the duration of a recording. In the file, its fields are fields of the manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Span {
-    /// Start, CLOCK_REALTIME ns since 1970.
+    /// The start, CLOCK_REALTIME: ns since 1970.
     pub start_realtime_ns: u64,
-    /// Start, CLOCK_MONOTONIC.
+    /// The start, CLOCK_MONOTONIC.
     pub start_monotonic_ns: u64,
-    /// Length so far.
+    /// The duration of the recording so far.
     pub duration_ns: u64,
 }
 
-/// What a recording observed, and by which probes. Its fields are the manifest's own in the file.
+/// The processes and threads that a recording observed, and its probes. In the file, its fields are
+/// fields of the manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// ROS 2 distributions seen.
+    /// The ROS 2 distributions of the observed processes.
     pub distributions: Vec<String>,
-    /// Processes observed.
+    /// The processes that were observed.
     pub processes: Vec<ProcessInfo>,
-    /// Threads observed.
+    /// The threads that were observed.
     pub threads: Vec<ThreadInfo>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeInfo>,
-    /// By what means.
+    /// The mechanisms that recorded calls and context switches.
     #[serde(flatten)]
     pub means: Means,
 }
 
-/// By what means a recording was made. Its fields are the manifest's own in the file. Missing: [`Means::BPF`],
-/// as older recorders.
+/// The mechanisms that recorded calls and context switches. In the file, its fields are fields of
+/// the manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Means {
-    /// Who saw the calls of ROS 2.
+    /// The mechanism that recorded calls of ROS 2.
     pub probing: Probing,
-    /// Who saw when threads had a CPU.
+    /// The mechanism that recorded when threads had a CPU.
     pub scheduling: Scheduling,
 }
 
 impl Means {
-    /// All by the kernel's programs.
+    /// The default: BPF programs record calls and context switches.
     pub const BPF: Means = Means {
         probing: Probing::Bpf,
         scheduling: Scheduling::Bpf,
     };
 }
 
-/// Who saw the calls of ROS 2.
+/// The mechanism that recorded calls of ROS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probing {
-    /// Programs of the kernel, at probes in user space.
+    /// BPF programs at probes in user space.
     #[default]
     Bpf,
-    /// A library that was loaded into the processes.
+    /// A library that was preloaded into the processes.
     Preload,
 }
 
-/// Who saw when threads had a CPU.
+/// The mechanism that recorded when threads had a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduling {
-    /// Programs of the kernel, at its tracepoints.
+    /// BPF programs at the kernel's tracepoints.
     #[default]
     Bpf,
     /// The kernel's records of context switches (`perf_event_open`).
     Perf,
-    /// The threads' own CPU clocks, at the brackets of callbacks.
+    /// The CPU clocks of the threads, read at the starts and ends of callbacks.
     Clocks,
 }
 
-/// What the files of a recording hold. Its fields are the manifest's own in the file.
+/// The number of events and bytes in a recording's files. In the file, its fields are fields of the
+/// manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
-    /// Events written.
+    /// The number of events written to segments.
     pub events: u64,
-    /// Bytes written to segments.
+    /// The number of bytes written to segments.
     pub bytes: u64,
-    /// Events that came to the writer later than a younger one.
+    /// The number of events that reached the writer after a later one.
     pub out_of_order: u64,
 }
 
-/// The machine of a recording, and its recorder. Its fields are the manifest's own in the file.
+/// The machine of a recording, and the recorder. In the file, its fields are fields of the
+/// manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// The machine's name.
+    /// The host name of the machine.
     pub hostname: String,
-    /// Id of the machine's boot; empty: not known. Recordings of one boot are of one machine, and
-    /// have one monotonic clock.
+    /// The id of the machine's boot, or empty if unknown. Recordings of the same boot share one
+    /// machine and one monotonic clock.
     pub boot_id: String,
-    /// The kernel's release.
+    /// The release of the machine's kernel.
     pub kernel: String,
-    /// Version of the recorder.
+    /// The version of onbeat that recorded the trace.
     pub recorder_version: String,
 }
 
@@ -161,17 +164,17 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessInfo {
-    /// Process id in the recorder's pid namespace.
+    /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// Command line.
+    /// The command line of the process.
     pub command: String,
-    /// ROS 2 distribution, if known.
+    /// The ROS 2 distribution, or empty if unknown.
     pub distribution: String,
-    /// Middleware, if known.
+    /// The middleware, or empty if unknown.
     pub rmw: String,
-    /// Whether it ran before the recording.
+    /// The process ran before the recording began.
     pub late: bool,
-    /// Full names of its nodes.
+    /// The full names of the process's nodes.
     pub nodes: Vec<String>,
 }
 
@@ -179,17 +182,17 @@ pub struct ProcessInfo {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
-    /// Process id.
+    /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// Thread id.
+    /// The thread id, in the recorder's pid namespace.
     pub tid: u32,
-    /// The thread's name.
+    /// The name of the thread.
     pub comm: String,
-    /// SCHED_* number.
+    /// The number of the scheduling policy (SCHED_*).
     pub policy: u8,
-    /// The kernel's priority (0-99 real-time, 100-139 normal).
+    /// The kernel's priority: 0-99 real-time, 100-139 normal.
     pub priority: u8,
-    /// Affinity mask of the first 64 CPUs.
+    /// The affinity mask of the first 64 CPUs.
     pub cpus: u64,
 }
 
@@ -197,29 +200,29 @@ pub struct ThreadInfo {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeInfo {
-    /// The probe's name.
+    /// The name of the probe.
     pub name: String,
-    /// The library or program it is in.
+    /// The library or program that contains the probed function.
     pub library: String,
-    /// The function.
+    /// The symbol of the probed function.
     pub symbol: String,
-    /// Distance from the function's first byte.
+    /// The distance in bytes from the function's beginning.
     pub offset: u64,
     /// The mechanism, which decides the cost: `emulated`, `stepped`, `nop`, `uretprobe`,
     /// `tracepoint` or `preload`.
     pub placement: String,
-    /// How often it hit.
+    /// The number of hits during the recording.
     pub hits: u64,
-    /// Whether it could be attached.
+    /// The recorder could attach the probe.
     pub attached: bool,
-    /// Why it could not be attached.
+    /// The reason why the recorder could not attach the probe.
     pub error: Option<String>,
-    /// The part of the model that is missing without it.
+    /// The part of the model that is missing without the probe.
     pub consequence: Option<String>,
 }
 
-/// The program of a command line, or the script that Python runs: what may be shown to others.
-/// The rest may be keys, addresses and names.
+/// Returns the program's name from a command line, or the script's name if Python runs one. The
+/// rest may contain keys, addresses and names, and must not be shown to others.
 pub fn program(command: &str) -> &str {
     fn base(word: &str) -> &str {
         word.rsplit('/').next().unwrap_or(word)
@@ -230,14 +233,14 @@ pub fn program(command: &str) -> &str {
         return first;
     }
     match words.find(|word| !word.starts_with('-') || *word == "-c") {
-        // What follows is a program's text.
+        // The next word would be the text of a program.
         None | Some("-c") => first,
         Some(script) => base(script),
     }
 }
 
 impl Manifest {
-    /// Writes the file under a temporary name, then renames it.
+    /// Replaces the file atomically, by renaming a temporary file.
     pub(crate) fn save(&self, directory: &Directory) -> std::io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
         text.push(b'\n');
@@ -250,7 +253,7 @@ mod tests {
     use super::{program, Manifest};
 
     #[test]
-    fn what_is_of_the_machine_stands_beside_the_rest_and_may_be_missing() {
+    fn manifest_fields_of_the_machine_are_optional_and_at_top_level() {
         let old = r#"{"hostname": "arm", "kernel": "6.8", "lost": {"wake": {"3": 7}}, "later": 1}"#;
         let read: Manifest = serde_json::from_str(old).unwrap();
         assert_eq!(read.machine.hostname, "arm");
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_command_line_only_the_program_is_shown() {
+    fn only_the_program_of_a_command_line_is_shown() {
         for (command, shown) in [
             ("/opt/ros/lib/demo/talker --key=secret", "talker"),
             (

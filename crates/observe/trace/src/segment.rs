@@ -1,37 +1,30 @@
-//! Names and headers of the files of a trace directory.
+//! Names and headers of the files in a trace directory.
 use std::path::{Path, PathBuf};
 
-/// Starts every file; the odd bytes show when a transfer changed line ends.
+/// The bytes that start every file. The odd ones show when a transfer changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
-/// Version of the format that this code writes.
 pub(crate) const VERSION: u16 = 4;
 
-/// The oldest version that is read: it lacks kinds of events only.
+/// The oldest format version that onbeat reads. It only lacks some kinds of events.
 pub(crate) const OLDEST: u16 = 2;
-/// Bytes of a file's header.
 pub(crate) const HEADER_LEN: usize = 44;
-/// Name of the file with the initialisation events of deleted segments.
+/// The file with the initialisation events of deleted segments.
 pub(crate) const INIT_FILE: &str = "init.obt";
 
-/// The content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A piece of the recording.
     Segment,
-    /// The initialisation events of deleted segments.
     Init,
 }
 
-/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub version: u16,
     pub content: Content,
-    /// Of a segment: its number. Of init.obt: the first segment that it does not cover.
+    /// The segment's own number. In init.obt, the first segment that it does not cover.
     pub number: u32,
-    /// Id of the recording.
     pub id: [u8; 16],
-    /// When the file was begun, CLOCK_REALTIME ns.
+    /// The creation time, CLOCK_REALTIME.
     pub created_realtime_ns: u64,
 }
 
@@ -52,7 +45,7 @@ impl FileHeader {
         out
     }
 
-    /// Reads a header; `None` where there is none, or a damaged one.
+    /// Returns `None` if the header is missing or damaged.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Option<FileHeader> {
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
@@ -78,12 +71,11 @@ impl FileHeader {
     }
 }
 
-/// Name of a segment.
 pub(crate) fn name(number: u32) -> String {
     format!("segment-{number:06}.obt")
 }
 
-/// The segments of a directory, by number.
+/// Returns the segments of a directory, sorted by number.
 pub(crate) fn list(dir: &Path) -> std::io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -101,7 +93,6 @@ pub(crate) fn list(dir: &Path) -> std::io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
-/// An id as text.
 pub(crate) fn id_text(id: &[u8; 16]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }

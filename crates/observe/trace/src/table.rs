@@ -1,64 +1,65 @@
-//! The one table of event kinds: stable code, text name and field types of each.
+//! The one table of event kinds, with the stable code, text name and field types of each.
 //!
-//! Block format, text form, Parquet columns and test generators are all derived from it, so that
-//! a new kind of event is one new line here.
+//! The block format, the text form, the Parquet columns and the test generators derive from the
+//! table. A new kind of event is therefore one new line here.
 use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
 /// Receives the fields of an event, in the table's order.
 pub trait FieldSink {
-    /// An address of an object in the traced process.
+    /// Receives the address of an object in the traced process.
     fn handle(&mut self, field: &'static str, value: u64);
-    /// An address of a message: short-lived, so stored apart from handles.
+    /// Receives the address of a message. It is short-lived, so it is stored apart from handles.
     fn message(&mut self, field: &'static str, value: u64);
-    /// A process or thread id.
+    /// Receives a process or thread id.
     fn tid(&mut self, field: &'static str, value: u32);
-    /// A small number.
+    /// Receives a number of at most 16 bits.
     fn small(&mut self, field: &'static str, value: u16);
-    /// A signed number.
+    /// Receives a signed number.
     fn int(&mut self, field: &'static str, value: i64);
-    /// An unsigned number.
+    /// Receives an unsigned number.
     fn uint(&mut self, field: &'static str, value: u64);
-    /// A set of bits.
+    /// Receives a set of bits.
     fn mask(&mut self, field: &'static str, value: u64);
-    /// A middleware's global identifier.
+    /// Receives a global identifier of the middleware.
     fn gid(&mut self, field: &'static str, value: &[u8; 16]);
-    /// A source time stamp (CLOCK_REALTIME, ns) that may be unknown.
+    /// Receives a source time stamp (CLOCK_REALTIME, ns), or `None` if it is unknown.
     fn stamp(&mut self, field: &'static str, value: Option<i64>);
-    /// Yes or no.
+    /// Receives a flag.
     fn flag(&mut self, field: &'static str, value: bool);
-    /// Untrusted text.
+    /// Receives untrusted text from a traced process.
     fn name(&mut self, field: &'static str, value: &Name);
-    /// One of a few words: `words[value]`.
+    /// Receives the index of one of `words`.
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// Delivers the fields of an event, in the table's order.
+/// Returns the fields of an event, in the table's order.
 pub trait FieldSource {
-    /// Why a field could not be delivered.
+    /// The reason why a field cannot be returned.
     type Error;
-    /// See [`FieldSink::handle`].
+    /// Returns the address of an object, as in [`FieldSink::handle`].
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// See [`FieldSink::message`].
+    /// Returns the address of a message, as in [`FieldSink::message`].
     fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// See [`FieldSink::tid`].
+    /// Returns a process or thread id, as in [`FieldSink::tid`].
     fn tid(&mut self, field: &'static str) -> Result<u32, Self::Error>;
-    /// See [`FieldSink::small`]; at most `max`.
+    /// Returns a number of at most `max`, as in [`FieldSink::small`].
     fn small(&mut self, field: &'static str, max: u16) -> Result<u16, Self::Error>;
-    /// See [`FieldSink::int`].
+    /// Returns a signed number, as in [`FieldSink::int`].
     fn int(&mut self, field: &'static str) -> Result<i64, Self::Error>;
-    /// See [`FieldSink::uint`].
+    /// Returns an unsigned number, as in [`FieldSink::uint`].
     fn uint(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// See [`FieldSink::mask`].
+    /// Returns a set of bits, as in [`FieldSink::mask`].
     fn mask(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// See [`FieldSink::gid`].
+    /// Returns a global identifier, as in [`FieldSink::gid`].
     fn gid(&mut self, field: &'static str) -> Result<[u8; 16], Self::Error>;
-    /// See [`FieldSink::stamp`]; with `required` it must be known.
+    /// Returns a source time stamp, as in [`FieldSink::stamp`]. With `required`, `None` is not
+    /// allowed.
     fn stamp(&mut self, field: &'static str, required: bool) -> Result<Option<i64>, Self::Error>;
-    /// See [`FieldSink::flag`].
+    /// Returns a flag, as in [`FieldSink::flag`].
     fn flag(&mut self, field: &'static str) -> Result<bool, Self::Error>;
-    /// See [`FieldSink::name`].
+    /// Returns untrusted text, as in [`FieldSink::name`].
     fn name(&mut self, field: &'static str) -> Result<Name, Self::Error>;
-    /// See [`FieldSink::choice`]: an index below `words.len()`.
+    /// Returns an index below `words.len()`, as in [`FieldSink::choice`].
     fn choice(
         &mut self,
         field: &'static str,
@@ -66,64 +67,65 @@ pub trait FieldSource {
     ) -> Result<u8, Self::Error>;
 }
 
-/// The type of a field, as far as its representation goes.
+/// The type of a field, which decides how files and text represent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
-    /// An address of an object.
+    /// The address of an object in the traced process.
     Handle,
-    /// An address of a message.
+    /// The address of a message.
     Message,
     /// A process or thread id.
     Tid,
     /// A number up to 255.
     Byte,
-    /// A number up to 65535.
+    /// A number up to 65,535.
     Word,
     /// A signed 64-bit number.
     Int,
     /// An unsigned 64-bit number.
     Uint,
-    /// 64 bits.
+    /// A set of 64 bits.
     Mask,
-    /// A 16-byte global identifier.
+    /// A global identifier of 16 bytes.
     Gid,
-    /// A source time stamp.
+    /// A source time stamp that is always known.
     Stamp,
     /// A source time stamp that may be unknown.
     OptStamp,
-    /// Yes or no.
+    /// A boolean: `yes` or `no` in the text form.
     Flag,
-    /// Text.
+    /// A text from the traced process.
     Text,
-    /// One of [`EndpointKind`].
+    /// An [`EndpointKind`].
     Endpoint,
-    /// One of [`ExecuteKind`].
+    /// An [`ExecuteKind`].
     Execute,
 }
 
-/// Name and type of a field.
+/// The name and the type of an event's field.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
-    /// The field's name.
+    /// The field's name, as in the text form.
     pub name: &'static str,
-    /// The field's type.
+    /// The type that decides how the field is represented.
     pub ty: FieldType,
 }
 
-/// One kind of event.
+/// A kind of event, as described by the table.
 #[derive(Debug)]
 pub struct KindInfo {
-    /// The code in block files; never reused.
+    /// The code in block files. A code is never reused.
     pub code: u8,
     /// The name in the text form.
     pub name: &'static str,
-    /// Whether later events cannot be understood without it, so that rotation must keep it.
+    /// Later events cannot be understood without this kind, so a flight recorder must keep its
+    /// events.
     pub state: bool,
-    /// The fields, in order.
+    /// The fields in the order in which they are stored.
     pub fields: &'static [FieldInfo],
 }
 
-/// How a field type goes to a sink and comes from a source.
+/// Passes a field type to a sink, and reads it from a source.
 trait Codec {
     type Value;
     fn put<S: FieldSink>(sink: &mut S, field: &'static str, value: &Self::Value);
@@ -156,7 +158,7 @@ codec!(
     Byte,
     u8,
     |s, f, v| s.small(f, u16::from(*v)),
-    // A source keeps to `max`; the mask only makes the conversion total.
+    // A source never exceeds `max`. The mask only makes the conversion infallible.
     |s, f| Ok((s.small(f, 255)? & 255) as u8)
 );
 codec!(Word, u16, |s, f, v| s.small(f, *v), |s, f| s
@@ -221,7 +223,7 @@ macro_rules! kinds {
     ($($code:literal $name:literal $class:ident $variant:ident {
         $($field:ident: $ty:ident),*
     })*) => {
-        /// Every kind of event.
+        /// Every kind of event, in the order of the codes.
         pub static KINDS: &[KindInfo] = &[$(KindInfo {
             code: $code,
             name: $name,
@@ -229,19 +231,20 @@ macro_rules! kinds {
             fields: &[$(FieldInfo { name: stringify!($field), ty: FieldType::$ty }),*],
         }),*];
 
-        /// The code of an event's kind.
+        /// Returns the code of an event's kind.
         #[inline]
         pub fn code(kind: &EventKind) -> u8 {
             match kind { $(EventKind::$variant { .. } => $code),* }
         }
 
-        /// Whether an event describes the system, and is needed to understand later ones.
+        /// Reports whether later events cannot be understood without an event of this kind, because
+        /// it describes the system.
         #[inline]
         pub fn is_state(kind: &EventKind) -> bool {
             match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }
         }
 
-        /// Hands the fields of an event to `sink`.
+        /// Passes the fields of an event to `sink`.
         #[inline]
         pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
             match kind {
@@ -251,7 +254,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Builds the event of kind `code` from the fields of `source`; `None` for an unknown code.
+        /// Builds the event of kind `code` from the fields of `source`. Returns `None` if the code
+        /// is unknown.
         #[inline]
         pub fn get<S: FieldSource>(
             code: u8,
@@ -363,12 +367,12 @@ kinds! {
     103 "lost" run Lost { probe: Text, count: Uint }
 }
 
-/// The kind with this code.
+/// Returns the kind with this code.
 pub fn info(code: u8) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.code == code)
 }
 
-/// The kind with this text name.
+/// Returns the kind with this text name.
 pub fn by_name(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.name == name)
 }
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_are_unique() {
+    fn event_codes_and_names_are_unique() {
         for (i, a) in KINDS.iter().enumerate() {
             for b in &KINDS[i + 1..] {
                 assert_ne!(a.code, b.code, "{} and {}", a.name, b.name);
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_every_kind() {
+    fn the_format_document_lists_every_event_kind() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/trace-format.md");
         let text = std::fs::read_to_string(path).expect("docs/trace-format.md");
         for kind in KINDS {

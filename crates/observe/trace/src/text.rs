@@ -7,15 +7,15 @@
 //! 3.5ms cpu1 12/14 switch_in
 //! ```
 //!
-//! Times and other numbers of ns take the units `ns`, `us`, `ms`, `s`. Names with other than
-//! printable characters stand in quotes, with the escapes `\"`, `\\` and `\u{1F}`. Fields that are
-//! in [`DEFAULTS`] may be left out.
+//! Times and durations take the units `ns`, `us`, `ms` and `s`. An empty name is quoted, and one with
+//! spaces, quotes, control characters or characters outside of ASCII. The escapes are `\"`, `\\` and
+//! `\u{1F}`. A line may leave out the fields that [`DEFAULTS`] lists.
 use crate::event::{Event, Name};
 use crate::table::{self, FieldSink, FieldSource};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// The value of a field that is left out.
+/// The fields that a line may leave out, each with the value that the parser then assumes.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("message", "0"),
     ("taken", "yes"),
@@ -32,57 +32,57 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("cpus", "0x3"),
 ];
 
-/// Why a line is no event.
+/// The error for a line that cannot be parsed as an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
-    /// Number of the line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// The mistake.
+    /// The reason why the line cannot be parsed.
     pub problem: Problem,
 }
 
-/// A mistake in a line.
+/// The reason why a line of text cannot be parsed as an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A wrong time, CPU, process or thread at the beginning.
-    #[error("`{0}` is not {1}; a line is `TIME cpuN PID/TID EVENT FIELD=VALUE ...`")]
+    /// The line begins with a wrong time, CPU, process or thread.
+    #[error("`{0}` is not {1}. A line has the form `TIME cpuN PID/TID EVENT FIELD=VALUE ...`.")]
     Start(String, &'static str),
-    /// No such event.
-    #[error("there is no event `{0}`; see the table in docs/trace-format.md")]
+    /// The event's name is unknown.
+    #[error("unknown event `{0}`. See the table in docs/trace-format.md.")]
     Event(String),
-    /// A field is missing.
+    /// A field that the event needs is missing.
     #[error("{event} needs the field `{field}`")]
     Missing {
-        /// The event.
+        /// The name of the event on this line.
         event: &'static str,
-        /// The field.
+        /// The name of the missing field.
         field: &'static str,
     },
-    /// A field too many.
-    #[error("{event} has no field `{field}`, or it stands there twice")]
+    /// A field does not belong to the event, or occurs twice.
+    #[error("{event} has no field `{field}`, or the field occurs twice")]
     Surplus {
-        /// The event.
+        /// The name of the event on this line.
         event: &'static str,
-        /// The field.
+        /// The name of the unexpected or repeated field.
         field: String,
     },
-    /// A value of the wrong type.
+    /// The value cannot be parsed as the field's type.
     #[error("`{field}={value}` is not {expected}")]
     Value {
-        /// The field.
+        /// The name of the field with the wrong value.
         field: &'static str,
-        /// Its value.
+        /// The value as written in the line.
         value: String,
-        /// The expected form.
+        /// The form that the value should have, as a noun phrase for the message.
         expected: &'static str,
     },
-    /// Wrong quotes or escapes, or no FIELD=VALUE.
+    /// A word has wrong quotes or escapes, or does not have the form FIELD=VALUE.
     #[error("`{0}` is not FIELD=VALUE, or its quotes or escapes are wrong")]
     Syntax(String),
 }
 
-/// An event as one line, without the line end.
+/// Formats an event as one line, without the line end. [`parse_line`] reads it back.
 pub fn print(event: &Event) -> String {
     let code = table::code(&event.kind);
     let name = table::info(code).map_or("", |i| i.name);
@@ -94,7 +94,7 @@ pub fn print(event: &Event) -> String {
     out
 }
 
-/// The events of a text; empty lines and what follows a `#` are ignored.
+/// Parses events, one per line. Ignores empty lines, and comments from `#` to the end of the line.
 pub fn parse(text: &str) -> Result<Vec<Event>, TextError> {
     let mut events = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<Event>, TextError> {
     Ok(events)
 }
 
-/// The event of a line; `None` for an empty one or a comment.
+/// Parses one line. Returns `None` if it is empty or holds only a comment.
 pub fn parse_line(line: &str) -> Result<Option<Event>, Problem> {
     let mut rest = line;
     let mut word = || -> Result<Option<(&str, Cow<'_, str>)>, Problem> { next_word(&mut rest) };
@@ -158,7 +158,7 @@ pub fn parse_line(line: &str) -> Result<Option<Event>, Problem> {
     }))
 }
 
-/// The next word, and what stands in it after the `=`, unescaped.
+/// Returns the next word, and its unescaped value after the `=`.
 fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, Problem> {
     let line = rest.trim_start();
     if line.is_empty() || line.starts_with('#') {
@@ -194,7 +194,7 @@ fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, 
                     let code = code.ok_or_else(wrong)?.0;
                     let c = u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
                     text.push(c.ok_or_else(wrong)?);
-                    // The braces and what is between them.
+                    // Skip the braces and the code between them.
                     chars.nth(code.chars().count() + 1);
                 }
                 _ => return Err(wrong()),
@@ -205,7 +205,7 @@ fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, 
     Err(wrong())
 }
 
-/// An integer, hexadecimal with `0x`, or a time with a unit, in ns.
+/// Parses an integer (hexadecimal with `0x`) or a time with a unit into nanoseconds.
 fn number_ns(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -232,13 +232,13 @@ fn number_ns(text: &str) -> Option<i128> {
         if whole.is_empty() || whole.len() > 20 || part.len() > places || part.contains('.') {
             return None;
         }
-        // "1.5ms" is "1" and "500000": shift the point by filling up with zeros.
+        // "1.5ms" is "1" and "500000": filling up with zeros shifts the decimal point.
         format!("{whole}{part:0<places$}").parse().ok()?
     };
     Some(if negative { -value } else { value })
 }
 
-/// The fields of a line that were not used yet.
+/// The fields of a line that the parser has not consumed yet.
 struct Fields<'a> {
     event: &'static str,
     values: Vec<(&'a str, Cow<'a, str>)>,
@@ -397,7 +397,7 @@ impl FieldSink for Printer<'_> {
         for c in value.chars() {
             match c {
                 '"' | '\\' => quoted.extend(['\\', c]),
-                // Also what would move the cursor or reverse the line.
+                // Characters that would move the cursor or reverse the line are escaped too.
                 _ if c != '\'' && c.escape_debug().len() > 1 => quoted.extend(c.escape_unicode()),
                 _ => quoted.push(c),
             }
@@ -417,7 +417,7 @@ mod tests {
     use crate::event::EventKind;
 
     #[test]
-    fn hand_written_lines_need_no_more_than_what_matters() {
+    fn a_handwritten_line_may_omit_fields_with_defaults() {
         let text = "\n# a comment\n\
             1.5ms cpu0 12/12 node_init name=\"a \\\"b\\\\\\u{e9}\" node=0x1 rmw=2 # trailing\n\
             2s cpu3 12/13 take source_ns=-3us rmw=0x10\n\
@@ -451,12 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn a_wrong_line_is_reported_with_its_number_and_mistake() {
         let problem = |line: &str| parse(line).expect_err(line).to_string();
         assert!(problem("x cpu0 1/1 wait").starts_with("line 1: `x` is not a time"));
         assert!(problem("\n1 cpu 1/1 wait").starts_with("line 2: `cpu` is not a CPU"));
         assert!(problem("1 cpu0 1 wait").contains("PID/TID"));
-        assert!(problem("1 cpu0 1/1 waits").contains("no event `waits`"));
+        assert!(problem("1 cpu0 1/1 waits").contains("unknown event `waits`"));
         assert!(problem("1 cpu0 1/1 wake").contains("needs the field `waker_tid`"));
         assert!(problem("1 cpu0 1/1 wait a=1").contains("no field `a`"));
         assert!(problem("1 cpu0 1/1 switch_in policy=256").contains("policy=256"));

@@ -1,8 +1,8 @@
-//! Replays the fuzzers' corpus, without a fuzzer.
+//! Runs the fuzz targets' checks on their stored corpus, without a fuzzer.
 #[path = "../../../../fuzz/checks_trace.rs"]
 mod checks;
 
-/// Runs a check on every file of a target's corpus, and on some that are cut.
+/// Runs a check on every file of a target's corpus, whole and cut.
 fn replay(target: &str, check: fn(&[u8])) {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);
@@ -18,21 +18,21 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn segments() {
+fn segments_of_the_corpus_pass() {
     replay("segment", checks::segment);
 }
 
 #[test]
-fn blocks() {
+fn blocks_of_the_corpus_pass() {
     replay("block", checks::block);
 }
 
 #[test]
-fn manifests() {
+fn manifests_of_the_corpus_pass() {
     replay("manifest", checks::manifest);
 }
 
 #[test]
-fn texts() {
+fn event_texts_of_the_corpus_pass() {
     replay("text", checks::events_text);
 }

@@ -1,6 +1,6 @@
-//! What cannot be played inside a test process: writers that are killed, and disks that are full.
+//! Tests that need processes of their own: killed writers and full disks.
 //!
-//! Has a `main` of its own, since the writers are this program again, as a child.
+//! The program has its own `main`, because it starts itself as the writer.
 use onbeat_trace::{Event, EventKind, Manifest, Reader, TraceWriteError, Writer, WriterOptions};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("write") => return write_until_killed(Path::new(&arguments[2]), &arguments[3]),
         Some("fill") => return fill(Path::new(&arguments[2]), &arguments[3]),
-        // So that test runners can list and filter.
+        // Test runners use this option to list and filter.
         Some("--list") => return,
         _ => {}
     }
@@ -27,16 +27,16 @@ fn main() {
         }
     };
     run(
-        "a_killed_writer_leaves_what_it_flushed",
-        a_killed_writer_leaves_what_it_flushed,
+        "a_killed_writer_loses_no_flushed_events",
+        a_killed_writer_loses_no_flushed_events,
     );
     run(
-        "a_full_file_leaves_what_was_before",
-        a_full_file_leaves_what_was_before,
+        "a_file_size_limit_loses_no_earlier_events",
+        a_file_size_limit_loses_no_earlier_events,
     );
     run(
-        "a_full_disk_leaves_what_was_before",
-        a_full_disk_leaves_what_was_before,
+        "a_full_disk_loses_no_earlier_events",
+        a_full_disk_loses_no_earlier_events,
     );
 }
 
@@ -65,7 +65,7 @@ fn options(max_segments: Option<usize>) -> WriterOptions {
     }
 }
 
-/// The child: writes on and on, and says after each flush how many events are safe.
+/// Writes events without end in the child process, and prints after each flush how many are safe.
 fn write_until_killed(dir: &Path, kept: &str) {
     let mut writer = Writer::create(dir, options(kept.parse().ok())).expect("created");
     let mut out = std::io::stdout();
@@ -83,9 +83,9 @@ fn write_until_killed(dir: &Path, kept: &str) {
     }
 }
 
-fn a_killed_writer_leaves_what_it_flushed() {
+fn a_killed_writer_loses_no_flushed_events() {
     let program = std::env::current_exe().expect("this program");
-    // Spread over the time that a block, a segment and a rotation take.
+    // The delays cover the time that a block, a segment and a rotation take.
     for round in 0..40u64 {
         let kept = ["all", "3"][round as usize % 2];
         let dir = tempfile::tempdir().expect("directory");
@@ -118,7 +118,7 @@ fn a_killed_writer_leaves_what_it_flushed() {
             let expected: Vec<Event> = (0..end).map(numbered).collect();
             assert!(events == expected, "{:?}", reader.warnings());
         } else {
-            // Every initialisation event once, and the younger others without a gap.
+            // Each initialisation event occurs once. The latest other events have no gap.
             let (state, rest): (Vec<_>, Vec<_>) = events
                 .into_iter()
                 .partition(|e| matches!(e.kind, EventKind::TimerInit { .. }));
@@ -131,7 +131,6 @@ fn a_killed_writer_leaves_what_it_flushed() {
     }
 }
 
-/// Writes until the disk is full, makes room, and goes on.
 fn fill_and_check(dir: &Path, make_room: impl FnOnce()) {
     let trace = dir.join("trace");
     let options = WriterOptions {
@@ -141,7 +140,7 @@ fn fill_and_check(dir: &Path, make_room: impl FnOnce()) {
     let mut writer = Writer::create(&trace, options).expect("created");
     let mut number = 0;
     let (error, lost) = loop {
-        // Blocks that are full end by themselves.
+        // Full blocks end by themselves.
         match writer.push(&numbered(number)) {
             Ok(()) => number += 1,
             Err(error @ TraceWriteError::DiskFull { lost_events, .. }) => {
@@ -186,7 +185,7 @@ fn fill_and_check(dir: &Path, make_room: impl FnOnce()) {
     );
 }
 
-/// The child of the limited file size: the limit would hit everybody else in the process.
+/// Runs in a child process, because the file size limit applies to a whole process.
 fn fill(dir: &Path, limit: &str) {
     let limit_to = |bytes: u64| {
         let limit = libc::rlimit {
@@ -203,11 +202,12 @@ fn fill(dir: &Path, limit: &str) {
     fill_and_check(dir, || limit_to(1 << 30));
 }
 
-fn a_full_file_leaves_what_was_before() {
+fn a_file_size_limit_loses_no_earlier_events() {
     let program = std::env::current_exe().expect("this program");
     for limit in ["30000", "54321"] {
         let dir = tempfile::tempdir().expect("directory");
-        // Through pipes: where this test's output goes to a file, the child's limit would hit that.
+        // The child writes into pipes. If this test's output goes to a file, the child's limit
+        // would apply to that file.
         let child = Command::new(&program)
             .args(["fill".as_ref(), dir.path().as_os_str(), limit.as_ref()])
             .output()
@@ -222,7 +222,7 @@ fn a_full_file_leaves_what_was_before() {
     }
 }
 
-fn a_full_disk_leaves_what_was_before() {
+fn a_full_disk_loses_no_earlier_events() {
     let dir = tempfile::tempdir().expect("directory");
     let target = CString::new(dir.path().to_str().expect("plain")).expect("plain");
     // SAFETY: all strings end with NUL and outlive the call.
@@ -247,7 +247,7 @@ fn a_full_disk_leaves_what_was_before() {
             std::fs::remove_file(&ballast).expect("removed")
         });
     });
-    // SAFETY: as above.
+    // SAFETY: the string ends with NUL and outlives the call.
     let unmounted = unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
     assert_eq!(unmounted, 0, "{}", std::io::Error::last_os_error());
     if let Err(panic) = result {

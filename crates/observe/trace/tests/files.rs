@@ -1,4 +1,5 @@
-//! Trace directories: what is written is read, and damage costs only what it hits.
+//! Tests of trace directories: every written event is read back, and damage loses only the blocks
+//! it hits.
 mod common;
 
 use onbeat_trace::{block, Event, EventKind, Manifest, Reader, State, Writer, WriterOptions};
@@ -40,13 +41,13 @@ proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn every_event_comes_back_in_time_order(events in common::events(0..300)) {
+    fn all_written_events_are_read_in_time_order(events in common::events(0..300)) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         write(&path, small(), &events);
         let (got, reader) = read(&path);
 
-        // Stragglers that are further back than a block are delivered late, but delivered.
+        // Late events from further back than one block are returned out of order, but not lost.
         let mut expected = events.clone();
         let mut sorted = got.clone();
         expected.sort_by(|a, b| (a.time_ns, format!("{a:?}")).cmp(&(b.time_ns, format!("{b:?}"))));
@@ -63,7 +64,7 @@ proptest! {
         prop_assert_eq!(reader.manifest().written.events, events.len() as u64);
         prop_assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
         if late == 0 {
-            // Equal times keep the order in which they were pushed.
+            // Events of equal time keep the order in which they were pushed.
             let mut stable = events;
             stable.sort_by_key(|e| e.time_ns);
             prop_assert_eq!(stable, got);
@@ -82,7 +83,7 @@ fn wake(time_ns: u64, number: u32) -> Event {
 }
 
 #[test]
-fn stragglers_of_the_next_block_are_sorted_in() {
+fn late_events_of_the_next_block_are_sorted_in() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let mut writer = Writer::create(&path, small()).expect("created");
@@ -107,7 +108,7 @@ fn stragglers_of_the_next_block_are_sorted_in() {
     assert_eq!(reader.manifest().written.out_of_order, 1);
 }
 
-/// A trace of one segment with 12 blocks of 10 events; the events of each block.
+/// Writes one segment with 12 blocks of 10 events, and returns the events of each block.
 fn twelve_blocks(dir: &Path) -> Vec<Vec<Event>> {
     let options = WriterOptions {
         segment_bytes: 1 << 20,
@@ -131,7 +132,7 @@ fn twelve_blocks(dir: &Path) -> Vec<Vec<Event>> {
     blocks
 }
 
-/// Where the blocks of a file begin, and the file's length.
+/// Returns where the blocks of a file begin, followed by the file's length.
 fn block_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts: Vec<usize> = (0..bytes.len())
         .filter(|at| bytes[*at..].starts_with(&block::MAGIC))
@@ -143,7 +144,7 @@ fn block_starts(bytes: &[u8]) -> Vec<usize> {
 const SEGMENT: &str = "segment-000000.obt";
 
 #[test]
-fn a_file_cut_anywhere_gives_every_whole_block() {
+fn a_cut_file_still_yields_all_complete_blocks() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let blocks = twelve_blocks(&path);
@@ -172,7 +173,6 @@ fn a_file_cut_anywhere_gives_every_whole_block() {
     }
 }
 
-/// One way to damage a file.
 #[derive(Debug, Clone)]
 enum Damage {
     Flip(u8),
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn damage_costs_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
+    fn damage_loses_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         let blocks = twelve_blocks(&path);
@@ -211,7 +211,7 @@ proptest! {
                 bad.drain(hit.clone());
             }
             Damage::Insert(new) => {
-                // Between two blocks nothing is hit.
+                // An insertion between two blocks damages neither.
                 bad.splice(at..at, new.iter().copied());
             }
             Damage::Overwrite(new) => {
@@ -227,7 +227,7 @@ proptest! {
             let inside = starts[number]..starts[number + 1];
             let untouched = hit.end <= inside.start || hit.start >= inside.end
                 || matches!(damage, Damage::Insert(_) if at == inside.start);
-            // Damage can also put back what stood there.
+            // Damage can also restore the original bytes.
             let same = got.iter().any(|e| *e == block[0]);
             if untouched || same {
                 expected.extend_from_slice(block);
@@ -237,7 +237,7 @@ proptest! {
         }
         prop_assert_eq!(&got, &expected);
         let stats = reader.stats();
-        // Of blocks at the end nobody knows how many they were.
+        // The number of lost blocks at the end is unknown.
         let least = if got.last() == blocks[11].last() { lost } else { 1 };
         prop_assert!(stats.damaged_blocks + stats.cut_blocks >= least, "{stats:?}, {lost} lost");
         if bad != bytes {
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// Initialisation events of a process: all that a flight recorder must keep.
+/// Returns initialisation events of a process, all of which a flight recorder must keep.
 fn init(time_ns: u64, pid: u32) -> Vec<Event> {
     let event = |at, kind| Event {
         time_ns: time_ns + at,
@@ -286,7 +286,7 @@ fn is_wake(event: &Event) -> bool {
 }
 
 #[test]
-fn a_flight_recorder_keeps_what_later_events_need() {
+fn a_flight_recorder_keeps_the_events_that_later_ones_need() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let options = WriterOptions {
@@ -302,7 +302,7 @@ fn a_flight_recorder_keeps_what_later_events_need() {
         events.extend((0..50).map(|i| wake(time + 10 + i, i as u32)));
         expected.extend(events[..2].iter().cloned());
         if pid == 5 {
-            // This process ends, and nothing of it needs to be kept.
+            // This process ends, so none of its events need to be kept.
             events.push(Event {
                 pid: 3,
                 tid: 3,
@@ -314,7 +314,7 @@ fn a_flight_recorder_keeps_what_later_events_need() {
             writer.push(&event).expect("pushed");
         }
         time += 100;
-        // A segment as it was before it was deleted.
+        // Save a segment before it is deleted.
         let old = path.join("segment-000003.obt");
         if let Ok(bytes) = std::fs::read(&old) {
             saved = Some((old, bytes));
@@ -351,16 +351,16 @@ fn a_flight_recorder_keeps_what_later_events_need() {
         );
     };
     check("as written");
-    // Killed between writing init.obt and deleting the segment that it stands for.
+    // The state after a kill between writing init.obt and deleting the segment that it replaces.
     let (old, bytes) = saved.expect("a segment was seen before it was deleted");
     std::fs::write(old, bytes).expect("written");
     check("with a segment that should be gone");
-    // Killed while init.obt was written.
+    // The state after a kill while init.obt was written.
     std::fs::write(path.join("init.obt.tmp"), b"half").expect("written");
     check("with a temporary file");
 }
 
-/// The one line that a reader says to a path that is no trace.
+/// Returns the one-line error with which a reader refuses `path`.
 fn refusal(path: &Path) -> String {
     let text = match Reader::open(path) {
         Ok(_) => panic!("{} was opened", path.display()),
@@ -372,7 +372,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_in_one_line() {
+fn a_path_without_a_trace_is_refused_in_one_line() {
     let dir = tempfile::tempdir().expect("directory");
     let at = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
@@ -402,17 +402,17 @@ fn what_is_no_trace_is_refused_in_one_line() {
         std::fs::write(path.join(SEGMENT), &bytes).expect("written");
     };
     with_version(current + 1);
-    assert!(refusal(&path).contains("update onbeat"));
+    assert!(refusal(&path).contains("Update onbeat"));
     with_version(1);
     let older = refusal(&path);
     assert!(older.contains("trace format 1"), "{older}");
-    assert!(older.contains("record anew"), "{older}");
+    assert!(older.contains("Record again"), "{older}");
 
-    // Version 2 lacks kinds of events only.
+    // Version 2 only lacks some kinds of events.
     with_version(2);
     assert_eq!(read(&path).0, blocks.concat());
 
-    // A trace whose manifest is damaged or gone is a trace all the same.
+    // A trace with a damaged or missing manifest can still be read.
     with_version(current);
     let id = read(&path).1.manifest().id.clone();
     for manifest in [
@@ -436,7 +436,7 @@ fn what_is_no_trace_is_refused_in_one_line() {
     }
     let (got, _) = read(&path.join(SEGMENT));
     assert_eq!(got, blocks.concat());
-    // Without its header it is found by its blocks.
+    // Without the file header, the reader finds the segment's blocks.
     std::fs::write(path.join(SEGMENT), &bytes[44..]).expect("written");
     assert_eq!(read(&path).0, blocks.concat());
 }
@@ -463,7 +463,7 @@ fn manifests_of_other_versions_are_read() {
 }
 
 #[test]
-fn a_flight_recorder_keeps_what_is_described_anew_once() {
+fn a_flight_recorder_keeps_only_the_latest_event_per_object() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let options = WriterOptions {
@@ -471,7 +471,7 @@ fn a_flight_recorder_keeps_what_is_described_anew_once() {
         ..small()
     };
     let mut writer = Writer::create(&path, options).expect("created");
-    // A program that makes a timer for each wait: at four addresses, in turn.
+    // A program makes a timer for each wait, at four addresses in turn.
     let rounds = 20_000u64;
     for round in 0..rounds {
         for (i, kind) in [
@@ -500,7 +500,7 @@ fn a_flight_recorder_keeps_what_is_described_anew_once() {
     let mut kept = Vec::new();
     onbeat_trace::reader::read_bytes(&bytes, |event| kept.push(event));
     assert_eq!(kept.len(), 8, "{kept:?}");
-    // The last of each before the segments that are kept, and so in order of time.
+    // The latest event of each subject in the deleted segments is kept, in order of time.
     let periods: Vec<i64> = kept
         .iter()
         .filter_map(|e| match e.kind {

@@ -1,4 +1,4 @@
-//! The generator keeps the promises that benches rely on.
+//! Checks that generated traces are repeatable, plausible and small, as benchmarks require.
 use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ fn generated_traces_are_repeatable_plausible_and_small() {
     assert_eq!(events, generated(50_000, 7).0);
     assert_ne!(events, generated(50_000, 8).0);
 
-    // A thread runs on one CPU at a time, and only a running thread calls anything.
+    // A thread runs on one CPU at a time, and only a running thread makes calls.
     let mut running = HashMap::new();
     let mut ends = 0;
     for event in &events {
@@ -39,7 +39,7 @@ fn generated_traces_are_repeatable_plausible_and_small() {
     }
     assert!(ends > 1000);
 
-    // The project's target is 6 to 7 bytes; this mix is more regular than a real one.
+    // The project's target is 6 to 7 bytes. These generated events are more regular than real ones.
     let per_event = bytes as f64 / events.len() as f64;
     println!("{per_event:.2} bytes per event");
     assert!(per_event < 5.0, "{per_event:.2} bytes per event");

@@ -1,4 +1,4 @@
-//! What somebody else puts into the way of a writer: links, and another directory.
+//! Tests that a writer is not misled by planted links or a replaced directory.
 
 use onbeat_trace::writer::{Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind, Manifest, Reader};
@@ -18,7 +18,6 @@ fn event(number: u64) -> Event {
     }
 }
 
-/// A flight recorder of small segments.
 fn options() -> WriterOptions {
     WriterOptions {
         segment_bytes: 500,
@@ -61,7 +60,7 @@ fn planted_links_are_not_written_through() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_segment_ends_the_recording() {
+fn a_link_in_place_of_a_segment_ends_the_recording() {
     let dir = tempfile::tempdir().expect("directory");
     let (trace, victim) = (dir.path().join("trace"), dir.path().join("victim"));
     let mut writer = Writer::create(&trace, options()).expect("created");
@@ -71,7 +70,7 @@ fn a_link_in_the_place_of_a_segment_ends_the_recording() {
 }
 
 #[test]
-fn a_directory_that_was_swapped_gets_nothing() {
+fn a_directory_that_replaces_the_trace_receives_no_files() {
     let dir = tempfile::tempdir().expect("directory");
     let (trace, aside) = (dir.path().join("trace"), dir.path().join("aside"));
     let theirs = dir.path().join("theirs");
@@ -96,7 +95,7 @@ fn only_an_empty_directory_is_written_to() {
     let refused = |path: &Path| {
         let error = Writer::create(path, options()).err().expect("refused");
         let text = error.to_string();
-        assert!(text.lines().count() == 1 && text.contains("name"), "{text}");
+        assert!(text.lines().count() == 1 && text.contains("Name"), "{text}");
         text
     };
     assert!(refused(&link).contains("symbolic link"));

@@ -1,4 +1,4 @@
-//! The text form holds every event of every kind.
+//! Tests that the text form can hold every event of every kind.
 mod common;
 
 use onbeat_trace::text;
@@ -8,7 +8,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_is_parsed(events in common::events(0..60)) {
+    fn printed_events_are_parsed_back_unchanged(events in common::events(0..60)) {
         let printed: Vec<String> = events.iter().map(text::print).collect();
         prop_assert!(printed.iter().all(|l| !l.chars().any(char::is_control)), "{printed:?}");
         prop_assert_eq!(text::parse(&printed.join("\n")), Ok(events));

@@ -1,5 +1,5 @@
-//! A timing model to look at: the layout of its graph, the report, pictures, and exports for other
-//! tools. Values in, values out: no clock, no thread, no environment.
+//! The views of a timing model: the layout of its graph, the report, pictures, and exports for
+//! other tools. The functions are pure: they use no clock, no thread and no environment.
 pub mod export;
 pub mod layout;
 pub mod report;

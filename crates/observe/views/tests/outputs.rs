@@ -1,5 +1,4 @@
-//! Every form in which a model leaves onbeat, on example models: complete, and safe whatever the
-//! names in it.
+//! Tests every export of example models: each is complete, and safe for hostile names.
 #[path = "../../document/examples/models/generate.rs"]
 mod generate;
 
@@ -29,7 +28,7 @@ fn with_modes() -> Model {
 }
 
 #[test]
-fn models_are_as_the_json_schema_says() {
+fn models_match_the_json_schema() {
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../../../docs/model.schema.json")).unwrap();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
@@ -40,14 +39,14 @@ fn models_are_as_the_json_schema_says() {
             .map(|e| format!("{}: {e}", e.instance_path()))
             .collect();
         assert!(errors.is_empty(), "{name}: {errors:#?}");
-        // What is written is read again, and is the same.
+        // A written model must be equal after reading.
         assert_eq!(
             file::read(value.to_string().as_bytes()).unwrap(),
             model,
             "{name}"
         );
     }
-    // The schema is strict: every field is in it, and nothing required may be missing.
+    // The schema is strict: every field is in it, and required fields may not be missing.
     let good = serde_json::to_value(generate::parking(1)).unwrap();
     for path in [
         "/runs/0",
@@ -123,7 +122,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
         assert_ne!(broken, good);
         assert!(message(broken.as_bytes()).contains("/nowhere"));
     }
-    // Cut off anywhere: an error, never a panic, never a smaller model.
+    // A truncated file gives an error at any length, never a panic or a smaller model.
     for cut in (0..good.len() - 2).step_by(4999) {
         let text = message(&good.as_bytes()[..cut]);
         assert!(
@@ -131,7 +130,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
             "{cut}: {text}"
         );
     }
-    // Bytes changed anywhere: never a panic.
+    // Changed bytes never cause a panic.
     let mut random = generate::Random::new(11);
     for _ in 0..100 {
         let mut bytes = good.clone().into_bytes();
@@ -149,7 +148,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
     }
 }
 
-/// The tags of HTML or SVG text, without what is in style elements.
+/// Collects the tags of HTML or SVG text outside of style elements.
 fn tags(text: &str) -> BTreeSet<String> {
     let mut rest = text;
     let mut found = BTreeSet::new();
@@ -168,7 +167,7 @@ fn tags(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn hostile_names_are_only_text_in_every_export() {
     let model = generate::hostile();
     let known: BTreeSet<String> = [
         tags(&report::html(&generate::parking(2), "x", none())),
@@ -177,7 +176,7 @@ fn hostile_names_stay_text() {
     ]
     .concat_sets();
     let page = report::html(&model, "<script>alert(0)</script>", none());
-    // No element that harmless models do not also have; above all no script and no image.
+    // The page has only elements that harmless models also have, and so no script and no image.
     assert_eq!(
         tags(&page).difference(&known).collect::<Vec<_>>(),
         Vec::<&String>::new()
@@ -194,7 +193,7 @@ fn hostile_names_stay_text() {
         assert_eq!(controls, 0, "control characters");
         assert!(!text.contains('\u{202e}'), "turned writing direction");
     }
-    // Nothing is loaded from elsewhere.
+    // The page loads nothing from elsewhere.
     for page in [
         report::html(&model, "x", none()),
         report::html(&generate::parking(2), "x", none()),
@@ -214,7 +213,7 @@ fn hostile_names_stay_text() {
             );
         }
     }
-    // Spreadsheets take none of the cells for a formula.
+    // Spreadsheets must not take a cell for a formula.
     for (name, table) in csv::tables(&model) {
         let mut heads = 0;
         for (i, row) in csv_rows(&table).iter().enumerate() {
@@ -235,7 +234,7 @@ fn hostile_names_stay_text() {
         csv::tables(&model)[1].1.contains("'=cmd|"),
         "the formula is there, as text"
     );
-    // YAML gives the names back as they were.
+    // YAML must return the names unchanged.
     let yaml = YamlLoader::load_from_str(&caret::caret(&model)).unwrap();
     let names: BTreeSet<&str> = yaml[0]["nodes"]
         .as_vec()
@@ -247,7 +246,7 @@ fn hostile_names_stay_text() {
         names,
         model.callbacks.iter().map(|c| c.node.as_str()).collect()
     );
-    // In DOT every quote is closed where we close it.
+    // Every quote in DOT must be closed by the export.
     for line in dot::dot(&model).lines() {
         let unescaped = line.replace("\\\\", "").replace("\\\"", "");
         assert_eq!(unescaped.matches('"').count() % 2, 0, "{line}");
@@ -264,7 +263,7 @@ impl<const N: usize> ConcatSets for [BTreeSet<String>; N] {
     }
 }
 
-/// Rows of comma-separated text with quotes (RFC 4180).
+/// Parses rows of comma-separated text with quotes (RFC 4180).
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell, mut quoted) = (vec![], vec![], String::new(), false);
     let mut chars = text.chars().peekable();
@@ -302,7 +301,7 @@ fn inside(inner: Rect, outer: Rect) -> bool {
         && inner.y + inner.h <= outer.y + outer.h
 }
 
-/// A graph that nobody would design: everything talks to everything, loops included.
+/// Builds an unrealistic graph in which everything is connected to everything, loops included.
 fn tangle(seed: u64, nodes: usize, callbacks: usize, edges: usize) -> Model {
     use onbeat_document::schema::CallbackType::{Subscription, Timer};
     let mut random = generate::Random::new(seed);
@@ -365,7 +364,7 @@ fn drawings_have_no_overlaps() {
                 assert!(!overlap(cell.rect, other.rect));
             }
         }
-        // Labels: on no callback, and on no other label.
+        // Labels overlap neither callbacks nor other labels.
         let labels: Vec<Rect> = placed
             .nets
             .iter()
@@ -415,7 +414,7 @@ fn drawings_have_no_overlaps() {
 }
 
 #[test]
-fn large_graphs_are_drawn_too() {
+fn large_graphs_are_drawn() {
     let model = tangle(99, 120, 900, 2500);
     let placed = layout(&model);
     assert_eq!(placed.callbacks.len(), 900);
@@ -423,7 +422,7 @@ fn large_graphs_are_drawn_too() {
 }
 
 #[test]
-fn the_parking_graph_is_that_of_figure_3_8b() {
+fn the_parking_example_matches_figure_3_8b() {
     let model = generate::parking(2);
     let text = dot::dot(&model);
     assert_eq!(text.matches("subgraph cluster_").count(), 7);
@@ -447,9 +446,9 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
         page.contains("12 events of this recording were lost"),
         "losses stand at the top"
     );
-    // One run: no growth over runs.
+    // A single run has no growth chart.
     assert!(!report::html(&generate::parking(1), "Parking", none()).contains("id=\"growth\""));
-    // CARET: a path from the front lidar to the localiser, in which the fusion node stands once.
+    // CARET's path from the front lidar to the localiser contains the fusion node once.
     let yaml = YamlLoader::load_from_str(&caret::caret(&model)).unwrap();
     let paths = yaml[0]["named_paths"].as_vec().unwrap();
     let steps = |p: &Yaml| -> Vec<(String, String, String)> {
@@ -513,7 +512,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
 }
 
 #[test]
-fn caret_has_a_chains_measured_times_beside_it() {
+fn the_caret_file_has_a_chains_measured_times_as_a_comment() {
     let mut model = generate::parking(2);
     let ms = |values: &[u64]| {
         let mut dist = onbeat_document::Dist::default();
@@ -533,13 +532,14 @@ fn caret_has_a_chains_measured_times_beside_it() {
         "# Measured medians, ms: latency 20.000 (at most 30.000), data age 90.000 (at most 90.000), \
          reaction time 80.000 (at most 80.000)"
     );
-    // Without values of its own, data age is the latency; what was not measured is left out.
+    // Without separate values, data age equals the latency. Figures that were not measured are left
+    // out.
     model.chains[0].figures.age_ns = None;
     model.chains[0].figures.reaction_ns = ms(&[]);
     let text = caret::caret(&model);
     let said = "  # Measured medians, ms: latency 20.000 (at most 30.000), data age 20.000 (at most 30.000)";
     assert!(text.lines().any(|l| l == said), "{text}");
-    // A comment is none of the file's fields.
+    // A comment must not appear as a field of the file.
     let yaml = YamlLoader::load_from_str(&text).unwrap();
     let paths = yaml[0]["named_paths"].as_vec().unwrap();
     assert!(paths.iter().any(|p| p["path_name"].as_str() == Some(&id)));
@@ -574,7 +574,6 @@ fn a_report_shows_command_lines_only_when_asked() {
     assert!(page(report::ProcessNames::CommandLines).contains("hunter2"));
 }
 
-/// No manifests.
 fn none() -> report::Recordings<'static> {
     report::Recordings::default()
 }

@@ -43,7 +43,8 @@ static OnbeatEnd *make_end(int count, char **words, bool listens) {
     return end;
 }
 
-// Sends back what comes, until the peer closes. Its last value says how many messages came.
+// Sends each message back until the peer closes. Publishes the number of messages so far as its
+// value.
 static void answer(OnbeatOutgoing *outgoing, OnbeatIncoming *incoming) {
     uint8_t message[MESSAGE_BYTES];
     for (uint64_t answered = 1;; answered++) {

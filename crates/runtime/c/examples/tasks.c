@@ -1,7 +1,7 @@
 // A sensor and a consumer of its scans in two processes, as tasks: nothing is lost.
 //
-//   tasks sensor  CHANNEL COUNT    a task each millisecond sends a scan
-//   tasks fusion  CHANNEL COUNT    a task for each scan, and one that follows each second scan
+//   tasks sensor  CHANNEL COUNT    a task sends a scan each millisecond
+//   tasks fusion  CHANNEL COUNT    one task runs for each scan, another after each second scan
 #include "onbeat.h"
 
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static void write_scan(void *context, uint8_t *bytes, size_t length) {
 
 static uint32_t sense(void *context) {
     struct state *state = context;
-    // Waits for the expected consumer, and for its credits.
+    // Sending waits for the expected consumer, and for its credits.
     check(onbeat_producer_fill(state->producer, sizeof(struct scan), ONBEAT_FOREVER, write_scan,
                                &state->seen),
           "send");

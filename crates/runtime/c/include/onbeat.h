@@ -1,12 +1,12 @@
 // onbeat: channels without loss and links between machines, for C and C++.
 //
-// Made from crates/runtime/c/src by its tests: ONBEAT_WRITE_HEADER=1 cargo test -p onbeat-c --test header
+// Generated from crates/runtime/c/src by a test: ONBEAT_WRITE_HEADER=1 cargo test -p onbeat-c --test header
 //
-// Functions return ONBEAT_CODE_OK (0), a positive code where there was nothing until the deadline, or a
-// negative one where something is wrong; onbeat_last_error() has the text for the calling thread.
-// Deadlines are in ns of CLOCK_MONOTONIC: onbeat_now_ns() + a time, 0 for not waiting, ONBEAT_FOREVER.
-// A handle is for one thread at a time: another call meanwhile is refused with ONBEAT_CODE_BUSY.
-// A handle that was closed must not be used again.
+// Functions return ONBEAT_CODE_OK (0), a positive code if nothing came before the deadline, or a
+// negative code for an error. onbeat_last_error() returns the error's text for the calling thread.
+// Deadlines are in ns of CLOCK_MONOTONIC: onbeat_now_ns() plus a time, 0 to not wait, ONBEAT_FOREVER.
+// One thread at a time may use a handle: a second call meanwhile is refused with ONBEAT_CODE_BUSY.
+// A closed handle must not be used again.
 
 #ifndef ONBEAT_H
 #define ONBEAT_H
@@ -18,55 +18,55 @@
 // A deadline that never comes.
 #define ONBEAT_FOREVER UINT64_MAX
 
-// What a call has come to. Negative: something is wrong, and onbeat_last_error() has the text.
+// The result of a call. A negative code is an error, and onbeat_last_error() has the text.
 enum OnbeatCode
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Done.
+  // The call has succeeded.
   ONBEAT_CODE_OK = 0,
-  // Nothing came until the deadline. No error.
+  // Nothing came before the deadline. This is not an error.
   ONBEAT_CODE_NOTHING = 1,
-  // A pointer is null that must not be.
+  // A pointer is null but must not be.
   ONBEAT_CODE_NULL_POINTER = -1,
-  // An argument has a value that it must not have.
+  // An argument has a value that is not allowed.
   ONBEAT_CODE_ARGUMENT = -2,
   // A message or value is larger than agreed.
   ONBEAT_CODE_TOO_LARGE = -3,
-  // A buffer is smaller than the largest message that can come. Nothing was taken.
+  // A buffer is smaller than the largest possible message. Nothing was taken.
   ONBEAT_CODE_TOO_SMALL = -4,
-  // The other side has not consumed enough until the deadline. Nothing was sent.
+  // The other side did not consume enough before the deadline. Nothing was sent.
   ONBEAT_CODE_NO_CREDIT = -5,
   // The other side has closed, and everything that it had sent was received.
   ONBEAT_CODE_CLOSED = -6,
-  // The other side died, or cannot be reached any more.
+  // The other side died or can no longer be reached.
   ONBEAT_CODE_GONE = -7,
-  // The peer, which knew the key, has sent what no onbeat sends.
+  // The peer has the key, but has sent data that breaks the protocol.
   ONBEAT_CODE_PROTOCOL = -8,
-  // One end does not take the other: key, version, sizes or options differ, or it has a peer.
+  // One end rejects the other: key, version, sizes or options differ, or it already has a peer.
   ONBEAT_CODE_REFUSED = -9,
-  // No peer came until the deadline.
+  // No peer came before the deadline.
   ONBEAT_CODE_NO_PEER = -10,
   // The kernel has refused a call.
   ONBEAT_CODE_SYSTEM = -11,
-  // There is no channel of that name.
+  // The machine has no channel with this name.
   ONBEAT_CODE_NOT_THERE = -12,
-  // There is a channel of that name that is not as asked for.
+  // The channel with this name differs from the options given.
   ONBEAT_CODE_MISMATCH = -13,
-  // All places are taken: a channel has one producer and a limited number of consumers.
+  // All places are taken. A channel has one producer and a limited number of consumers.
   ONBEAT_CODE_IN_USE = -14,
-  // The handle is in use: by another thread, or by the callback from which the call comes.
+  // The handle is in use by another thread, or by the callback that makes this call.
   ONBEAT_CODE_BUSY = -15,
-  // The key file cannot be used.
+  // The key file cannot be created or read, has a mode other than 0600, or contains no key.
   ONBEAT_CODE_KEY = -16,
   // A defect of onbeat. The handle can only be closed.
   ONBEAT_CODE_PANIC = -17,
   // All payloads of the channel are in use.
   ONBEAT_CODE_EXHAUSTED = -18,
-  // Fewer consumers than expected have attached until the deadline. Nothing was sent.
+  // Fewer consumers than expected attached before the deadline. Nothing was sent.
   ONBEAT_CODE_NOT_STARTED = -19,
-  // A promise of the link (freshness, integrity, deadline, liveliness) is broken.
+  // A promise of the link is broken: freshness, integrity, deadline or liveliness.
   ONBEAT_CODE_BREACH = -20,
 };
 #ifndef __cplusplus
@@ -77,19 +77,19 @@ typedef int32_t OnbeatCode;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happens when a consumer is slower than the producer.
+// The policy for a consumer that is slower than the producer.
 enum OnbeatPolicy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // A consumer sees the newest complete value; nobody waits.
+  // A consumer sees the newest complete value. Nobody waits.
   ONBEAT_POLICY_LATEST = 0,
   // A new item replaces the oldest of `items`. Drops are counted.
   ONBEAT_POLICY_DROP_OLDEST = 1,
   // The producer waits while a consumer has not consumed `items`. Nothing is lost.
   ONBEAT_POLICY_CREDIT = 2,
-  // Producer and consumer exchange buffers of `items`. Nothing is lost.
+  // The producer and each consumer exchange buffers of `items`. Nothing is lost.
   ONBEAT_POLICY_SWAP = 3,
 };
 #ifndef __cplusplus
@@ -100,7 +100,7 @@ typedef uint32_t OnbeatPolicy;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happens when a participant in another process dies.
+// The reaction to the death of a participant in another process.
 enum OnbeatOnDeath
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -110,7 +110,8 @@ enum OnbeatOnDeath
   ONBEAT_ON_DEATH_CONTINUE = 0,
   // The producer waits until as many consumers as expected are attached again.
   ONBEAT_ON_DEATH_PAUSE = 1,
-  // Sending fails, and so does receiving once all items are received.
+  // The other side gets an error: sending fails, and receiving fails once all items are
+  // received.
   ONBEAT_ON_DEATH_FAIL = 2,
 };
 #ifndef __cplusplus
@@ -121,15 +122,15 @@ typedef uint32_t OnbeatOnDeath;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What a task returns.
+// The value that a task returns: whether the tasks that follow it run.
 enum OnbeatTaskResult
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Tasks that follow are not activated.
+  // The task does not activate the tasks that follow it.
   ONBEAT_TASK_RESULT_NOTHING = 0,
-  // Tasks that follow are activated.
+  // The task activates the tasks that follow it.
   ONBEAT_TASK_RESULT_OUTPUT = 1,
 };
 #ifndef __cplusplus
@@ -140,13 +141,13 @@ typedef uint32_t OnbeatTaskResult;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A channel: one producer, some consumers.
+// A channel: one producer, and one or more consumers.
 typedef struct OnbeatChannel OnbeatChannel;
 
 // A receiving side of a channel.
 typedef struct OnbeatConsumer OnbeatConsumer;
 
-// One of the two ends, before and while it has a peer.
+// One of the two ends of a link, before and while it has a peer.
 typedef struct OnbeatEnd OnbeatEnd;
 
 // The half of a link that receives. Closing it makes the peer's sends fail.
@@ -155,7 +156,7 @@ typedef struct OnbeatIncoming OnbeatIncoming;
 // A key that both ends of a link have.
 typedef struct OnbeatKey OnbeatKey;
 
-// The half of a link that sends. Closing it tells the peer that nothing more comes.
+// The half of a link that sends. Closing it announces to the peer that no more messages come.
 typedef struct OnbeatOutgoing OnbeatOutgoing;
 
 // The sending side of a channel.
@@ -164,61 +165,64 @@ typedef struct OnbeatProducer OnbeatProducer;
 // Tasks that run on one thread, in the order in which they were added.
 typedef struct OnbeatTasks OnbeatTasks;
 
-// What a channel is created with: begin with onbeat_channel_options().
+// The options that a channel is created with. Begin with onbeat_channel_options().
 typedef struct OnbeatChannelOptions {
-  // One of OnbeatPolicy.
+  // A value of OnbeatPolicy.
   uint32_t policy;
-  // Items of the policy; nothing for ONBEAT_POLICY_LATEST.
+  // The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
   size_t items;
-  // With ONBEAT_POLICY_SWAP: an idle consumer gets a buffer that is not full yet, too.
+  // Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
+  // it.
   bool flush;
-  // Bytes of the largest payload.
+  // The size of the largest payload in bytes.
   size_t payload_bytes;
-  // Limit of consumers, 1 to 64.
+  // The largest number of consumers, 1 to 64.
   size_t consumers;
-  // Limit of items that one consumer has at a time.
+  // The largest number of items that one consumer holds at a time.
   size_t borrowed;
-  // Consumers that must attach before the first item is sent, so that none misses it.
+  // The number of consumers that must attach before the first item is sent, so that none misses
+  // it.
   size_t expected;
-  // One of OnbeatOnDeath.
+  // A value of OnbeatOnDeath.
   uint32_t on_death;
 } OnbeatChannelOptions;
 
-// Writes a message where it stays. Must return, must not throw, and must not use the handle.
+// Writes a message in place. Must return, must not throw, and must not use the handle.
 typedef void (*OnbeatFill)(void *context, uint8_t *bytes, size_t length);
 
-// What is known of an item beside its bytes.
+// The number, time and length of an item.
 typedef struct OnbeatItem {
-  // Number of the item since the channel was created, from 0: a gap is a loss.
+  // The number of the item, from 0 since the channel was created. A gap means lost items.
   uint64_t sequence;
-  // When it was sent, in ns of CLOCK_MONOTONIC.
+  // The time at which the item was sent, in ns of CLOCK_MONOTONIC.
   uint64_t sent_ns;
-  // Its length in bytes.
+  // The length in bytes.
   size_t bytes;
 } OnbeatItem;
 
-// Reads an item where it stays. Must return, must not throw, and must not use the handle.
+// Reads an item in place. Must return, must not throw, and must not use the handle.
 typedef void (*OnbeatTakeItem)(void *context, const uint8_t *bytes, const struct OnbeatItem *item);
 
-// Reads a message or value where it stays. Must return, must not throw, and must not use the
-// handle. `number` is 0 for a value.
+// Reads a message or value in place. Must return, must not throw, and must not use the handle.
+// `number` is 0 for a value.
 typedef void (*OnbeatTake)(void *context, uint64_t number, const uint8_t *bytes, size_t length);
 
-// What both ends must agree on.
+// The sizes that both ends must agree on.
 typedef struct OnbeatSizes {
-  // Messages on their way in each direction, sent and not consumed yet: 1 to 1024.
+  // The largest number of messages in each direction that are sent and not consumed yet: 1 to
+  // 1024.
   size_t credits;
-  // Bytes of the largest message: 1 to 1 GiB.
+  // The size of the largest message in bytes: 1 to 1 GiB.
   size_t message_bytes;
-  // Bytes of the largest value: 0 (none) to 1 GiB.
+  // The size of the largest value in bytes: 0 (none) to 1 GiB.
   size_t value_bytes;
 } OnbeatSizes;
 
-// A task: returns one of OnbeatTaskResult. Must return, and must not throw.
+// Runs a task and returns one of OnbeatTaskResult. Must return, and must not throw.
 typedef uint32_t (*OnbeatRun)(void *context);
 
-// A task that gets an item, where it was written: returns one of OnbeatTaskResult. Must return, and
-// must not throw.
+// Runs a task with an item, which it reads in place, and returns one of OnbeatTaskResult. Must
+// return, and must not throw.
 typedef uint32_t (*OnbeatRunOnItem)(void *context,
                                     const uint8_t *bytes,
                                     const struct OnbeatItem *item);
@@ -227,91 +231,96 @@ typedef uint32_t (*OnbeatRunOnItem)(void *context,
 extern "C" {
 #endif // __cplusplus
 
-// Now, in ns of CLOCK_MONOTONIC. A deadline is this plus a time.
+// Returns the present time in ns of CLOCK_MONOTONIC. A deadline is this value plus a time.
 uint64_t onbeat_now_ns(void);
 
-// Options for four consumers, of which one is expected. `items` is nothing for
-// ONBEAT_POLICY_LATEST.
+// Returns options for four consumers. One consumer is expected. ONBEAT_POLICY_LATEST ignores
+// `items`.
 struct OnbeatChannelOptions onbeat_channel_options(uint32_t policy,
                                                    size_t items,
                                                    size_t payload_bytes);
 
-// The channel of that name, for processes of the same user. The first call creates it; later ones
-// must have the same options. Searches all processes of the machine: not for a real-time thread.
+// Opens the channel with this name, for processes of the same user. The first call creates it.
+// Later calls fail if their options differ. Not for a real-time thread: searches all processes of
+// the machine.
 //
 // # Safety
-// `name` ends with 0, `options` and `channel` can be read and written; null is refused.
+// `name` ends with 0, `options` can be read and `channel` can be written. Null is refused.
 OnbeatCode onbeat_channel_open(const char *name,
                                const struct OnbeatChannelOptions *options,
                                struct OnbeatChannel **channel);
 
-// The channel of that name, as it is; ONBEAT_CODE_NOT_THERE if there is none.
+// Opens an existing channel with this name, with the options that it has. Returns
+// ONBEAT_CODE_NOT_THERE if there is none.
 //
 // # Safety
-// As for onbeat_channel_open().
+// The rules of onbeat_channel_open() apply.
 OnbeatCode onbeat_channel_attach(const char *name, struct OnbeatChannel **channel);
 
-// A channel within this process.
+// Creates a channel within this process.
 //
 // # Safety
-// As for onbeat_channel_open().
+// The rules of onbeat_channel_open() apply.
 OnbeatCode onbeat_channel_new(const struct OnbeatChannelOptions *options,
                               struct OnbeatChannel **channel);
 
-// Closes the handle; producers and consumers of the channel stay. Null is fine.
+// Closes the handle. Producers and consumers of the channel stay. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_channel_close(struct OnbeatChannel *channel);
 
-// The channel's producer: there is one at a time.
+// Attaches the channel's producer. A channel has one at a time.
 //
 // # Safety
-// `channel` is open, `producer` can be written; null is refused.
+// `channel` is open, `producer` can be written. Null is refused.
 OnbeatCode onbeat_producer_open(struct OnbeatChannel *channel, struct OnbeatProducer **producer);
 
-// Sends a copy of these bytes; waits until the deadline if the policy says so.
+// Sends a copy of these bytes. Waits until the deadline if the policy says so.
 //
 // # Safety
-// `producer` is open, `data` has `length` bytes; null is refused.
+// `producer` is open, `data` has `length` bytes. Null is refused.
 OnbeatCode onbeat_producer_send(struct OnbeatProducer *producer,
                                 const void *data,
                                 size_t length,
                                 uint64_t deadline_ns);
 
-// As onbeat_producer_send(), without a copy: `fill` writes the payload where it is read.
+// Sends an item without a copy, like onbeat_producer_send(): `fill` writes the payload in place.
 //
 // # Safety
-// `producer` is open, and `fill` may be called with `context`; null is refused, for `context` not.
+// `producer` is open, and `fill` may be called with `context`. Null is refused, except for
+// `context`.
 OnbeatCode onbeat_producer_fill(struct OnbeatProducer *producer,
                                 size_t length,
                                 uint64_t deadline_ns,
                                 OnbeatFill fill,
                                 void *context);
 
-// Announces the end of the items, and closes. Null is fine.
+// Announces the end of the items, and closes the producer. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_producer_close(struct OnbeatProducer *producer);
 
-// A consumer of the channel.
+// Attaches a consumer to the channel.
 //
 // # Safety
-// `channel` is open, `consumer` can be written; null is refused.
+// `channel` is open, `consumer` can be written. Null is refused.
 OnbeatCode onbeat_consumer_open(struct OnbeatChannel *channel, struct OnbeatConsumer **consumer);
 
-// Bytes of the largest item that can come, and so of a buffer for it; 0 for null.
+// Returns the size in bytes of the largest possible item; a buffer needs that size. Returns 0 for
+// null.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 size_t onbeat_consumer_payload_bytes(struct OnbeatConsumer *consumer);
 
 // Receives the next item into a buffer, which must have room for the largest. The item counts as
-// consumed. ONBEAT_CODE_NOTHING if none came until the deadline, ONBEAT_CODE_CLOSED after the last.
+// consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline, and ONBEAT_CODE_CLOSED
+// after the last item.
 //
 // # Safety
-// `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written; other nulls
+// `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written. Other nulls
 // are refused.
 OnbeatCode onbeat_consumer_receive(struct OnbeatConsumer *consumer,
                                    uint64_t deadline_ns,
@@ -319,50 +328,52 @@ OnbeatCode onbeat_consumer_receive(struct OnbeatConsumer *consumer,
                                    size_t capacity,
                                    struct OnbeatItem *item);
 
-// As onbeat_consumer_receive(), without a copy: `take` reads the item where it was written. It
-// counts as consumed when `take` returns.
+// Receives the next item without a copy, like onbeat_consumer_receive(): `take` reads it in place.
+// The item counts as consumed when `take` returns.
 //
 // # Safety
-// `consumer` is open, and `take` may be called with `context`; null is refused, for `context` not.
+// `consumer` is open, and `take` may be called with `context`. Null is refused, except for
+// `context`.
 OnbeatCode onbeat_consumer_take(struct OnbeatConsumer *consumer,
                                 uint64_t deadline_ns,
                                 OnbeatTakeItem take,
                                 void *context);
 
-// Copies the newest complete item, even if it was there before; skips older ones.
-// ONBEAT_CODE_NOTHING before the first.
+// Copies the newest complete item, even if it was returned before, and skips older ones. Returns
+// ONBEAT_CODE_NOTHING before the first item.
 //
 // # Safety
-// As for onbeat_consumer_receive().
+// The rules of onbeat_consumer_receive() apply.
 OnbeatCode onbeat_consumer_newest(struct OnbeatConsumer *consumer,
                                   void *buffer,
                                   size_t capacity,
                                   struct OnbeatItem *item);
 
-// Items that were dropped for newer ones before the consumer received them; 0 for null.
+// Returns the number of items that newer ones replaced before the consumer received them. Returns
+// 0 for null.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 uint64_t onbeat_consumer_dropped(struct OnbeatConsumer *consumer);
 
-// Leaves the channel. Null is fine.
+// Detaches the consumer and closes the handle. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_consumer_close(struct OnbeatConsumer *consumer);
 
-// The text of the calling thread's last call that returned a negative code: one line that names
-// what was wrong. Valid until the thread calls this function again. Never null.
+// Returns the text of the calling thread's last call that returned a negative code, in one line.
+// The text is valid until the thread calls this function again. Never null.
 const char *onbeat_last_error(void);
 
-// What a code means, whatever the call was. For any number; never null, never to be freed.
+// Returns the general text of any code. Never null, and must not be freed.
 const char *onbeat_code_text(int32_t code);
 
-// Sends a copy of these bytes; waits for a credit until the deadline. `number` (or null) is the
-// message's, from 0.
+// Sends a copy of these bytes. Waits for a credit until the deadline. `number` (or null) gets the
+// number of the message, from 0.
 //
 // # Safety
-// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written; other nulls
+// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written. Other nulls
 // are refused.
 OnbeatCode onbeat_send(struct OnbeatOutgoing *outgoing,
                        const void *data,
@@ -370,10 +381,11 @@ OnbeatCode onbeat_send(struct OnbeatOutgoing *outgoing,
                        uint64_t deadline_ns,
                        uint64_t *number);
 
-// As onbeat_send(), without a copy: `fill` writes the message where it leaves.
+// Sends a message without a copy, like onbeat_send(): `fill` writes the message into the send
+// buffer.
 //
 // # Safety
-// As for onbeat_send(); `fill` may be called with `context`.
+// The rules of onbeat_send() apply, and `fill` may be called with `context`.
 OnbeatCode onbeat_send_filled(struct OnbeatOutgoing *outgoing,
                               size_t length,
                               uint64_t deadline_ns,
@@ -381,25 +393,25 @@ OnbeatCode onbeat_send_filled(struct OnbeatOutgoing *outgoing,
                               void *context,
                               uint64_t *number);
 
-// Sets the value that the peer's onbeat_read() fetches from now on. Waits for nobody.
+// Sets the value that the peer's onbeat_read() fetches from now on. Does not wait.
 //
 // # Safety
-// As for onbeat_send().
+// The rules of onbeat_send() apply.
 OnbeatCode onbeat_publish(struct OnbeatOutgoing *outgoing, const void *data, size_t length);
 
-// Closes this half. Over TCP closing the second half waits until the peer has everything that was
-// sent, and 10 s without any progress at most. Null is fine.
+// Closes this half. Over TCP, closing the second half waits until the peer has received
+// everything, but at most 10 s without any progress. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_outgoing_close(struct OnbeatOutgoing *outgoing);
 
-// Receives the next message into a buffer, which must have room for the largest. The message counts
-// as consumed. ONBEAT_CODE_NOTHING if none came until the deadline.
+// Receives the next message into a buffer, which must have room for the largest. The message
+// counts as consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline.
 //
 // # Safety
 // `incoming` is open, `buffer` has `capacity` bytes, `length` and `number` are null or can be
-// written; other nulls are refused.
+// written. Other nulls are refused.
 OnbeatCode onbeat_receive(struct OnbeatIncoming *incoming,
                           uint64_t deadline_ns,
                           void *buffer,
@@ -407,100 +419,104 @@ OnbeatCode onbeat_receive(struct OnbeatIncoming *incoming,
                           size_t *length,
                           uint64_t *number);
 
-// As onbeat_receive(), without a copy: `take` reads the message where it came. It counts as
-// consumed when `take` returns.
+// Receives the next message without a copy, like onbeat_receive(): `take` reads it from the
+// receive buffer. The message counts as consumed when `take` returns.
 //
 // # Safety
-// `incoming` is open, and `take` may be called with `context`; null is refused, for `context` not.
+// `incoming` is open, and `take` may be called with `context`. Null is refused, except for
+// `context`.
 OnbeatCode onbeat_receive_taken(struct OnbeatIncoming *incoming,
                                 uint64_t deadline_ns,
                                 OnbeatTake take,
                                 void *context);
 
-// Copies the newest value that the peer has published, complete, also if it was read before. The
-// buffer must have room for the largest. ONBEAT_CODE_NOTHING if there is none until the deadline.
+// Copies the newest complete value that the peer has published, even if it was read before. The
+// buffer must have room for the largest. Returns ONBEAT_CODE_NOTHING if there is none before the
+// deadline.
 //
 // # Safety
-// As for onbeat_receive().
+// The rules of onbeat_receive() apply.
 OnbeatCode onbeat_read(struct OnbeatIncoming *incoming,
                        uint64_t deadline_ns,
                        void *buffer,
                        size_t capacity,
                        size_t *length);
 
-// Closes this half. Null is fine.
+// Closes this half. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_incoming_close(struct OnbeatIncoming *incoming);
 
-// Makes a new key file with mode 0600; refused if there is a file.
+// Makes a new key file with mode 0600. Fails if the file exists.
 //
 // # Safety
 // `path` is null (refused) or ends with 0.
 OnbeatCode onbeat_key_create_file(const char *path);
 
-// Reads a key file, which must be this user's (or root's) alone.
+// Reads a key file. Only this user (or root) may have access to the file.
 //
 // # Safety
-// `path` ends with 0, `key` can be written; null is refused.
+// `path` ends with 0, `key` can be written. Null is refused.
 OnbeatCode onbeat_key_read_file(const char *path, struct OnbeatKey **key);
 
-// Forgets the key. Null is fine.
+// Closes the handle of the key. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_key_close(struct OnbeatKey *key);
 
-// One end of a link between processes, in shared memory. One of the two listens; either may come
-// first.
+// Creates one end of a link between processes, in shared memory. One of the two listens. Either
+// may start first.
 //
 // # Safety
-// `name` ends with 0, `end` can be written; null is refused.
+// `name` ends with 0, `end` can be written. Null is refused.
 OnbeatCode onbeat_end_shm(const char *name, bool listens, struct OnbeatEnd **end);
 
-// One end of a link over TCP: it listens at this address ("0.0.0.0:7400"; with port 0 the kernel
-// chooses one), or connects to it. Encrypted and resumed as onbeat_end_in_clear() and
-// onbeat_end_resume_within() say. The key may be closed afterwards.
+// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
+// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
+// change its encryption and resumption. The key may be closed afterwards.
 //
 // # Safety
-// `address` ends with 0, `key` is open, `end` can be written; null is refused.
+// `address` ends with 0, `key` is open, `end` can be written. Null is refused.
 OnbeatCode onbeat_end_tcp(const char *address,
                           bool listens,
                           struct OnbeatKey *key,
                           struct OnbeatEnd **end);
 
-// Without encryption after the handshake: for networks of one's own. Both ends must do the same.
+// Turns off encryption after the handshake, for private networks. Both ends must do the same.
 //
 // # Safety
 // `end` is null (refused) or open.
 OnbeatCode onbeat_end_in_clear(struct OnbeatEnd *end);
 
-// How long a broken link is to be resumed, in ns; 30 s by default.
+// Sets for how long a broken link may be resumed, in ns. The default is 30 s.
 //
 // # Safety
 // `end` is null (refused) or open.
 OnbeatCode onbeat_end_resume_within(struct OnbeatEnd *end, uint64_t time_ns);
 
-// The address at which the end listens or to which it connects, with its 0, for a buffer of 64
-// bytes.
+// Writes the address at which the end listens or to which it connects, with a terminating 0. A
+// buffer of 64 bytes is enough.
 //
 // # Safety
-// `end` is open, `buffer` has `capacity` bytes; null is refused.
+// `end` is open, `buffer` has `capacity` bytes. Null is refused.
 OnbeatCode onbeat_end_address(struct OnbeatEnd *end, char *buffer, size_t capacity);
 
-// Bytes of memory that an end of these sizes needs.
+// Computes how many bytes of memory an end of these sizes needs.
 //
 // # Safety
-// `sizes` can be read, `bytes` can be written; null is refused.
+// `sizes` can be read, `bytes` can be written. Null is refused.
 OnbeatCode onbeat_memory_bytes(const struct OnbeatSizes *sizes, size_t *bytes);
 
-// Connects to the peer, makes sure of it (key, version, sizes), and gives the two halves of the
-// link. Both ends call it; it waits for the other until the deadline. `memory` is null, or of
-// onbeat_memory_bytes() and the link's alone until the process ends (TCP only).
+// Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
+// Both ends call this function. It waits for the other end until the deadline.
+//
+// `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
+// until the process ends (TCP only).
 //
 // # Safety
-// `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written; null is refused.
+// `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written. Null is refused.
 OnbeatCode onbeat_end_initialize(struct OnbeatEnd *end,
                                  const struct OnbeatSizes *sizes,
                                  void *memory,
@@ -509,23 +525,23 @@ OnbeatCode onbeat_end_initialize(struct OnbeatEnd *end,
                                  struct OnbeatOutgoing **outgoing,
                                  struct OnbeatIncoming **incoming);
 
-// Closes an end: the halves of a link stay. Null is fine.
+// Closes an end. The halves of its link stay. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_end_close(struct OnbeatEnd *end);
 
-// No tasks yet. Recordings show the name before those of the tasks.
+// Creates an executor without tasks. In recordings its name precedes those of the tasks.
 //
 // # Safety
-// `name` ends with 0, `tasks` can be written; null is refused.
+// `name` ends with 0, `tasks` can be written. Null is refused.
 OnbeatCode onbeat_tasks_new(const char *name, struct OnbeatTasks **tasks);
 
-// Adds a task that runs once per period, from `offset_ns` on; `task` (or null) gets its number.
+// Adds a task that runs once per period, from `offset_ns` on. `task` (or null) gets its number.
 //
 // # Safety
-// `tasks` is open, `name` ends with 0, `run` may be called with `context`; null is refused, for
-// `context` and `task` not.
+// `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except
+// for `context` and `task`.
 OnbeatCode onbeat_tasks_every(struct OnbeatTasks *tasks,
                               const char *name,
                               uint64_t period_ns,
@@ -534,10 +550,10 @@ OnbeatCode onbeat_tasks_every(struct OnbeatTasks *tasks,
                               void *context,
                               uint32_t *task);
 
-// Adds a task that runs for each item of a channel, of which it is a consumer.
+// Adds a task that runs for each item of a channel. The task is a consumer of the channel.
 //
 // # Safety
-// As for onbeat_tasks_every(); `channel` is open.
+// The rules of onbeat_tasks_every() apply, and `channel` is open.
 OnbeatCode onbeat_tasks_on_item(struct OnbeatTasks *tasks,
                                 const char *name,
                                 struct OnbeatChannel *channel,
@@ -545,10 +561,10 @@ OnbeatCode onbeat_tasks_on_item(struct OnbeatTasks *tasks,
                                 void *context,
                                 uint32_t *task);
 
-// Adds a task that runs after each output of an earlier one, `after` by its number.
+// Adds a task that runs after each output of an earlier task. `after` is the number of that task.
 //
 // # Safety
-// As for onbeat_tasks_every().
+// The rules of onbeat_tasks_every() apply.
 OnbeatCode onbeat_tasks_after(struct OnbeatTasks *tasks,
                               const char *name,
                               uint32_t after,
@@ -556,24 +572,25 @@ OnbeatCode onbeat_tasks_after(struct OnbeatTasks *tasks,
                               void *context,
                               uint32_t *task);
 
-// Runs the tasks on the calling thread, with its policy, priority and CPUs, and sleeps in between,
-// until onbeat_tasks_stop(). Tasks that are ready then no longer run.
+// Runs the tasks on the calling thread, with its policy, priority and CPUs, until
+// onbeat_tasks_stop(). Sleeps while no task is ready. Tasks that are ready at the stop no longer
+// run.
 //
 // # Safety
 // `tasks` is null (refused) or open.
 OnbeatCode onbeat_tasks_run(struct OnbeatTasks *tasks);
 
-// Ends onbeat_tasks_run(), now or as soon as it is called. From any thread, a task or a signal
-// handler.
+// Ends onbeat_tasks_run(), now or as soon as it is called. May be called from any thread, a task
+// or a signal handler.
 //
 // # Safety
 // `tasks` is null (refused) or open.
 OnbeatCode onbeat_tasks_stop(struct OnbeatTasks *tasks);
 
-// Closes the tasks and their consumers. Null is fine.
+// Closes the tasks and their consumers. Null is allowed.
 //
 // # Safety
-// The handle is null, or open.
+// The handle is null or open.
 OnbeatCode onbeat_tasks_close(struct OnbeatTasks *tasks);
 
 #ifdef __cplusplus

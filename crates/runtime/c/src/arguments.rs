@@ -1,4 +1,4 @@
-//! Pointers, texts and deadlines as they come from C: checked before anything is done with them.
+//! Checks pointers, texts and deadlines that come from C, before the crate uses them.
 
 use crate::error::{Failure, OnbeatCode, Outcome};
 use std::ffi::{c_char, c_void, CStr};
@@ -6,11 +6,11 @@ use std::ffi::{c_char, c_void, CStr};
 /// A deadline that never comes.
 pub const ONBEAT_FOREVER: u64 = u64::MAX;
 
-/// Writes a message where it stays. Must return, must not throw, and must not use the handle.
+/// Writes a message in place. Must return, must not throw, and must not use the handle.
 pub type OnbeatFill =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *mut u8, length: usize)>;
 
-/// Now, in ns of CLOCK_MONOTONIC. A deadline is this plus a time.
+/// Returns the present time in ns of CLOCK_MONOTONIC. A deadline is this value plus a time.
 #[no_mangle]
 pub extern "C" fn onbeat_now_ns() -> u64 {
     onbeat_flow::clock::now_ns()
@@ -20,18 +20,20 @@ pub(crate) fn deadline(deadline_ns: u64) -> Option<u64> {
     (deadline_ns != ONBEAT_FOREVER).then_some(deadline_ns)
 }
 
+/// Checks a text: it must not be null and must be UTF-8.
+///
 /// # Safety
 /// The pointer is null or leads to a text that ends with a 0.
 pub(crate) unsafe fn text<'c>(pointer: *const c_char) -> Outcome<&'c str> {
     if pointer.is_null() {
-        return Err(Failure::null("a text is null"));
+        return Err(Failure::null("a string is null"));
     }
     // SAFETY: not null, and the caller promises the rest.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
-    text.map_err(|_| Failure::plain(OnbeatCode::Argument, "a text is not UTF-8"))
+    text.map_err(|_| Failure::plain(OnbeatCode::Argument, "a string is not UTF-8"))
 }
 
-/// Bytes to read; with length 0 the pointer may be null.
+/// Checks bytes to read. With length 0 the pointer may be null.
 ///
 /// # Safety
 /// The pointer is null or leads to `length` bytes.
@@ -49,19 +51,21 @@ pub(crate) unsafe fn bytes<'c>(pointer: *const c_void, length: usize) -> Outcome
 
 fn check_length(length: usize) -> Outcome {
     let most = isize::MAX as usize;
-    let too_long = "a length is beyond all memory: is it negative?";
+    let too_long = "a length is larger than any memory: check that it is not negative";
     (length <= most)
         .then_some(())
         .ok_or(Failure::plain(OnbeatCode::Argument, too_long))
 }
 
-/// Where something that comes is copied to. It holds the largest that can come: so nothing is ever
-/// taken that does not fit.
+/// A buffer of the caller that received data is copied to. It has room for the largest item, so no
+/// item is taken that does not fit.
 pub(crate) struct Buffer {
     start: *mut u8,
 }
 
 impl Buffer {
+    /// Checks that the buffer has room for `most` bytes.
+    ///
     /// # Safety
     /// The pointer is null or leads to `capacity` bytes that can be written.
     pub(crate) unsafe fn new(
@@ -75,26 +79,27 @@ impl Buffer {
         }
         check_length(capacity)?;
         if capacity < most {
-            let text = format!("the buffer has {capacity} bytes, and up to {most} may come");
+            let text = format!("the buffer has {capacity} bytes but needs {most}");
             return Err(Failure::new(OnbeatCode::TooSmall, text));
         }
         Ok(Buffer { start })
     }
 
-    /// `content` is not longer than `most` was.
+    /// Copies content that is not longer than `most` was.
     pub(crate) fn copy(&self, content: &[u8]) {
         if !content.is_empty() {
-            // SAFETY: the buffer has so many bytes, and they are not what others lend us.
+            // SAFETY: the buffer has at least `most` bytes, and it is not the memory that `content`
+            // is in.
             unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.start, content.len()) };
         }
     }
 }
 
-/// Writes a result where C wants it, if it does.
+/// Writes a result, unless the caller passed null for it.
 ///
 /// # Safety
 /// The place is null or can be written.
-pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
+pub(crate) unsafe fn write_unless_null<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: not null, and the caller promises the rest.
         unsafe { place.write(value) };

@@ -1,4 +1,4 @@
-//! Channels across processes, by name, or within one.
+//! Channels for C: by name across processes, or within one process.
 
 use crate::arguments::text;
 use crate::error::{guarded, Failure, OnbeatCode, Outcome};
@@ -7,21 +7,21 @@ use onbeat_flow::{Channel, OnDeath, OpenError, Options, Policy};
 use onbeat_link::LinkError;
 use std::ffi::c_char;
 
-/// What happens when a consumer is slower than the producer.
+/// The policy for a consumer that is slower than the producer.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatPolicy {
-    /// A consumer sees the newest complete value; nobody waits.
+    /// A consumer sees the newest complete value. Nobody waits.
     Latest = 0,
     /// A new item replaces the oldest of `items`. Drops are counted.
     DropOldest = 1,
     /// The producer waits while a consumer has not consumed `items`. Nothing is lost.
     Credit = 2,
-    /// Producer and consumer exchange buffers of `items`. Nothing is lost.
+    /// The producer and each consumer exchange buffers of `items`. Nothing is lost.
     Swap = 3,
 }
 
-/// What happens when a participant in another process dies.
+/// The reaction to the death of a participant in another process.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatOnDeath {
@@ -29,34 +29,37 @@ pub enum OnbeatOnDeath {
     Continue = 0,
     /// The producer waits until as many consumers as expected are attached again.
     Pause = 1,
-    /// Sending fails, and so does receiving once all items are received.
+    /// The other side gets an error: sending fails, and receiving fails once all items are
+    /// received.
     Fail = 2,
 }
 
-/// What a channel is created with: begin with onbeat_channel_options().
+/// The options that a channel is created with. Begin with onbeat_channel_options().
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatChannelOptions {
-    /// One of OnbeatPolicy.
+    /// A value of OnbeatPolicy.
     pub policy: u32,
-    /// Items of the policy; nothing for ONBEAT_POLICY_LATEST.
+    /// The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
     pub items: usize,
-    /// With ONBEAT_POLICY_SWAP: an idle consumer gets a buffer that is not full yet, too.
+    /// Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
+    /// it.
     pub flush: bool,
-    /// Bytes of the largest payload.
+    /// The size of the largest payload in bytes.
     pub payload_bytes: usize,
-    /// Limit of consumers, 1 to 64.
+    /// The largest number of consumers, 1 to 64.
     pub consumers: usize,
-    /// Limit of items that one consumer has at a time.
+    /// The largest number of items that one consumer holds at a time.
     pub borrowed: usize,
-    /// Consumers that must attach before the first item is sent, so that none misses it.
+    /// The number of consumers that must attach before the first item is sent, so that none misses
+    /// it.
     pub expected: usize,
-    /// One of OnbeatOnDeath.
+    /// A value of OnbeatOnDeath.
     pub on_death: u32,
 }
 
-/// Options for four consumers, of which one is expected. `items` is nothing for
-/// ONBEAT_POLICY_LATEST.
+/// Returns options for four consumers. One consumer is expected. ONBEAT_POLICY_LATEST ignores
+/// `items`.
 #[no_mangle]
 pub extern "C" fn onbeat_channel_options(
     policy: u32,
@@ -89,7 +92,7 @@ impl OnbeatChannelOptions {
                 flush,
             },
             other => {
-                let text = format!("policy {other} is none of OnbeatPolicy");
+                let text = format!("policy {other} is not a value of OnbeatPolicy");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })
@@ -101,7 +104,7 @@ impl OnbeatChannelOptions {
             d if d == OnbeatOnDeath::Pause as u32 => OnDeath::Pause,
             d if d == OnbeatOnDeath::Fail as u32 => OnDeath::Fail,
             other => {
-                let text = format!("on_death {other} is none of OnbeatOnDeath");
+                let text = format!("on_death {other} is not a value of OnbeatOnDeath");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })
@@ -118,13 +121,13 @@ impl OnbeatChannelOptions {
     }
 }
 
-/// A channel: one producer, some consumers.
+/// A channel: one producer, and one or more consumers.
 #[derive(Debug)]
 pub struct OnbeatChannel(Handle<Channel>);
 
 opaque!(OnbeatChannel, Channel);
 
-fn refused(error: LinkError) -> Failure {
+fn link_failure(error: LinkError) -> Failure {
     let code = match &error {
         LinkError::Name { .. } | LinkError::Create { .. } => OnbeatCode::Argument,
         LinkError::NotThere { .. } => OnbeatCode::NotThere,
@@ -141,6 +144,8 @@ fn refused(error: LinkError) -> Failure {
     Failure::new(code, error)
 }
 
+/// Reads the options that a pointer leads to.
+///
 /// # Safety
 /// The pointer is null or leads to options.
 unsafe fn options_at(options: *const OnbeatChannelOptions) -> Outcome<Options> {
@@ -151,11 +156,12 @@ unsafe fn options_at(options: *const OnbeatChannelOptions) -> Outcome<Options> {
     unsafe { options.read() }.options()
 }
 
-/// The channel of that name, for processes of the same user. The first call creates it; later ones
-/// must have the same options. Searches all processes of the machine: not for a real-time thread.
+/// Opens the channel with this name, for processes of the same user. The first call creates it.
+/// Later calls fail if their options differ. Not for a real-time thread: searches all processes of
+/// the machine.
 ///
 /// # Safety
-/// `name` ends with 0, `options` and `channel` can be read and written; null is refused.
+/// `name` ends with 0, `options` can be read and `channel` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_channel_open(
     name: *const c_char,
@@ -166,16 +172,17 @@ pub unsafe extern "C" fn onbeat_channel_open(
     guarded(|| unsafe {
         give(channel, || {
             let (name, options) = (text(name)?, options_at(options)?);
-            let found = onbeat_link::channel(name, options).map_err(refused)?;
+            let found = onbeat_link::channel(name, options).map_err(link_failure)?;
             Ok(OnbeatChannel(Handle::from(found)))
         })
     })
 }
 
-/// The channel of that name, as it is; ONBEAT_CODE_NOT_THERE if there is none.
+/// Opens an existing channel with this name, with the options that it has. Returns
+/// ONBEAT_CODE_NOT_THERE if there is none.
 ///
 /// # Safety
-/// As for onbeat_channel_open().
+/// The rules of onbeat_channel_open() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_channel_attach(
     name: *const c_char,
@@ -184,16 +191,16 @@ pub unsafe extern "C" fn onbeat_channel_attach(
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         give(channel, || {
-            let found = onbeat_link::attach(text(name)?, None).map_err(refused)?;
+            let found = onbeat_link::attach(text(name)?, None).map_err(link_failure)?;
             Ok(OnbeatChannel(Handle::from(found)))
         })
     })
 }
 
-/// A channel within this process.
+/// Creates a channel within this process.
 ///
 /// # Safety
-/// As for onbeat_channel_open().
+/// The rules of onbeat_channel_open() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_channel_new(
     options: *const OnbeatChannelOptions,
@@ -209,10 +216,10 @@ pub unsafe extern "C" fn onbeat_channel_new(
     })
 }
 
-/// Closes the handle; producers and consumers of the channel stay. Null is fine.
+/// Closes the handle. Producers and consumers of the channel stay. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_channel_close(channel: *mut OnbeatChannel) -> OnbeatCode {
     // SAFETY: the caller promises it.

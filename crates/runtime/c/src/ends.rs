@@ -1,6 +1,6 @@
-//! Producers and consumers of channels.
+//! Producers and consumers of channels, for C.
 
-use crate::arguments::{bytes, deadline, put, Buffer, OnbeatFill};
+use crate::arguments::{bytes, deadline, write_unless_null, Buffer, OnbeatFill};
 use crate::channel::OnbeatChannel;
 use crate::error::{guarded, Failure, OnbeatCode, Outcome};
 use crate::handle::{give, opaque, take_back, using, Handle};
@@ -15,7 +15,7 @@ pub struct OnbeatProducer(Handle<Producer>);
 
 opaque!(OnbeatProducer, Producer);
 
-/// A consumer, and what its buffers must hold.
+/// A consumer, and the size that its buffers must have.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     consumer: Consumer,
@@ -28,15 +28,15 @@ pub struct OnbeatConsumer(Handle<Receiving>);
 
 opaque!(OnbeatConsumer, Receiving);
 
-/// What is known of an item beside its bytes.
+/// The number, time and length of an item.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatItem {
-    /// Number of the item since the channel was created, from 0: a gap is a loss.
+    /// The number of the item, from 0 since the channel was created. A gap means lost items.
     pub sequence: u64,
-    /// When it was sent, in ns of CLOCK_MONOTONIC.
+    /// The time at which the item was sent, in ns of CLOCK_MONOTONIC.
     pub sent_ns: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: usize,
 }
 
@@ -50,22 +50,22 @@ impl OnbeatItem {
     }
 }
 
-/// Reads an item where it stays. Must return, must not throw, and must not use the handle.
+/// Reads an item in place. Must return, must not throw, and must not use the handle.
 pub type OnbeatTakeItem =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem)>;
 
-pub(crate) fn not_attached(error: AttachError) -> Failure {
+pub(crate) fn attach_failure(error: AttachError) -> Failure {
     Failure::new(OnbeatCode::InUse, error)
 }
 
-fn not_loaned(error: LoanError) -> Failure {
+fn loan_failure(error: LoanError) -> Failure {
     match error {
         LoanError::TooLarge { .. } => Failure::new(OnbeatCode::TooLarge, error),
         LoanError::Exhausted { .. } => OnbeatCode::Exhausted.into(),
     }
 }
 
-fn not_sent(reason: SendError) -> Failure {
+fn send_failure(reason: SendError) -> Failure {
     match reason {
         SendError::NotStarted { .. } => OnbeatCode::NotStarted,
         SendError::NoCredit { .. } => OnbeatCode::NoCredit,
@@ -74,10 +74,10 @@ fn not_sent(reason: SendError) -> Failure {
     .into()
 }
 
-/// The channel's producer: there is one at a time.
+/// Attaches the channel's producer. A channel has one at a time.
 ///
 /// # Safety
-/// `channel` is open, `producer` can be written; null is refused.
+/// `channel` is open, `producer` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_producer_open(
     channel: *mut OnbeatChannel,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn onbeat_producer_open(
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         give(producer, || {
-            let made = using(channel, |c| c.producer().map_err(not_attached))?;
+            let made = using(channel, |c| c.producer().map_err(attach_failure))?;
             Ok(OnbeatProducer(Handle::from(made)))
         })
     })
@@ -98,24 +98,24 @@ fn send(
     deadline_ns: u64,
     fill: impl FnOnce(&mut [u8]),
 ) -> Outcome<OnbeatCode> {
-    let mut loan = producer.loan(length).map_err(not_loaned)?;
+    let mut loan = producer.loan(length).map_err(loan_failure)?;
     fill(&mut loan);
     let sent = match deadline(deadline_ns) {
         None => loan.send(),
-        // No look at the clock for those who do not wait.
+        // A caller that does not wait needs no time, so the clock is not read.
         Some(0) => loan
             .try_send()
             .map_err(|refused: Refused<'_>| refused.reason),
         Some(deadline) => Loan::send_until(loan, deadline).map_err(|refused| refused.reason),
     };
-    sent.map_err(not_sent)?;
+    sent.map_err(send_failure)?;
     Ok(OnbeatCode::Ok)
 }
 
-/// Sends a copy of these bytes; waits until the deadline if the policy says so.
+/// Sends a copy of these bytes. Waits until the deadline if the policy says so.
 ///
 /// # Safety
-/// `producer` is open, `data` has `length` bytes; null is refused.
+/// `producer` is open, `data` has `length` bytes. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_producer_send(
     producer: *mut OnbeatProducer,
@@ -131,10 +131,11 @@ pub unsafe extern "C" fn onbeat_producer_send(
     })
 }
 
-/// As onbeat_producer_send(), without a copy: `fill` writes the payload where it is read.
+/// Sends an item without a copy, like onbeat_producer_send(): `fill` writes the payload in place.
 ///
 /// # Safety
-/// `producer` is open, and `fill` may be called with `context`; null is refused, for `context` not.
+/// `producer` is open, and `fill` may be called with `context`. Null is refused, except for
+/// `context`.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_producer_fill(
     producer: *mut OnbeatProducer,
@@ -154,20 +155,20 @@ pub unsafe extern "C" fn onbeat_producer_fill(
     })
 }
 
-/// Announces the end of the items, and closes. Null is fine.
+/// Announces the end of the items, and closes the producer. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_producer_close(producer: *mut OnbeatProducer) -> OnbeatCode {
     // SAFETY: the caller promises it.
     guarded(|| unsafe { take_back(producer) })
 }
 
-/// A consumer of the channel.
+/// Attaches a consumer to the channel.
 ///
 /// # Safety
-/// `channel` is open, `consumer` can be written; null is refused.
+/// `channel` is open, `consumer` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_open(
     channel: *mut OnbeatChannel,
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn onbeat_consumer_open(
         give(consumer, || {
             let made = using(channel, |c| {
                 Ok(Receiving {
-                    consumer: c.consumer().map_err(not_attached)?,
+                    consumer: c.consumer().map_err(attach_failure)?,
                     payload_bytes: c.options().payload_bytes,
                 })
             })?;
@@ -187,10 +188,11 @@ pub unsafe extern "C" fn onbeat_consumer_open(
     })
 }
 
-/// Bytes of the largest item that can come, and so of a buffer for it; 0 for null.
+/// Returns the size in bytes of the largest possible item; a buffer needs that size. Returns 0 for
+/// null.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_payload_bytes(consumer: *mut OnbeatConsumer) -> usize {
     let mut most = 0;
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn onbeat_consumer_payload_bytes(consumer: *mut OnbeatCons
     most
 }
 
-fn not_received(error: ReceiveError) -> Failure {
+fn receive_failure(error: ReceiveError) -> Failure {
     match error {
         ReceiveError::ProducerDied | ReceiveError::Severed => OnbeatCode::Gone.into(),
         other => Failure::new(OnbeatCode::InUse, other),
@@ -215,7 +217,7 @@ impl Receiving {
             Some(0) => self.consumer.try_receive(),
             other => self.consumer.receive_until(other),
         };
-        match item.map_err(not_received)? {
+        match item.map_err(receive_failure)? {
             Some(item) => {
                 take(&item);
                 Ok(OnbeatCode::Ok)
@@ -228,10 +230,11 @@ impl Receiving {
 }
 
 /// Receives the next item into a buffer, which must have room for the largest. The item counts as
-/// consumed. ONBEAT_CODE_NOTHING if none came until the deadline, ONBEAT_CODE_CLOSED after the last.
+/// consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline, and ONBEAT_CODE_CLOSED
+/// after the last item.
 ///
 /// # Safety
-/// `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written; other nulls
+/// `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written. Other nulls
 /// are refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_receive(
@@ -247,17 +250,18 @@ pub unsafe extern "C" fn onbeat_consumer_receive(
             let buffer = Buffer::new(buffer, capacity, r.payload_bytes)?;
             r.receive(deadline_ns, |received| {
                 buffer.copy(received);
-                put(item, OnbeatItem::of(received));
+                write_unless_null(item, OnbeatItem::of(received));
             })
         })
     })
 }
 
-/// As onbeat_consumer_receive(), without a copy: `take` reads the item where it was written. It
-/// counts as consumed when `take` returns.
+/// Receives the next item without a copy, like onbeat_consumer_receive(): `take` reads it in place.
+/// The item counts as consumed when `take` returns.
 ///
 /// # Safety
-/// `consumer` is open, and `take` may be called with `context`; null is refused, for `context` not.
+/// `consumer` is open, and `take` may be called with `context`. Null is refused, except for
+/// `context`.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_take(
     consumer: *mut OnbeatConsumer,
@@ -276,11 +280,11 @@ pub unsafe extern "C" fn onbeat_consumer_take(
     })
 }
 
-/// Copies the newest complete item, even if it was there before; skips older ones.
-/// ONBEAT_CODE_NOTHING before the first.
+/// Copies the newest complete item, even if it was returned before, and skips older ones. Returns
+/// ONBEAT_CODE_NOTHING before the first item.
 ///
 /// # Safety
-/// As for onbeat_consumer_receive().
+/// The rules of onbeat_consumer_receive() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_newest(
     consumer: *mut OnbeatConsumer,
@@ -296,16 +300,17 @@ pub unsafe extern "C" fn onbeat_consumer_newest(
                 return Ok(OnbeatCode::Nothing);
             };
             buffer.copy(&newest);
-            put(item, OnbeatItem::of(&newest));
+            write_unless_null(item, OnbeatItem::of(&newest));
             Ok(OnbeatCode::Ok)
         })
     })
 }
 
-/// Items that were dropped for newer ones before the consumer received them; 0 for null.
+/// Returns the number of items that newer ones replaced before the consumer received them. Returns
+/// 0 for null.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_dropped(consumer: *mut OnbeatConsumer) -> u64 {
     let mut dropped = 0;
@@ -317,10 +322,10 @@ pub unsafe extern "C" fn onbeat_consumer_dropped(consumer: *mut OnbeatConsumer) 
     dropped
 }
 
-/// Leaves the channel. Null is fine.
+/// Detaches the consumer and closes the handle. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_consumer_close(consumer: *mut OnbeatConsumer) -> OnbeatCode {
     // SAFETY: the caller promises it.

@@ -1,57 +1,57 @@
-//! What went wrong: a code for programs, a text for people. No panic passes from here to C.
+//! Errors for C: a code for programs, a text for people. No panic passes from here to C.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{c_char, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// What a call has come to. Negative: something is wrong, and onbeat_last_error() has the text.
+/// The result of a call. A negative code is an error, and onbeat_last_error() has the text.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatCode {
-    /// Done.
+    /// The call has succeeded.
     Ok = 0,
-    /// Nothing came until the deadline. No error.
+    /// Nothing came before the deadline. This is not an error.
     Nothing = 1,
-    /// A pointer is null that must not be.
+    /// A pointer is null but must not be.
     NullPointer = -1,
-    /// An argument has a value that it must not have.
+    /// An argument has a value that is not allowed.
     Argument = -2,
     /// A message or value is larger than agreed.
     TooLarge = -3,
-    /// A buffer is smaller than the largest message that can come. Nothing was taken.
+    /// A buffer is smaller than the largest possible message. Nothing was taken.
     TooSmall = -4,
-    /// The other side has not consumed enough until the deadline. Nothing was sent.
+    /// The other side did not consume enough before the deadline. Nothing was sent.
     NoCredit = -5,
     /// The other side has closed, and everything that it had sent was received.
     Closed = -6,
-    /// The other side died, or cannot be reached any more.
+    /// The other side died or can no longer be reached.
     Gone = -7,
-    /// The peer, which knew the key, has sent what no onbeat sends.
+    /// The peer has the key, but has sent data that breaks the protocol.
     Protocol = -8,
-    /// One end does not take the other: key, version, sizes or options differ, or it has a peer.
+    /// One end rejects the other: key, version, sizes or options differ, or it already has a peer.
     Refused = -9,
-    /// No peer came until the deadline.
+    /// No peer came before the deadline.
     NoPeer = -10,
     /// The kernel has refused a call.
     System = -11,
-    /// There is no channel of that name.
+    /// The machine has no channel with this name.
     NotThere = -12,
-    /// There is a channel of that name that is not as asked for.
+    /// The channel with this name differs from the options given.
     Mismatch = -13,
-    /// All places are taken: a channel has one producer and a limited number of consumers.
+    /// All places are taken. A channel has one producer and a limited number of consumers.
     InUse = -14,
-    /// The handle is in use: by another thread, or by the callback from which the call comes.
+    /// The handle is in use by another thread, or by the callback that makes this call.
     Busy = -15,
-    /// The key file cannot be used.
+    /// The key file cannot be created or read, has a mode other than 0600, or contains no key.
     Key = -16,
     /// A defect of onbeat. The handle can only be closed.
     Panic = -17,
     /// All payloads of the channel are in use.
     Exhausted = -18,
-    /// Fewer consumers than expected have attached until the deadline. Nothing was sent.
+    /// Fewer consumers than expected attached before the deadline. Nothing was sent.
     NotStarted = -19,
-    /// A promise of the link (freshness, integrity, deadline, liveliness) is broken.
+    /// A promise of the link is broken: freshness, integrity, deadline or liveliness.
     Breach = -20,
 }
 
@@ -87,20 +87,20 @@ impl OnbeatCode {
     fn text(self) -> &'static std::ffi::CStr {
         match self {
             OnbeatCode::Ok => c"done",
-            OnbeatCode::Nothing => c"nothing came until the deadline",
-            OnbeatCode::NullPointer => c"a pointer is null that must not be",
-            OnbeatCode::Argument => c"an argument has a value that it must not have",
-            OnbeatCode::TooLarge => c"larger than agreed",
+            OnbeatCode::Nothing => c"nothing came before the deadline",
+            OnbeatCode::NullPointer => c"a pointer is null but must not be",
+            OnbeatCode::Argument => c"an argument has a value that is not allowed",
+            OnbeatCode::TooLarge => c"the message or value is larger than agreed",
             OnbeatCode::TooSmall => c"the buffer is smaller than the largest message",
             OnbeatCode::NoCredit => c"no credit: the other side has not consumed enough",
             OnbeatCode::Closed => c"the other side has closed",
             OnbeatCode::Gone => c"the other side is gone",
             OnbeatCode::Protocol => c"the peer breaks the protocol",
-            OnbeatCode::Refused => c"one end does not take the other",
-            OnbeatCode::NoPeer => c"no peer until the deadline",
+            OnbeatCode::Refused => c"one end has refused the other",
+            OnbeatCode::NoPeer => c"no peer came before the deadline",
             OnbeatCode::System => c"the kernel has refused a call",
-            OnbeatCode::NotThere => c"there is no channel of that name",
-            OnbeatCode::Mismatch => c"the channel of that name is not as asked for",
+            OnbeatCode::NotThere => c"no channel has this name",
+            OnbeatCode::Mismatch => c"the channel with this name has other options",
             OnbeatCode::InUse => c"all places of the channel are taken",
             OnbeatCode::Busy => c"the handle is in use",
             OnbeatCode::Key => c"the key file cannot be used",
@@ -112,7 +112,7 @@ impl OnbeatCode {
     }
 }
 
-/// A code and, where there is more to say than its own text, what.
+/// A code, and a text if there is more to say than the code's own text.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: OnbeatCode,
@@ -125,7 +125,8 @@ impl Failure {
         Failure { code, text }
     }
 
-    /// Without an allocation: for what happens in operation, as a deadline that passes.
+    /// Makes a failure without an allocation, for cases that occur in operation, such as a deadline
+    /// that passes.
     pub(crate) fn plain(code: OnbeatCode, text: &'static str) -> Failure {
         let text = Some(Cow::Borrowed(text));
         Failure { code, text }
@@ -144,11 +145,11 @@ impl From<OnbeatCode> for Failure {
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// What this thread's last failed call has to say.
+/// The error of this thread's last failed call.
 struct Last {
     code: OnbeatCode,
     text: Option<Cow<'static, str>>,
-    /// The text as C got it last.
+    /// The text that C got last.
     shown: Option<CString>,
 }
 
@@ -158,8 +159,8 @@ thread_local! {
     };
 }
 
-/// Runs what a function of the header does. Allocates only where something is wrong, and not for a
-/// deadline that passes.
+/// Runs the body of a function of the header, and stores its error. Allocates only after an error,
+/// and not for a deadline that passes.
 pub(crate) fn guarded(call: impl FnOnce() -> Outcome<OnbeatCode>) -> OnbeatCode {
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(code)) => return code,
@@ -171,7 +172,7 @@ pub(crate) fn guarded(call: impl FnOnce() -> Outcome<OnbeatCode>) -> OnbeatCode 
         }
     };
     let code = failure.code;
-    // While a thread ends its text may be gone already: then the code has to do.
+    // While a thread ends, its storage may be gone already. Then the error has a code but no text.
     let _ = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         (last.code, last.text) = (code, failure.text);
@@ -179,8 +180,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Outcome<OnbeatCode>) -> OnbeatCode 
     code
 }
 
-/// The text of the calling thread's last call that returned a negative code: one line that names
-/// what was wrong. Valid until the thread calls this function again. Never null.
+/// Returns the text of the calling thread's last call that returned a negative code, in one line.
+/// The text is valid until the thread calls this function again. Never null.
 #[no_mangle]
 pub extern "C" fn onbeat_last_error() -> *const c_char {
     let text = catch_unwind(|| {
@@ -200,11 +201,11 @@ pub extern "C" fn onbeat_last_error() -> *const c_char {
     }
 }
 
-/// What a code means, whatever the call was. For any number; never null, never to be freed.
+/// Returns the general text of any code. Never null, and must not be freed.
 #[no_mangle]
 pub extern "C" fn onbeat_code_text(code: i32) -> *const c_char {
     let known = OnbeatCode::ALL.into_iter().find(|c| *c as i32 == code);
     known
-        .map_or(c"no code of onbeat", OnbeatCode::text)
+        .map_or(c"this number is not a code of onbeat", OnbeatCode::text)
         .as_ptr()
 }

@@ -1,16 +1,16 @@
-//! The two halves of a link: what is sent to the peer, and what comes from it.
+//! The two halves of a link, for C: one sends to the peer, one receives from it.
 
-use crate::arguments::{bytes, deadline, put, Buffer, OnbeatFill};
+use crate::arguments::{bytes, deadline, write_unless_null, Buffer, OnbeatFill};
 use crate::error::{guarded, Failure, OnbeatCode, Outcome};
 use crate::handle::{opaque, take_back, using, Handle};
 use onbeat_link::interface::{End, Incoming, Outgoing, SendError, Sizes};
 use std::ffi::c_void;
 use std::fmt;
 
-/// [`Outgoing`], with a name for debugging.
+/// A sending half. This type only adds `Debug`.
 pub(crate) struct Out(Box<dyn Outgoing>);
 
-/// [`Incoming`], and what its buffers must hold.
+/// A receiving half, and the sizes that its buffers must have.
 pub(crate) struct In {
     half: Box<dyn Incoming>,
     sizes: Sizes,
@@ -28,7 +28,7 @@ impl fmt::Debug for In {
     }
 }
 
-/// The half of a link that sends. Closing it tells the peer that nothing more comes.
+/// The half of a link that sends. Closing it announces to the peer that no more messages come.
 #[derive(Debug)]
 pub struct OnbeatOutgoing(Handle<Out>);
 
@@ -52,36 +52,36 @@ impl OnbeatIncoming {
     }
 }
 
-/// Reads a message or value where it stays. Must return, must not throw, and must not use the
-/// handle. `number` is 0 for a value.
+/// Reads a message or value in place. Must return, must not throw, and must not use the handle.
+/// `number` is 0 for a value.
 pub type OnbeatTake = Option<
     unsafe extern "C" fn(context: *mut c_void, number: u64, bytes: *const u8, length: usize),
 >;
 
-fn ended(end: End) -> Failure {
+fn end_failure(end: End) -> Failure {
     match &end {
         End::Closed => OnbeatCode::Closed.into(),
         End::Gone { .. } => Failure::new(OnbeatCode::Gone, end),
         End::Protocol { .. } => Failure::new(OnbeatCode::Protocol, end),
-        // What an end with promises finds broken.
+        // Only an end with promises returns these.
         _ => Failure::new(OnbeatCode::Breach, end),
     }
 }
 
-fn not_sent(error: SendError) -> Failure {
+fn send_failure(error: SendError) -> Failure {
     match error {
         SendError::TooLarge { .. } => Failure::new(OnbeatCode::TooLarge, error),
         SendError::NoCredit { .. } => OnbeatCode::NoCredit.into(),
-        SendError::Ended(end) => ended(end),
+        SendError::Ended(end) => end_failure(end),
         broken => Failure::new(OnbeatCode::Breach, broken),
     }
 }
 
-/// Sends a copy of these bytes; waits for a credit until the deadline. `number` (or null) is the
-/// message's, from 0.
+/// Sends a copy of these bytes. Waits for a credit until the deadline. `number` (or null) gets the
+/// number of the message, from 0.
 ///
 /// # Safety
-/// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written; other nulls
+/// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written. Other nulls
 /// are refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_send(
@@ -99,10 +99,11 @@ pub unsafe extern "C" fn onbeat_send(
     })
 }
 
-/// As onbeat_send(), without a copy: `fill` writes the message where it leaves.
+/// Sends a message without a copy, like onbeat_send(): `fill` writes the message into the send
+/// buffer.
 ///
 /// # Safety
-/// As for onbeat_send(); `fill` may be called with `context`.
+/// The rules of onbeat_send() apply, and `fill` may be called with `context`.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_send_filled(
     outgoing: *mut OnbeatOutgoing,
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn onbeat_send_filled(
 }
 
 /// # Safety
-/// As for [`onbeat_send`].
+/// The rules of [`onbeat_send`] apply.
 unsafe fn send(
     outgoing: *mut OnbeatOutgoing,
     length: usize,
@@ -132,17 +133,17 @@ unsafe fn send(
     let send = |out: &mut Out| {
         out.0
             .send(length, deadline(deadline_ns), fill)
-            .map_err(not_sent)
+            .map_err(send_failure)
     };
     // SAFETY: the caller promises it.
-    unsafe { put(number, using(outgoing, send)?) };
+    unsafe { write_unless_null(number, using(outgoing, send)?) };
     Ok(OnbeatCode::Ok)
 }
 
-/// Sets the value that the peer's onbeat_read() fetches from now on. Waits for nobody.
+/// Sets the value that the peer's onbeat_read() fetches from now on. Does not wait.
 ///
 /// # Safety
-/// As for onbeat_send().
+/// The rules of onbeat_send() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_publish(
     outgoing: *mut OnbeatOutgoing,
@@ -154,40 +155,40 @@ pub unsafe extern "C" fn onbeat_publish(
         let data = bytes(data, length)?;
         let mut copy = |slot: &mut [u8]| slot.copy_from_slice(data);
         using(outgoing, |out| {
-            out.0.publish(length, &mut copy).map_err(not_sent)
+            out.0.publish(length, &mut copy).map_err(send_failure)
         })?;
         Ok(OnbeatCode::Ok)
     })
 }
 
-/// Closes this half. Over TCP closing the second half waits until the peer has everything that was
-/// sent, and 10 s without any progress at most. Null is fine.
+/// Closes this half. Over TCP, closing the second half waits until the peer has received
+/// everything, but at most 10 s without any progress. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_outgoing_close(outgoing: *mut OnbeatOutgoing) -> OnbeatCode {
     // SAFETY: the caller promises it.
     guarded(|| unsafe { take_back(outgoing) })
 }
 
-fn came(came: Result<bool, End>) -> Outcome<OnbeatCode> {
-    let code = |came| {
-        if came {
+fn received_code(received: Result<bool, End>) -> Outcome<OnbeatCode> {
+    let code = |is_message| {
+        if is_message {
             OnbeatCode::Ok
         } else {
             OnbeatCode::Nothing
         }
     };
-    came.map(code).map_err(ended)
+    received.map(code).map_err(end_failure)
 }
 
-/// Receives the next message into a buffer, which must have room for the largest. The message counts
-/// as consumed. ONBEAT_CODE_NOTHING if none came until the deadline.
+/// Receives the next message into a buffer, which must have room for the largest. The message
+/// counts as consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline.
 ///
 /// # Safety
 /// `incoming` is open, `buffer` has `capacity` bytes, `length` and `number` are null or can be
-/// written; other nulls are refused.
+/// written. Other nulls are refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_receive(
     incoming: *mut OnbeatIncoming,
@@ -203,19 +204,20 @@ pub unsafe extern "C" fn onbeat_receive(
             let buffer = Buffer::new(buffer, capacity, from.sizes.message_bytes)?;
             let mut take = |message: u64, content: &[u8]| {
                 buffer.copy(content);
-                put(length, content.len());
-                put(number, message);
+                write_unless_null(length, content.len());
+                write_unless_null(number, message);
             };
-            came(from.half.receive(deadline(deadline_ns), &mut take))
+            received_code(from.half.receive(deadline(deadline_ns), &mut take))
         })
     })
 }
 
-/// As onbeat_receive(), without a copy: `take` reads the message where it came. It counts as
-/// consumed when `take` returns.
+/// Receives the next message without a copy, like onbeat_receive(): `take` reads it from the
+/// receive buffer. The message counts as consumed when `take` returns.
 ///
 /// # Safety
-/// `incoming` is open, and `take` may be called with `context`; null is refused, for `context` not.
+/// `incoming` is open, and `take` may be called with `context`. Null is refused, except for
+/// `context`.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_receive_taken(
     incoming: *mut OnbeatIncoming,
@@ -230,16 +232,17 @@ pub unsafe extern "C" fn onbeat_receive_taken(
             let mut give = |number: u64, content: &[u8]| {
                 take(context, number, content.as_ptr(), content.len());
             };
-            came(from.half.receive(deadline(deadline_ns), &mut give))
+            received_code(from.half.receive(deadline(deadline_ns), &mut give))
         })
     })
 }
 
-/// Copies the newest value that the peer has published, complete, also if it was read before. The
-/// buffer must have room for the largest. ONBEAT_CODE_NOTHING if there is none until the deadline.
+/// Copies the newest complete value that the peer has published, even if it was read before. The
+/// buffer must have room for the largest. Returns ONBEAT_CODE_NOTHING if there is none before the
+/// deadline.
 ///
 /// # Safety
-/// As for onbeat_receive().
+/// The rules of onbeat_receive() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_read(
     incoming: *mut OnbeatIncoming,
@@ -254,17 +257,17 @@ pub unsafe extern "C" fn onbeat_read(
             let buffer = Buffer::new(buffer, capacity, from.sizes.value_bytes)?;
             let mut take = |content: &[u8]| {
                 buffer.copy(content);
-                put(length, content.len());
+                write_unless_null(length, content.len());
             };
-            came(from.half.read(deadline(deadline_ns), &mut take))
+            received_code(from.half.read(deadline(deadline_ns), &mut take))
         })
     })
 }
 
-/// Closes this half. Null is fine.
+/// Closes this half. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_incoming_close(incoming: *mut OnbeatIncoming) -> OnbeatCode {
     // SAFETY: the caller promises it.

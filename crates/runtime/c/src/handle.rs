@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
-/// A panic has left it in a state that nobody knows.
+/// The state after a panic, which may have left the value inconsistent.
 const SPOILT: u8 = 2;
 
-/// What an opaque pointer leads to.
+/// The object behind an opaque pointer.
 #[derive(Debug)]
 pub(crate) struct Handle<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-/// Takes the mark off when the call is over; leaves it spoilt after a panic.
+/// Marks a handle as in use. When the call is over it clears the mark, or leaves the handle spoilt
+/// after a panic.
 struct Mark<'h>(&'h AtomicU8);
 
 impl Drop for Mark<'_> {
@@ -37,13 +38,13 @@ impl<T> Handle<T> {
             Err(SPOILT) => Err(OnbeatCode::Panic.into()),
             Err(_) => Err(Failure::plain(
                 OnbeatCode::Busy,
-                "the handle is in use: by another thread, or by the callback that calls",
+                "the handle is in use by another thread, or by the callback that makes this call",
             )),
         }
     }
 }
 
-/// Puts a new handle where C wants it.
+/// Makes a new handle and writes its address to `place`.
 ///
 /// # Safety
 /// `place` is null or can be written.
@@ -52,7 +53,9 @@ pub(crate) unsafe fn give<T>(
     make: impl FnOnce() -> Outcome<T>,
 ) -> Outcome<OnbeatCode> {
     if place.is_null() {
-        return Err(Failure::null("the place for the handle is null"));
+        return Err(Failure::null(
+            "the pointer that receives the handle is null",
+        ));
     }
     // SAFETY: not null, and the caller promises the rest.
     unsafe { place.write(std::ptr::null_mut()) };
@@ -62,16 +65,14 @@ pub(crate) unsafe fn give<T>(
     Ok(OnbeatCode::Ok)
 }
 
-/// What a pointer of C's leads to.
+/// A type of the header that consists of a handle.
 pub(crate) trait Opaque {
-    /// What the handle is for.
     type Inner;
-    /// The handle within.
     fn handle(&self) -> &Handle<Self::Inner>;
 }
 
-/// A type of the header is opaque: a handle, and nothing else. The type itself stands in the module,
-/// where cbindgen sees it.
+/// Implements `Opaque` for a type of the header. The type itself stands in the module, where
+/// cbindgen sees it.
 macro_rules! opaque {
     ($name:ident, $inner:ty) => {
         impl $crate::handle::Opaque for $name {
@@ -91,7 +92,7 @@ impl<T> From<T> for Handle<T> {
     }
 }
 
-/// Uses what a pointer of C's leads to.
+/// Calls `call` with the value behind a pointer, unless another call uses it.
 ///
 /// # Safety
 /// The pointer is null, or was made by [`give`] and not taken back since.
@@ -105,14 +106,14 @@ pub(crate) unsafe fn using<O: Opaque, R>(
     // SAFETY: not null, and the caller promises the rest.
     let handle = unsafe { &*pointer }.handle();
     let _mark = handle.mark()?;
-    // SAFETY: whoever has the mark is alone.
+    // SAFETY: only one call at a time has the mark.
     call(unsafe { &mut *handle.value.get() })
 }
 
-/// Takes a handle back and drops it. Null is fine, as for `free`.
+/// Takes a handle back and drops it. Null is allowed, as for `free`.
 ///
 /// # Safety
-/// As for [`using`].
+/// The rules of [`using`] apply.
 pub(crate) unsafe fn take_back<O: Opaque>(pointer: *mut O) -> Outcome<OnbeatCode> {
     if pointer.is_null() {
         return Ok(OnbeatCode::Ok);
@@ -121,11 +122,11 @@ pub(crate) unsafe fn take_back<O: Opaque>(pointer: *mut O) -> Outcome<OnbeatCode
     let handle = unsafe { &*pointer }.handle();
     match handle.mark() {
         Ok(mark) => std::mem::forget(mark),
-        // A spoilt one can be closed, and nothing else.
+        // A spoilt handle can be closed, but not used.
         Err(_) if handle.state.load(Ordering::Acquire) == SPOILT => {}
         Err(busy) => return Err(busy),
     }
-    // SAFETY: made by `give`, and nobody uses it: the mark is ours.
+    // SAFETY: made by `give`. Nobody uses it, because this call has the mark.
     drop(unsafe { Box::from_raw(pointer) });
     Ok(OnbeatCode::Ok)
 }
@@ -135,14 +136,13 @@ mod tests {
     use super::*;
     use crate::error::guarded;
 
-    /// For these tests.
     #[derive(Debug)]
     pub struct Number(Handle<u32>);
 
     opaque!(Number, u32);
 
     #[test]
-    fn a_panic_stays_here_and_spoils_its_handle() {
+    fn a_panic_does_not_reach_c_and_spoils_its_handle() {
         let number = Box::into_raw(Box::new(Number(Handle::from(1))));
         // SAFETY: made above, and taken back at the end.
         unsafe {
@@ -157,10 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_thread_is_refused() {
+    fn a_handle_in_use_refuses_a_second_thread() {
         let number = Number(Handle::from(1));
         let at = std::ptr::from_ref(&number) as usize;
-        // SAFETY: made above, and alive until both threads are done; so too within.
+        // SAFETY: made above, and alive until both threads are done. This holds for the inner call
+        // too.
         let held = guarded(|| unsafe {
             using(&number, |_| {
                 let other = std::thread::spawn(move || {

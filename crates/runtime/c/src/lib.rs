@@ -1,13 +1,15 @@
-//! `onbeat-flow` and `onbeat-link` for C and C++: channels, tasks and links behind one header,
-//! `include/onbeat.h`, which a test compares with these sources.
+//! The C and C++ interface of `onbeat-flow` and `onbeat-link`: channels, tasks and links behind one
+//! header, `include/onbeat.h`. A test compares the header with these sources.
 //!
-//! **What holds for every function.** It returns an [`OnbeatCode`]. Null pointers, wrong lengths and
-//! numbers without a meaning are refused by code. No panic passes to C. A handle has a mark that it
-//! is in use, so that a second thread, or a callback that calls back, is refused instead of racing.
-//! What C alone can get wrong is a handle that was closed, and a pointer that leads nowhere.
+//! **Rules for every function.** It returns an [`OnbeatCode`]. It refuses null pointers, wrong
+//! lengths and numbers without a meaning, with a code. No panic passes to C. A handle has a mark
+//! while it is in use. So a second thread, or a callback that calls back, is refused instead of
+//! racing. Two mistakes in C remain possible: using a handle after closing it, and passing a
+//! pointer to memory that is not valid.
 //!
-//! **Real-time.** Sending and receiving allocate nothing and take no lock beyond those of the crates
-//! below: one atomic exchange more for the handle, and two copies less with the callbacks.
+//! **Real-time.** Sending and receiving allocate nothing and take no lock beyond those of the
+//! crates below. They cost one more atomic exchange for the handle. The functions with callbacks
+//! save a copy.
 //!
 //! Each module uses those above it only:
 //!
@@ -19,7 +21,7 @@
 //! | `channel` | channels and their options |
 //! | `ends` | producers and consumers of channels |
 //! | `tasks` | tasks on one thread |
-//! | `link` | keys, ways to a peer, links |
+//! | `link` | keys, ends, links |
 //! | `halves` | sending to and receiving from a peer |
 
 mod arguments;

@@ -1,6 +1,6 @@
-//! Keys, ways to a peer, and the links over them.
+//! Keys, ends and links to a peer, for C.
 
-use crate::arguments::{deadline, put, text, Buffer};
+use crate::arguments::{deadline, text, write_unless_null, Buffer};
 use crate::error::{guarded, Failure, OnbeatCode, Outcome};
 use crate::halves::{OnbeatIncoming, OnbeatOutgoing};
 use crate::handle::{give, opaque, take_back, using, Handle};
@@ -16,11 +16,11 @@ pub struct OnbeatKey(Handle<Key>);
 
 opaque!(OnbeatKey, Key);
 
-fn no_key(error: KeyError) -> Failure {
+fn key_failure(error: KeyError) -> Failure {
     Failure::new(OnbeatCode::Key, error)
 }
 
-/// Makes a new key file with mode 0600; refused if there is a file.
+/// Makes a new key file with mode 0600. Fails if the file exists.
 ///
 /// # Safety
 /// `path` is null (refused) or ends with 0.
@@ -30,14 +30,14 @@ pub unsafe extern "C" fn onbeat_key_create_file(path: *const c_char) -> OnbeatCo
     guarded(|| unsafe {
         let path = text(path)?;
         let made = Key::generate().create_file(path.as_ref());
-        made.map(|()| OnbeatCode::Ok).map_err(no_key)
+        made.map(|()| OnbeatCode::Ok).map_err(key_failure)
     })
 }
 
-/// Reads a key file, which must be this user's (or root's) alone.
+/// Reads a key file. Only this user (or root) may have access to the file.
 ///
 /// # Safety
-/// `path` ends with 0, `key` can be written; null is refused.
+/// `path` ends with 0, `key` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_key_read_file(
     path: *const c_char,
@@ -46,41 +46,40 @@ pub unsafe extern "C" fn onbeat_key_read_file(
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         give(key, || {
-            let read = Key::read_file(text(path)?.as_ref()).map_err(no_key)?;
+            let read = Key::read_file(text(path)?.as_ref()).map_err(key_failure)?;
             Ok(OnbeatKey(Handle::from(read)))
         })
     })
 }
 
-/// Forgets the key. Null is fine.
+/// Closes the handle of the key. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_key_close(key: *mut OnbeatKey) -> OnbeatCode {
     // SAFETY: the caller promises it.
     guarded(|| unsafe { take_back(key) })
 }
 
-/// What connects the ends.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     Shm(Shm),
     /// `None` only while an option is set.
     Tcp(Option<Tcp>),
 }
 
-/// One of the two ends, before and while it has a peer.
+/// One of the two ends of a link, before and while it has a peer.
 #[derive(Debug)]
-pub struct OnbeatEnd(Handle<Way>);
+pub struct OnbeatEnd(Handle<Transport>);
 
-opaque!(OnbeatEnd, Way);
+opaque!(OnbeatEnd, Transport);
 
-/// One end of a link between processes, in shared memory. One of the two listens; either may come
-/// first.
+/// Creates one end of a link between processes, in shared memory. One of the two listens. Either
+/// may start first.
 ///
 /// # Safety
-/// `name` ends with 0, `end` can be written; null is refused.
+/// `name` ends with 0, `end` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_shm(
     name: *const c_char,
@@ -91,22 +90,22 @@ pub unsafe extern "C" fn onbeat_end_shm(
     guarded(|| unsafe {
         give(end, || {
             let name = text(name)?;
-            let way = if listens {
+            let transport = if listens {
                 Shm::listen(name)
             } else {
                 Shm::connect(name)
             };
-            Ok(OnbeatEnd(Handle::from(Way::Shm(way))))
+            Ok(OnbeatEnd(Handle::from(Transport::Shm(transport))))
         })
     })
 }
 
-/// One end of a link over TCP: it listens at this address ("0.0.0.0:7400"; with port 0 the kernel
-/// chooses one), or connects to it. Encrypted and resumed as onbeat_end_in_clear() and
-/// onbeat_end_resume_within() say. The key may be closed afterwards.
+/// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
+/// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
+/// change its encryption and resumption. The key may be closed afterwards.
 ///
 /// # Safety
-/// `address` ends with 0, `key` is open, `end` can be written; null is refused.
+/// `address` ends with 0, `key` is open, `end` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_tcp(
     address: *const c_char,
@@ -120,24 +119,24 @@ pub unsafe extern "C" fn onbeat_end_tcp(
             let address = text(address)?;
             let address: SocketAddr = address.parse().map_err(|_| {
                 let shown = address.escape_debug();
-                let text = format!("'{shown}' is no address: give IP:PORT, as 10.0.0.2:7400");
+                let text =
+                    format!("'{shown}' is not an address: give IP:PORT, for example 10.0.0.2:7400");
                 Failure::new(OnbeatCode::Argument, text)
             })?;
             let key = using(key, |k| Ok(k.clone()))?;
             let tcp = if listens {
-                Tcp::listen(address, key).map_err(no_link)?
+                Tcp::listen(address, key).map_err(setup_failure)?
             } else {
                 Tcp::connect(address, key)
             };
-            Ok(OnbeatEnd(Handle::from(Way::Tcp(Some(tcp)))))
+            Ok(OnbeatEnd(Handle::from(Transport::Tcp(Some(tcp)))))
         })
     })
 }
 
-impl Way {
-    /// Sets an option that only TCP has.
-    fn option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
-        let Way::Tcp(place) = self else {
+impl Transport {
+    fn set_tcp_option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
+        let Transport::Tcp(place) = self else {
             let text = "only an end over TCP has this option";
             return Err(Failure::plain(OnbeatCode::Argument, text));
         };
@@ -148,24 +147,24 @@ impl Way {
 
     fn backend(&self) -> Outcome<&dyn Backend> {
         match self {
-            Way::Shm(shm) => Ok(shm),
-            Way::Tcp(Some(tcp)) => Ok(tcp),
-            Way::Tcp(None) => Err(OnbeatCode::Panic.into()),
+            Transport::Shm(shm) => Ok(shm),
+            Transport::Tcp(Some(tcp)) => Ok(tcp),
+            Transport::Tcp(None) => Err(OnbeatCode::Panic.into()),
         }
     }
 }
 
-/// Without encryption after the handshake: for networks of one's own. Both ends must do the same.
+/// Turns off encryption after the handshake, for private networks. Both ends must do the same.
 ///
 /// # Safety
 /// `end` is null (refused) or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_in_clear(end: *mut OnbeatEnd) -> OnbeatCode {
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { using(end, |way| way.option(Tcp::in_clear)) })
+    guarded(|| unsafe { using(end, |transport| transport.set_tcp_option(Tcp::in_clear)) })
 }
 
-/// How long a broken link is to be resumed, in ns; 30 s by default.
+/// Sets for how long a broken link may be resumed, in ns. The default is 30 s.
 ///
 /// # Safety
 /// `end` is null (refused) or open.
@@ -173,14 +172,18 @@ pub unsafe extern "C" fn onbeat_end_in_clear(end: *mut OnbeatEnd) -> OnbeatCode 
 pub unsafe extern "C" fn onbeat_end_resume_within(end: *mut OnbeatEnd, time_ns: u64) -> OnbeatCode {
     let time = Duration::from_nanos(time_ns);
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { using(end, |way| way.option(|tcp| tcp.resume_within(time))) })
+    guarded(|| unsafe {
+        using(end, |transport| {
+            transport.set_tcp_option(|tcp| tcp.resume_within(time))
+        })
+    })
 }
 
-/// The address at which the end listens or to which it connects, with its 0, for a buffer of 64
-/// bytes.
+/// Writes the address at which the end listens or to which it connects, with a terminating 0. A
+/// buffer of 64 bytes is enough.
 ///
 /// # Safety
-/// `end` is open, `buffer` has `capacity` bytes; null is refused.
+/// `end` is open, `buffer` has `capacity` bytes. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_address(
     end: *mut OnbeatEnd,
@@ -189,8 +192,8 @@ pub unsafe extern "C" fn onbeat_end_address(
 ) -> OnbeatCode {
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
-        using(end, |way| {
-            let Way::Tcp(Some(tcp)) = way else {
+        using(end, |transport| {
+            let Transport::Tcp(Some(tcp)) = transport else {
                 let text = "only an end over TCP has an address";
                 return Err(Failure::plain(OnbeatCode::Argument, text));
             };
@@ -201,15 +204,16 @@ pub unsafe extern "C" fn onbeat_end_address(
     })
 }
 
-/// What both ends must agree on.
+/// The sizes that both ends must agree on.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatSizes {
-    /// Messages on their way in each direction, sent and not consumed yet: 1 to 1024.
+    /// The largest number of messages in each direction that are sent and not consumed yet: 1 to
+    /// 1024.
     pub credits: usize,
-    /// Bytes of the largest message: 1 to 1 GiB.
+    /// The size of the largest message in bytes: 1 to 1 GiB.
     pub message_bytes: usize,
-    /// Bytes of the largest value: 0 (none) to 1 GiB.
+    /// The size of the largest value in bytes: 0 (none) to 1 GiB.
     pub value_bytes: usize,
 }
 
@@ -223,6 +227,8 @@ impl OnbeatSizes {
     }
 }
 
+/// Reads the sizes that a pointer leads to.
+///
 /// # Safety
 /// The pointer is null or leads to sizes.
 unsafe fn sizes_at(sizes: *const OnbeatSizes) -> Outcome<Sizes> {
@@ -233,10 +239,10 @@ unsafe fn sizes_at(sizes: *const OnbeatSizes) -> Outcome<Sizes> {
     Ok(unsafe { sizes.read() }.sizes())
 }
 
-/// Bytes of memory that an end of these sizes needs.
+/// Computes how many bytes of memory an end of these sizes needs.
 ///
 /// # Safety
-/// `sizes` can be read, `bytes` can be written; null is refused.
+/// `sizes` can be read, `bytes` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_memory_bytes(
     sizes: *const OnbeatSizes,
@@ -245,29 +251,34 @@ pub unsafe extern "C" fn onbeat_memory_bytes(
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         if bytes.is_null() {
-            return Err(Failure::null("the place for the number is null"));
+            return Err(Failure::null(
+                "the pointer that receives the number is null",
+            ));
         }
-        put(bytes, sizes_at(sizes)?.memory_bytes().map_err(no_link)?);
+        write_unless_null(
+            bytes,
+            sizes_at(sizes)?.memory_bytes().map_err(setup_failure)?,
+        );
         Ok(OnbeatCode::Ok)
     })
 }
 
-/// An application's own memory, or what the backend allots.
+/// Returns the application's own memory, or `Memory::Allot` for null.
 ///
 /// # Safety
-/// The pointer is null, or nobody else uses so many bytes until the process ends.
+/// The pointer is null, or nobody else uses these bytes until the process ends.
 unsafe fn memory_at(start: *mut c_void, bytes: usize) -> Outcome<Memory> {
     if start.is_null() && bytes == 0 {
         return Ok(Memory::Allot);
     }
-    // SAFETY: only looked at, not used.
+    // SAFETY: the buffer is only checked, not used.
     unsafe { Buffer::new(start, bytes, bytes.max(1))? };
     // SAFETY: not null, not too long, and the caller promises the rest.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) };
     Ok(Memory::Mapped(bytes))
 }
 
-fn no_link(error: SetupError) -> Failure {
+fn setup_failure(error: SetupError) -> Failure {
     let code = match &error {
         SetupError::Number { .. } | SetupError::Memory { .. } | SetupError::OwnMemory => {
             OnbeatCode::Argument
@@ -282,12 +293,14 @@ fn no_link(error: SetupError) -> Failure {
     Failure::new(code, error)
 }
 
-/// Connects to the peer, makes sure of it (key, version, sizes), and gives the two halves of the
-/// link. Both ends call it; it waits for the other until the deadline. `memory` is null, or of
-/// onbeat_memory_bytes() and the link's alone until the process ends (TCP only).
+/// Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
+/// Both ends call this function. It waits for the other end until the deadline.
+///
+/// `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
+/// until the process ends (TCP only).
 ///
 /// # Safety
-/// `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written; null is refused.
+/// `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_initialize(
     end: *mut OnbeatEnd,
@@ -303,15 +316,18 @@ pub unsafe extern "C" fn onbeat_end_initialize(
         let mut second = None;
         give(outgoing, || {
             if incoming.is_null() {
-                return Err(Failure::null("the place for the handle is null"));
+                return Err(Failure::null(
+                    "the pointer that receives the handle is null",
+                ));
             }
             let sizes = sizes_at(sizes)?;
             let memory = memory_at(memory, memory_bytes)?;
             let deadline = deadline(deadline_ns);
-            let halves = using(end, |way| {
-                way.backend()?
+            let halves = using(end, |transport| {
+                transport
+                    .backend()?
                     .initialize(sizes, memory, deadline)
-                    .map_err(no_link)
+                    .map_err(setup_failure)
             })?;
             second = Some(OnbeatIncoming::of(halves.1, sizes));
             Ok(OnbeatOutgoing::of(halves.0))
@@ -320,10 +336,10 @@ pub unsafe extern "C" fn onbeat_end_initialize(
     })
 }
 
-/// Closes an end: the halves of a link stay. Null is fine.
+/// Closes an end. The halves of its link stay. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_end_close(end: *mut OnbeatEnd) -> OnbeatCode {
     // SAFETY: the caller promises it.

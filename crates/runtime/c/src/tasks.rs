@@ -1,8 +1,9 @@
-//! Tasks on one thread, in a fixed order: activated by time, by items of a channel, or by each other.
+//! Tasks on one thread, in a fixed order, for C. Time, items of a channel, or other tasks activate
+//! them.
 
-use crate::arguments::{put, text};
+use crate::arguments::{text, write_unless_null};
 use crate::channel::OnbeatChannel;
-use crate::ends::{not_attached, OnbeatItem};
+use crate::ends::{attach_failure, OnbeatItem};
 use crate::error::{guarded, Failure, OnbeatCode, Outcome};
 use crate::handle::{give, take_back, using, Handle, Opaque};
 use onbeat_flow::activation::Schedule;
@@ -12,61 +13,59 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// What a task returns.
+/// The value that a task returns: whether the tasks that follow it run.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatTaskResult {
-    /// Tasks that follow are not activated.
+    /// The task does not activate the tasks that follow it.
     Nothing = 0,
-    /// Tasks that follow are activated.
+    /// The task activates the tasks that follow it.
     Output = 1,
 }
 
-/// A task: returns one of OnbeatTaskResult. Must return, and must not throw.
+/// Runs a task and returns one of OnbeatTaskResult. Must return, and must not throw.
 pub type OnbeatRun = Option<unsafe extern "C" fn(context: *mut c_void) -> u32>;
 
-/// A task that gets an item, where it was written: returns one of OnbeatTaskResult. Must return, and
-/// must not throw.
+/// Runs a task with an item, which it reads in place, and returns one of OnbeatTaskResult. Must
+/// return, and must not throw.
 pub type OnbeatRunOnItem = Option<
     unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem) -> u32,
 >;
 
-/// A pointer of the application's that its own callbacks get.
+/// The application's pointer that its own callbacks get.
 #[derive(Clone, Copy)]
 struct Context(*mut c_void);
 
-// SAFETY: it is only passed on, to callbacks that run on the thread that runs the tasks; the header
-// says so.
+// SAFETY: the pointer is only passed on to callbacks. They run on the thread that runs the tasks;
+// the header says so.
 unsafe impl Send for Context {}
 
 impl Context {
-    /// A method, so that closures take the whole and not the bare pointer.
+    /// A method makes closures capture the whole struct and not the bare pointer.
     fn pointer(self) -> *mut c_void {
         self.0
     }
 }
 
-/// The consumers of the tasks.
 type Consumers = Vec<Consumer>;
 
-/// What wakes the thread, and what ends it: for other threads, beside the mark of the handle.
+/// Wakes and ends the thread. Other threads may use this while the handle is in use.
 #[derive(Debug, Default)]
-struct Ending {
+struct StopSignal {
     waker: Waker,
     stop: AtomicBool,
 }
 
-/// The tasks of one thread.
 pub(crate) struct Tasks {
     chain: Chain<Consumers>,
     ids: Vec<TaskId>,
-    ending: Arc<Ending>,
+    stop_signal: Arc<StopSignal>,
 }
 
 /// Tasks that run on one thread, in the order in which they were added.
 pub struct OnbeatTasks {
     handle: Handle<Tasks>,
-    ending: Arc<Ending>,
+    stop_signal: Arc<StopSignal>,
 }
 
 impl Opaque for OnbeatTasks {
@@ -76,7 +75,7 @@ impl Opaque for OnbeatTasks {
     }
 }
 
-fn refused(error: ChainError) -> Failure {
+fn chain_failure(error: ChainError) -> Failure {
     Failure::new(OnbeatCode::Argument, error)
 }
 
@@ -95,7 +94,7 @@ impl Tasks {
         options: TaskOptions,
         run: impl FnMut(&mut Consumers) -> TaskResult + Send + 'static,
     ) -> Outcome<TaskId> {
-        let id = self.chain.task(name, options, run).map_err(refused)?;
+        let id = self.chain.task(name, options, run).map_err(chain_failure)?;
         self.ids.push(id);
         Ok(id)
     }
@@ -107,15 +106,15 @@ impl Tasks {
     unsafe fn number(&self, place: *mut u32) -> Outcome<OnbeatCode> {
         let last = u32::try_from(self.ids.len() - 1).unwrap_or(u32::MAX);
         // SAFETY: the caller promises it.
-        unsafe { put(place, last) };
+        unsafe { write_unless_null(place, last) };
         Ok(OnbeatCode::Ok)
     }
 }
 
-/// No tasks yet. Recordings show the name before those of the tasks.
+/// Creates an executor without tasks. In recordings its name precedes those of the tasks.
 ///
 /// # Safety
-/// `name` ends with 0, `tasks` can be written; null is refused.
+/// `name` ends with 0, `tasks` can be written. Null is refused.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_tasks_new(
     name: *const c_char,
@@ -124,22 +123,25 @@ pub unsafe extern "C" fn onbeat_tasks_new(
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         give(tasks, || {
-            let ending = Arc::<Ending>::default();
+            let stop_signal = Arc::<StopSignal>::default();
             let handle = Handle::from(Tasks {
                 chain: Chain::named(text(name)?, Consumers::new()),
                 ids: Vec::new(),
-                ending: Arc::clone(&ending),
+                stop_signal: Arc::clone(&stop_signal),
             });
-            Ok(OnbeatTasks { handle, ending })
+            Ok(OnbeatTasks {
+                handle,
+                stop_signal,
+            })
         })
     })
 }
 
-/// Adds a task that runs once per period, from `offset_ns` on; `task` (or null) gets its number.
+/// Adds a task that runs once per period, from `offset_ns` on. `task` (or null) gets its number.
 ///
 /// # Safety
-/// `tasks` is open, `name` ends with 0, `run` may be called with `context`; null is refused, for
-/// `context` and `task` not.
+/// `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except
+/// for `context` and `task`.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_tasks_every(
     tasks: *mut OnbeatTasks,
@@ -166,10 +168,10 @@ pub unsafe extern "C" fn onbeat_tasks_every(
     })
 }
 
-/// Adds a task that runs for each item of a channel, of which it is a consumer.
+/// Adds a task that runs for each item of a channel. The task is a consumer of the channel.
 ///
 /// # Safety
-/// As for onbeat_tasks_every(); `channel` is open.
+/// The rules of onbeat_tasks_every() apply, and `channel` is open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_tasks_on_item(
     tasks: *mut OnbeatTasks,
@@ -185,8 +187,8 @@ pub unsafe extern "C" fn onbeat_tasks_on_item(
         let run = run.ok_or(Failure::null("the callback is null"))?;
         let name = text(name)?;
         using(tasks, |tasks| {
-            let waker = &tasks.ending.waker;
-            let consumer = using(channel, |c| c.consumer_on(waker).map_err(not_attached))?;
+            let waker = &tasks.stop_signal.waker;
+            let consumer = using(channel, |c| c.consumer_on(waker).map_err(attach_failure))?;
             let place = tasks.chain.state().len();
             let id = tasks.add(name, TaskOptions::each(1), move |consumers| {
                 let item = consumers[place].receive();
@@ -195,12 +197,17 @@ pub unsafe extern "C" fn onbeat_tasks_on_item(
             })?;
             tasks.chain.state_mut().push(consumer);
             let waiting = move |consumers: &mut Consumers| consumers[place].waiting();
-            tasks.chain.feed_waiting(id, 0, waiting).map_err(refused)?;
+            tasks
+                .chain
+                .feed_waiting(id, 0, waiting)
+                .map_err(chain_failure)?;
             tasks.number(task)
         })
     })
 }
 
+/// Calls the callback with an item.
+///
 /// # Safety
 /// The callback may be called with this context.
 unsafe fn run_on(
@@ -212,10 +219,10 @@ unsafe fn run_on(
     unsafe { run(context.pointer(), item.as_ptr(), &OnbeatItem::of(item)) }
 }
 
-/// Adds a task that runs after each output of an earlier one, `after` by its number.
+/// Adds a task that runs after each output of an earlier task. `after` is the number of that task.
 ///
 /// # Safety
-/// As for onbeat_tasks_every().
+/// The rules of onbeat_tasks_every() apply.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_tasks_after(
     tasks: *mut OnbeatTasks,
@@ -232,19 +239,22 @@ pub unsafe extern "C" fn onbeat_tasks_after(
         let name = text(name)?;
         using(tasks, |tasks| {
             let Some(&from) = tasks.ids.get(after as usize) else {
-                let text = format!("there is no task {after} yet");
+                let text = format!(
+                    "no task has the number {after} yet: add tasks in the order in which they run"
+                );
                 return Err(Failure::new(OnbeatCode::Argument, text));
             };
             let options = TaskOptions::each(1);
             let id = tasks.add(name, options, move |_| result(run(context.pointer())))?;
-            tasks.chain.connect(from, id, 0).map_err(refused)?;
+            tasks.chain.connect(from, id, 0).map_err(chain_failure)?;
             tasks.number(task)
         })
     })
 }
 
-/// Runs the tasks on the calling thread, with its policy, priority and CPUs, and sleeps in between,
-/// until onbeat_tasks_stop(). Tasks that are ready then no longer run.
+/// Runs the tasks on the calling thread, with its policy, priority and CPUs, until
+/// onbeat_tasks_stop(). Sleeps while no task is ready. Tasks that are ready at the stop no longer
+/// run.
 ///
 /// # Safety
 /// `tasks` is null (refused) or open.
@@ -253,15 +263,15 @@ pub unsafe extern "C" fn onbeat_tasks_run(tasks: *mut OnbeatTasks) -> OnbeatCode
     // SAFETY: the caller promises it.
     guarded(|| unsafe {
         using(tasks, |tasks| {
-            let ending = &tasks.ending;
-            tasks.chain.run(&ending.waker, &ending.stop);
+            let stop_signal = &tasks.stop_signal;
+            tasks.chain.run(&stop_signal.waker, &stop_signal.stop);
             Ok(OnbeatCode::Ok)
         })
     })
 }
 
-/// Ends onbeat_tasks_run(), now or as soon as it is called. From any thread, a task or a signal
-/// handler.
+/// Ends onbeat_tasks_run(), now or as soon as it is called. May be called from any thread, a task
+/// or a signal handler.
 ///
 /// # Safety
 /// `tasks` is null (refused) or open.
@@ -271,18 +281,18 @@ pub unsafe extern "C" fn onbeat_tasks_stop(tasks: *mut OnbeatTasks) -> OnbeatCod
         if tasks.is_null() {
             return Err(Failure::null("the handle is null"));
         }
-        // SAFETY: not null, and open; the mark of the handle is not needed for what is atomic.
-        let ending = unsafe { &(*tasks).ending };
-        ending.stop.store(true, Ordering::Release);
-        ending.waker.wake();
+        // SAFETY: not null, and open. Atomic fields need no mark of the handle.
+        let stop_signal = unsafe { &(*tasks).stop_signal };
+        stop_signal.stop.store(true, Ordering::Release);
+        stop_signal.waker.wake();
         Ok(OnbeatCode::Ok)
     })
 }
 
-/// Closes the tasks and their consumers. Null is fine.
+/// Closes the tasks and their consumers. Null is allowed.
 ///
 /// # Safety
-/// The handle is null, or open.
+/// The handle is null or open.
 #[no_mangle]
 pub unsafe extern "C" fn onbeat_tasks_close(tasks: *mut OnbeatTasks) -> OnbeatCode {
     // SAFETY: the caller promises it.

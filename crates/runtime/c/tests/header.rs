@@ -1,12 +1,12 @@
-//! `include/onbeat.h` is what cbindgen makes of the sources.
+//! Tests that `include/onbeat.h` is the header that cbindgen makes from the sources.
 
 use std::path::Path;
 
 #[test]
-fn the_header_is_that_of_the_sources() {
+fn the_header_matches_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
-    // It follows the modules from there: given one by one, each would be read twice.
+    // cbindgen follows the modules from there. Given one by one, each would be read twice.
     let builder = cbindgen::Builder::new().with_config(config);
     let builder = builder.with_src(root.join("src/lib.rs"));
     let mut header = Vec::new();

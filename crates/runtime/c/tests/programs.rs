@@ -1,18 +1,19 @@
-//! The examples compile as C without a warning, and run: two processes exchange messages.
+//! Tests that the examples compile as C without a warning, and that two processes exchange
+//! messages.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where something is wrong if a program has not ended.
+/// The time after which a program that has not ended is taken to hang.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo puts the libraries of this crate, beside the tests.
+/// Returns the folder beside the tests where cargo puts the libraries of this crate.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().to_path_buf()
@@ -74,7 +75,7 @@ impl Running {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        // Byte by byte: nothing of what follows is taken.
+        // Reads byte by byte, so that the following lines stay in the pipe.
         let output = self.0.stdout.as_mut().unwrap();
         BufReader::with_capacity(1, output)
             .read_line(&mut line)
@@ -82,7 +83,7 @@ impl Running {
         line.trim().into()
     }
 
-    /// What is left of its output, once it has ended well.
+    /// Waits until the program ends with success, and returns the rest of its output.
     fn end(mut self) -> String {
         let since = Instant::now();
         let status = loop {
@@ -100,7 +101,7 @@ impl Running {
     }
 }
 
-/// A name that no other run of these tests uses.
+/// Returns a name that no other run of these tests uses.
 fn name(what: &str) -> String {
     format!("c/{what}/{}", std::process::id())
 }
@@ -158,10 +159,10 @@ fn tasks_of_two_processes_lose_nothing() {
 }
 
 #[test]
-fn the_header_is_one_of_cpp_too() {
+fn the_header_compiles_and_links_as_cpp() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("use.cpp");
-    // Linked as well: without `extern "C"` no function would be found.
+    // The program is linked as well: without `extern "C"` the linker would find no function.
     let text = r#"
         #include "onbeat.h"
         int main() {
@@ -185,7 +186,7 @@ fn the_header_is_one_of_cpp_too() {
         .arg(&program)
         .output();
     let Ok(compiled) = compiled else {
-        eprintln!("SKIP the_header_is_one_of_cpp_too: there is no g++");
+        eprintln!("SKIP the_header_compiles_and_links_as_cpp: there is no g++");
         return;
     };
     let text = String::from_utf8_lossy(&compiled.stderr);

@@ -1,11 +1,12 @@
-//! Null pointers, wrong lengths, numbers without a meaning and handles in use are refused by code.
+//! Tests that null pointers, wrong lengths, numbers without a meaning and handles in use are
+//! refused with a code.
 
 use onbeat_c::*;
 use std::ffi::{c_void, CStr, CString};
 use std::ptr::{null, null_mut};
 
 fn last() -> String {
-    // SAFETY: never null, and this thread's.
+    // SAFETY: the text is never null, and belongs to this thread.
     let text = unsafe { CStr::from_ptr(onbeat_last_error()) };
     text.to_str().unwrap().into()
 }
@@ -14,10 +15,9 @@ fn options(items: usize) -> OnbeatChannelOptions {
     onbeat_channel_options(OnbeatPolicy::Credit as u32, items, 16)
 }
 
-/// A channel in this process with both its ends.
-fn ends() -> (*mut OnbeatProducer, *mut OnbeatConsumer) {
+fn channel_ends() -> (*mut OnbeatProducer, *mut OnbeatConsumer) {
     let (mut channel, mut producer, mut consumer) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: all places are there, and the handles open.
+    // SAFETY: all places can be written, and the handles are open.
     unsafe {
         assert_eq!(
             onbeat_channel_new(&options(2), &mut channel),
@@ -31,19 +31,19 @@ fn ends() -> (*mut OnbeatProducer, *mut OnbeatConsumer) {
 }
 
 #[test]
-fn null_is_refused_everywhere_and_closed_anywhere() {
+fn every_function_refuses_null_except_close() {
     use OnbeatCode::NullPointer as Null;
     let mut channel = null_mut();
-    let (producer, consumer) = ends();
+    let (producer, consumer) = channel_ends();
     let sizes = OnbeatSizes {
         credits: 1,
         message_bytes: 1,
         value_bytes: 0,
     };
-    // SAFETY: null is what these functions refuse; the rest is there.
+    // SAFETY: these functions refuse null. All other pointers are valid.
     unsafe {
         assert_eq!(onbeat_channel_open(null(), &options(1), &mut channel), Null);
-        assert_eq!(last(), "a text is null");
+        assert_eq!(last(), "a string is null");
         assert_eq!(
             onbeat_channel_open(c"x".as_ptr(), null(), &mut channel),
             Null
@@ -97,8 +97,8 @@ fn null_is_refused_everywhere_and_closed_anywhere() {
 }
 
 #[test]
-fn wrong_lengths_lose_nothing() {
-    let (producer, consumer) = ends();
+fn a_wrong_length_is_refused_without_losing_an_item() {
+    let (producer, consumer) = channel_ends();
     let mut buffer = [0_u8; 16];
     let place = buffer.as_mut_ptr().cast::<c_void>();
     let mut item = OnbeatItem {
@@ -106,7 +106,7 @@ fn wrong_lengths_lose_nothing() {
         sent_ns: 7,
         bytes: 7,
     };
-    // SAFETY: the buffers have what is said, or more.
+    // SAFETY: the buffers have at least the given lengths.
     unsafe {
         assert_eq!(
             onbeat_producer_send(producer, place, 17, 0),
@@ -160,16 +160,16 @@ fn numbers_without_a_meaning_are_refused() {
     let try_one = |change: &dyn Fn(&mut OnbeatChannelOptions), channel: &mut _| {
         let mut asked = options(1);
         change(&mut asked);
-        // SAFETY: both are there.
+        // SAFETY: both pointers are valid.
         let code = unsafe { onbeat_channel_new(&asked, channel) };
         assert_eq!(code, OnbeatCode::Argument);
         assert!(channel.is_null());
         last()
     };
     let policy = try_one(&|o| o.policy = 4, &mut channel);
-    assert_eq!(policy, "policy 4 is none of OnbeatPolicy");
+    assert_eq!(policy, "policy 4 is not a value of OnbeatPolicy");
     let death = try_one(&|o| o.on_death = 9, &mut channel);
-    assert_eq!(death, "on_death 9 is none of OnbeatOnDeath");
+    assert_eq!(death, "on_death 9 is not a value of OnbeatOnDeath");
     try_one(&|o| o.consumers = 65, &mut channel);
     try_one(&|o| o.payload_bytes = usize::MAX, &mut channel);
     try_one(&|o| o.items = 0, &mut channel);
@@ -180,18 +180,18 @@ fn numbers_without_a_meaning_are_refused() {
         message_bytes: 1,
         value_bytes: 0,
     };
-    // SAFETY: both are there.
+    // SAFETY: both pointers are valid.
     let code = unsafe { onbeat_memory_bytes(&sizes, &mut bytes) };
     assert_eq!(code, OnbeatCode::Argument);
 }
 
-/// The callback gets the handle that calls it.
-unsafe extern "C" fn meddle(context: *mut c_void, _: *const u8, _: *const OnbeatItem) {
+/// Uses the handle that calls this callback.
+unsafe extern "C" fn use_own_handle(context: *mut c_void, _: *const u8, _: *const OnbeatItem) {
     let consumer = context.cast::<OnbeatConsumer>();
-    // SAFETY: the handle is open: that it is in use is what is tried.
+    // SAFETY: the handle is open. The test is that it is in use.
     unsafe {
         assert_eq!(
-            onbeat_consumer_take(consumer, 0, Some(meddle), null_mut()),
+            onbeat_consumer_take(consumer, 0, Some(use_own_handle), null_mut()),
             OnbeatCode::Busy
         );
         assert_eq!(onbeat_consumer_close(consumer), OnbeatCode::Busy);
@@ -200,12 +200,12 @@ unsafe extern "C" fn meddle(context: *mut c_void, _: *const u8, _: *const Onbeat
 
 #[test]
 fn a_callback_cannot_use_its_own_handle() {
-    let (producer, consumer) = ends();
+    let (producer, consumer) = channel_ends();
     // SAFETY: the handles are open.
     unsafe {
         assert_eq!(onbeat_producer_send(producer, null(), 0, 0), OnbeatCode::Ok);
         assert_eq!(
-            onbeat_consumer_take(consumer, 0, Some(meddle), consumer.cast()),
+            onbeat_consumer_take(consumer, 0, Some(use_own_handle), consumer.cast()),
             OnbeatCode::Ok
         );
         assert_eq!(onbeat_consumer_close(consumer), OnbeatCode::Ok);
@@ -216,7 +216,7 @@ fn a_callback_cannot_use_its_own_handle() {
 #[test]
 fn every_code_has_a_text_and_no_other_number_has_one() {
     let text = |code| {
-        // SAFETY: never null.
+        // SAFETY: the text is never null.
         unsafe { CStr::from_ptr(onbeat_code_text(code)) }
             .to_str()
             .unwrap()
@@ -225,15 +225,15 @@ fn every_code_has_a_text_and_no_other_number_has_one() {
         text(OnbeatCode::NotStarted as i32),
         "fewer consumers than expected have attached"
     );
-    let known = (-1000..1000).filter(|c| text(*c) != "no code of onbeat");
+    let known = (-1000..1000).filter(|c| text(*c) != "this number is not a code of onbeat");
     assert_eq!(known.count(), 22);
     let name = CString::new("no such channel").unwrap();
     let mut channel = null_mut();
-    // SAFETY: both are there.
+    // SAFETY: both pointers are valid.
     let code = unsafe { onbeat_channel_attach(name.as_ptr(), &mut channel) };
     assert_eq!(code, OnbeatCode::Argument);
     assert!(
-        last().starts_with("'no such channel' is no name"),
+        last().starts_with("'no such channel' is not a channel name"),
         "{}",
         last()
     );

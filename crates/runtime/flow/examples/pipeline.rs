@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PERIOD_NS: u64 = 20_000_000;
-/// Name, execution time in ns, and the tasks that its inputs come from.
+/// The name of each task, its execution time in ns, and the tasks that its inputs come from.
 const TASKS: [(&str, u64, &[usize]); 5] = [
     ("lidar", 1_000_000, &[]),
     ("filter", 3_000_000, &[0]),
@@ -26,14 +26,13 @@ const TASKS: [(&str, u64, &[usize]); 5] = [
     ("brake", 1_000_000, &[3]),
 ];
 
-/// What the tasks measure.
 #[derive(Default)]
 struct Truth {
-    /// Start of each execution of the lidar.
+    /// The start of each execution of the lidar.
     starts_ns: Vec<AtomicU64>,
-    /// Of each execution, by task.
+    /// The CPU time of each execution, by task.
     cpu_ns: [Mutex<Vec<u64>>; TASKS.len()],
-    /// From the start of the lidar's execution to the end of the last task's.
+    /// The time from the start of the lidar's execution to the end of the last task's.
     latency_ns: Mutex<Vec<u64>>,
 }
 
@@ -89,14 +88,13 @@ fn threads() -> Vec<ThreadOptions> {
     ["a", "b"].map(ThreadOptions::new).to_vec()
 }
 
-/// The same task for a graph or by priority.
 fn task(task: usize, truth: &Arc<Truth>) -> Task<()> {
     let (name, cost_ns, _) = TASKS[task];
     let mut code = code(task, truth);
     Task::new(name, options(task), (), move |()| code()).cost(cost_ns)
 }
 
-/// Sending task, receiving task and input of each connection.
+/// Returns the sending task, receiving task and input of each connection.
 fn connections() -> impl Iterator<Item = (usize, usize, usize)> {
     let tasks = TASKS.iter().enumerate();
     tasks.flat_map(|(to, t)| t.2.iter().enumerate().map(move |(n, &from)| (from, to, n)))
@@ -124,7 +122,9 @@ fn run_chain(truth: &Arc<Truth>, duration: Duration) -> Result<(), Failure> {
     chain.run(&waker, &stop);
     stop.store(false, Ordering::Release);
     chain.drain(&waker, &stop);
-    timer.join().map_err(|_| "the timer has panicked")?;
+    timer
+        .join()
+        .map_err(|_| "the thread that ends the run has panicked")?;
     Ok(())
 }
 
@@ -174,7 +174,9 @@ fn main() -> Result<(), Failure> {
         "graph" => run_graph(&truth, duration)?,
         "priority" => run_by_priority(&truth, duration)?,
         other => {
-            return Err(format!("no executor '{other}': take chain, graph or priority").into())
+            return Err(
+                format!("there is no executor '{other}': choose chain, graph or priority").into(),
+            )
         }
     }
     std::fs::write(path, truth.to_json())?;

@@ -7,8 +7,7 @@
 //!
 //! Three executors run tasks: a [`chain::Chain`] in a fixed order on the calling thread, a
 //! [`graph::Graph`] in a fixed order on several threads, and [`priority::Priorities`] by priority.
-//! A task's [`activation`] says when it is ready. The crate starts no threads but those of an
-//! executor.
+//! A task's [`activation`] says when it is ready. The crate starts threads only for an executor.
 //!
 //! ```
 //! use onbeat_flow::{Channel, Options, Policy};

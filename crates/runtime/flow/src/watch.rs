@@ -1,5 +1,5 @@
-//! What a recorder needs of a program beside the functions that it probes: a count of its probes, and
-//! a note that says that there is something to probe.
+//! Lets a recorder find and watch a program: a counter of its probes, and a note in the program's
+//! file.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -37,9 +37,9 @@ macro_rules! probe {
 }
 pub(crate) use probe;
 
-/// Number of probes on the functions that `probe!` makes. The kernel counts them here for the
-/// recorder (a uprobe's reference counter, like the semaphores of SystemTap's markers), so that an
-/// unwatched program does not call the functions.
+/// The number of probes on the functions that `probe!` makes. The kernel counts them here for the
+/// recorder (a uprobe's reference counter, like the semaphores of SystemTap's markers). So a
+/// program that nobody watches does not call the functions.
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 #[cfg_attr(target_os = "linux", link_section = ".probes")]
@@ -69,14 +69,13 @@ const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") {
     4096
 };
 
-/// Whether a recorder watches.
 #[inline]
 pub(crate) fn is_watched() -> bool {
     onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
 }
 
-/// Marks programs that contain such functions, so that a recorder need not read the symbols of every
-/// running program. A note as in the ELF specification, without contents.
+/// Marks programs that contain such functions, so that a recorder need not read the symbols of
+/// every running program. The note has the form of the ELF specification, without contents.
 #[used]
 #[cfg_attr(target_os = "linux", link_section = ".note.onbeat")]
 static NOTE: [u32; 5] = [
@@ -87,12 +86,12 @@ static NOTE: [u32; 5] = [
     u32::from_le_bytes(*b"at\0\0"),
 ];
 
-/// Keeps the linker from discarding the mark in programs that use an executor or a named channel.
-pub(crate) fn mark() {
+/// Keeps the linker from discarding the note in programs that use an executor or a named channel.
+pub(crate) fn keep_note() {
     std::hint::black_box(&NOTE);
 }
 
-/// Limit of a name in the recorder's records.
+/// The largest length of a name in the recorder's records.
 const NAME_BYTES: usize = 200;
 
 pub(crate) fn c_string(name: &str) -> CString {
@@ -121,7 +120,7 @@ mod tests {
         let at = address(&onbeat_flow_watched);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
         let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
-        // First address, end, offset in the file, name of the file.
+        // Each entry: first address, end, offset in the file, name of the file.
         let files: Vec<(u64, u64, u64, &str)> = maps
             .lines()
             .filter_map(|line| {
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_becomes_a_terminated_string() {
+    fn any_name_becomes_a_short_terminated_string() {
         assert_eq!(c_string("a\0b").as_bytes(), b"ab");
         let long = c_string(&"ü".repeat(150));
         assert_eq!(long.as_bytes().len(), 200);

@@ -46,24 +46,21 @@ fn wait_for(running: &Running, task: TaskId, executions: u64) {
     }
 }
 
-/// Deadline after which a test hangs.
-fn watchdog() -> Option<u64> {
+fn hang_deadline() -> Option<u64> {
     Some(now_ns() + 60_000_000_000)
 }
 
-/// Starts (`true`) and ends (`false`) of executions in their order, with the task's number.
+/// The starts (`true`) and ends (`false`) of executions in their order, with the task's number.
 type Log = Arc<Mutex<Vec<(usize, bool)>>>;
 
-/// A graph to be tried.
 #[derive(Debug, Clone)]
 struct Case {
-    /// For each task its predecessors, with the threshold of the input.
+    /// The predecessors of each task, with the threshold of the input.
     before: Vec<Vec<(usize, u32)>>,
-    /// For each task: each execution with a multiple of this number has no output.
+    /// For each task: executions with a multiple of this number have no output.
     silent: Vec<u64>,
-    /// For each task.
     costs: Vec<u64>,
-    /// Items for each task without predecessors.
+    /// The number of items for each task without predecessors.
     items: u32,
     threads: usize,
 }
@@ -76,7 +73,6 @@ impl Case {
         }
     }
 
-    /// The task's code.
     fn code(&self, task: usize, log: &Log) -> impl FnMut() -> TaskResult + Send + 'static {
         let (silent, log, mut executions) = (self.silent[task], Arc::clone(log), 0);
         move || {
@@ -91,8 +87,8 @@ impl Case {
         }
     }
 
-    /// The sequential reference: the same tasks as a chain.
-    fn as_chain(&self) -> Vec<(usize, bool)> {
+    /// Runs the same tasks as a chain: the sequential reference.
+    fn run_as_chain(&self) -> Vec<(usize, bool)> {
         let log = Log::default();
         let mut chain = Chain::new(());
         let mut ids = Vec::new();
@@ -133,7 +129,7 @@ impl Case {
         }
     }
 
-    fn as_graph(&self) -> Vec<(usize, bool)> {
+    fn run_as_graph(&self) -> Vec<(usize, bool)> {
         let log = Log::default();
         let mut graph = Graph::new("graph", threads(self.threads));
         let mut ids = Vec::new();
@@ -147,11 +143,11 @@ impl Case {
         if self.threads == 1 {
             graph.set_order(vec![ids]);
         }
-        assert_eq!(graph.start().unwrap().drain(watchdog()), Ok(true));
+        assert_eq!(graph.start().unwrap().drain(hang_deadline()), Ok(true));
         Arc::try_unwrap(log).unwrap().into_inner().unwrap()
     }
 
-    fn by_priority(&self) -> Vec<(usize, bool)> {
+    fn run_by_priority(&self) -> Vec<(usize, bool)> {
         let log = Log::default();
         let mut tasks = Priorities::new("priorities", threads(self.threads));
         let mut ids = Vec::new();
@@ -164,7 +160,7 @@ impl Case {
             }
             ids.push(id);
         }
-        assert_eq!(tasks.start().unwrap().drain(watchdog()), Ok(true));
+        assert_eq!(tasks.start().unwrap().drain(hang_deadline()), Ok(true));
         Arc::try_unwrap(log).unwrap().into_inner().unwrap()
     }
 
@@ -174,7 +170,7 @@ impl Case {
             .collect()
     }
 
-    /// Checks that every execution begins after those whose output it takes have ended.
+    /// Checks that every execution begins after the executions whose output it takes have ended.
     fn is_in_order(&self, log: &[(usize, bool)]) -> Result<(), TestCaseError> {
         let positions = |task: usize, begins: bool| {
             let all = log.iter().enumerate();
@@ -230,19 +226,19 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// For any graph and number of threads: each task runs after the outputs that it takes, and as
-    /// often as in a chain; on one thread in the same order as in a chain.
+    /// The property holds for any graph and number of threads. Each task runs after the outputs
+    /// that it takes, and as often as in a chain. On one thread the order is that of the chain.
     #[test]
     fn executors_with_threads_run_the_same_tasks_as_a_chain(case in cases()) {
-        let reference = case.as_chain();
+        let reference = case.run_as_chain();
         case.is_in_order(&reference)?;
-        let graph = case.as_graph();
+        let graph = case.run_as_graph();
         prop_assert_eq!(case.counts(&graph), case.counts(&reference));
         case.is_in_order(&graph)?;
         if case.threads == 1 {
             prop_assert_eq!(&graph, &reference);
         }
-        let by_priority = case.by_priority();
+        let by_priority = case.run_by_priority();
         prop_assert_eq!(case.counts(&by_priority), case.counts(&reference));
         case.is_in_order(&by_priority)?;
     }
@@ -333,7 +329,7 @@ fn circles_and_deadlocking_orders_are_refused_by_name() {
     };
     let refused = graph(&[(0, 1), (1, 2), (2, 1)], None).unwrap_err();
     assert!(refused.contains("b -> c -> b"), "{refused}");
-    // a -> b and c -> d, crosswise: each thread would wait for the other's second task.
+    // With a -> b and c -> d placed crosswise, each thread would wait for the other's second task.
     let crosswise = [&[1, 2][..], &[3, 0]];
     let refused = graph(&[(0, 1), (2, 3)], Some(crosswise)).unwrap_err();
     assert!(refused.contains("a -> b -> c -> d -> a"), "{refused}");
@@ -356,7 +352,7 @@ fn circles_and_deadlocking_orders_are_refused_by_name() {
     ));
 }
 
-/// A task that reports its start in `runs`, and ends when `go` is set.
+/// Makes a task that reports its start in `runs`, and ends when `go` is set.
 fn blocking(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
     let (runs, go) = (Arc::clone(runs), Arc::clone(go));
     let run = move |left: &mut u32| {
@@ -371,11 +367,11 @@ fn blocking(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
 }
 
 #[test]
-fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
+fn the_highest_priority_runs_first_and_equal_ones_in_the_order_of_readiness() {
     let [runs, go] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Priorities::new("priorities", threads(2));
-    // Tasks that become ready meanwhile wait for it: there is no preemption.
+    // Tasks that become ready meanwhile wait for this one, because nothing preempts it.
     tasks.task(0, 1, blocking(&runs, &go)).unwrap();
     let note = |name: &'static str| {
         let log = Arc::clone(&log);
@@ -386,7 +382,7 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
     };
     let [low, x, y, z, high] = [("low", 2), ("x", 5), ("y", 5), ("z", 5), ("high", 9)]
         .map(|(name, priority)| tasks.task(0, priority, note(name)).unwrap());
-    // The other thread makes them ready one after the other: low, z, x, high, y.
+    // The other thread makes the tasks ready one after the other: low, z, x, high, y.
     let mut before = None;
     for follower in [low, z, x, high, y] {
         let fed = before.is_none();
@@ -428,7 +424,7 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
 }
 
 #[test]
-fn a_task_that_is_still_ready_comes_behind_its_equals() {
+fn a_task_that_is_still_ready_runs_after_tasks_of_equal_priority() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Priorities::new("priorities", threads(1));
     for name in ["a", "b"] {
@@ -453,7 +449,8 @@ fn an_item_in_a_channel_wakes_the_thread_and_draining_takes_all_items() {
     let consumer = channel.consumer_on(&graph.waker(1)).unwrap();
     let sum = Arc::new(AtomicU64::new(0));
     let total = Arc::clone(&sum);
-    // Take one item, and a second one if there is one, which the executor must not count again.
+    // The task takes one item, and a second one if there is one. The executor must not count the
+    // second one again.
     let run = move |consumer: &mut onbeat_flow::Consumer| {
         let add = |bytes: &[u8]| {
             let number = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -506,7 +503,7 @@ fn a_non_triggering_input_does_not_wake_the_thread() {
     wait_for(&running, tick, 200);
     let polls = polls.load(Ordering::Relaxed);
     running.stop().unwrap();
-    // Twice before it sleeps, and once or twice around that.
+    // The thread polls twice before it sleeps, and once or twice around that.
     assert!(polls < 10, "{polls} polls in 200 hand-overs");
     assert_eq!(running.stats(idle).executions, 0);
     // Releases before the executor's start are not overruns.
@@ -543,7 +540,7 @@ fn draining_waits_for_a_slot_until_its_deadline() {
 }
 
 #[test]
-fn a_chain_drains_too() {
+fn draining_a_chain_waits_for_a_slot() {
     let mut chain = Chain::new((0, 0));
     let tick = chain
         .task("tick", every_ns(1000), |s: &mut (u32, u32)| {
@@ -581,7 +578,7 @@ fn a_stopping_overrun_and_a_panic_end_all_threads() {
             ..every_ns(1_000_000)
         };
         let slow = Task::new("slow", options, (), move |()| {
-            assert!(!panics, "the test's panic");
+            assert!(!panics, "the panic that the test causes");
             std::thread::sleep(std::time::Duration::from_millis(1));
             TaskResult::Output
         });
@@ -606,7 +603,7 @@ fn a_stopping_overrun_and_a_panic_end_all_threads() {
     assert_eq!(running.stop(), Err(Panicked { thread }));
 }
 
-/// Policy, priority and CPUs of the calling thread.
+/// Returns policy, priority and CPUs of the calling thread.
 fn own_settings() -> (i32, i32, Vec<usize>) {
     unsafe {
         let mut parameters = std::mem::zeroed::<libc::sched_param>();
@@ -618,7 +615,8 @@ fn own_settings() -> (i32, i32, Vec<usize>) {
     }
 }
 
-/// Starts one task per thread that records its thread's settings. Returns these, or the error.
+/// Starts one task per thread that records its thread's settings. Returns the settings, or the
+/// error.
 fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>, GraphError> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let mut graph = Graph::new("graph", options.clone());
@@ -690,7 +688,7 @@ fn threads_get_their_settings_or_none_starts() {
 }
 
 #[test]
-fn real_time_threads() {
+fn real_time_threads_get_policy_priority_and_locked_memory() {
     let other = ThreadOptions {
         scheduling: Scheduling::Other,
         ..ThreadOptions::new("other")
@@ -717,7 +715,7 @@ fn real_time_threads() {
             );
             unsafe { libc::munlockall() };
         }
-        // SAFETY: asks who runs this.
+        // SAFETY: the call only reads the user id.
         Err(refused) if unsafe { libc::geteuid() } != 0 => {
             println!("SKIPPED: real-time threads are not allowed here: {refused}");
         }
@@ -725,7 +723,7 @@ fn real_time_threads() {
     }
 }
 
-/// A sensor that falls silent, and items that must fit: on threads, by both executors.
+/// The sensor falls silent, and items must fit. Both executors run this on threads.
 #[test]
 fn threads_run_time_outs_and_conditions_on_contents() {
     const MS: u64 = 1_000_000;
@@ -742,7 +740,7 @@ fn threads_run_time_outs_and_conditions_on_contents() {
         let scans = channel.consumer_on(&waker).unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&log);
-        // Pairs with an even number first, or what there is after 20 ms.
+        // The task takes pairs whose first number is even, or the items that have come after 20 ms.
         let options = inputs(&[2]).or_after_item(0, 20 * MS);
         let pairs = Task::new("pairs", options, scans, move |scans| {
             let mut pair = Vec::new();
@@ -777,7 +775,7 @@ fn threads_run_time_outs_and_conditions_on_contents() {
             graph.start().unwrap()
         };
         let begin = now_ns();
-        // Odd ones first wait for the time-out, even ones do not.
+        // Pairs that begin with an odd number wait for the time-out. Others do not.
         producer.send(&[1]).unwrap();
         producer.send(&[2]).unwrap();
         wait_for(&running, pairs, 1);
@@ -786,15 +784,15 @@ fn threads_run_time_outs_and_conditions_on_contents() {
         producer.send(&[4]).unwrap();
         producer.send(&[5]).unwrap();
         wait_for(&running, pairs, 2);
-        // The watchdog bites while nothing comes.
+        // The watchdog runs the task while no item comes.
         let fired = running.stats(watch).by_time;
         while running.stats(watch).by_time < fired + 2 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        // One that is left alone is not used by draining.
+        // Draining does not use an item that does not fulfil the condition.
         producer.send(&[7]).unwrap();
         producer.send(&[8]).unwrap();
-        assert_eq!(running.drain(watchdog()), Ok(true));
+        assert_eq!(running.drain(hang_deadline()), Ok(true));
         let log = log.lock().unwrap();
         assert_eq!(log[..2], [vec![1, 2], vec![4, 5]], "{by_priority}");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! On the steady path nothing is allocated, and no system call is made: an allocator counts, and
+//! Tests that the steady path allocates nothing and makes no system call. An allocator counts, and
 //! the kernel kills a process that makes a system call.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
@@ -20,7 +20,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// This thread's allocations count.
+    /// Is true while this thread's allocations are counted.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Ten tasks, each behind the one before. The first has a period and a deadline.
+/// Makes ten tasks, each after the one before. The first has a period and a deadline.
 fn chain() -> Chain<u64> {
     let mut chain = Chain::new(0);
     let first = TaskOptions {
@@ -68,8 +68,8 @@ fn chain() -> Chain<u64> {
     chain
 }
 
-/// A task of *data OR time* with a condition on the contents of a channel. Each step sends an item;
-/// every second one fulfils it.
+/// Makes a task of *data OR time* with a condition on the contents of a channel. Each step sends an
+/// item, and every second item fulfils the condition.
 fn conditional() -> (Chain<(Consumer, u64)>, Producer) {
     let channel = Channel::new(Options::new(Policy::Credit { credits: 4 }, 8)).unwrap();
     let (producer, consumer) = (channel.producer().unwrap(), channel.consumer().unwrap());
@@ -85,7 +85,8 @@ fn conditional() -> (Chain<(Consumer, u64)>, Producer) {
     (chain, producer)
 }
 
-/// Even items run the task at once, odd ones by the time-out of 1 ns in the step after.
+/// Sends items: even ones run the task at once, odd ones run it by the time-out of 1 ns in the next
+/// step.
 fn work_by_contents(
     (chain, producer): &mut (Chain<(Consumer, u64)>, Producer),
     rounds: u64,
@@ -143,8 +144,8 @@ fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) 
     *chain.state() - begin == 9 * rounds
 }
 
-/// From here on the thread (or process) may end; any other system call kills it. (Seccomp's strict
-/// mode would also forbid the time stamp counter, and with it the clock.)
+/// Forbids all system calls but those that end the thread or the process: any other kills it.
+/// (Seccomp's strict mode would also forbid the time stamp counter, and with it the clock.)
 fn forbid_system_calls() -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -167,14 +168,14 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-/// What the first task of an executor does: in its first execution, and in its last.
+/// The functions that the first task of an executor calls: in its first execution, and in its last.
 #[derive(Clone, Copy)]
 struct Hooks {
     begin: fn(),
     end: fn(),
 }
 
-/// The first task: has `rounds` items, and calls the hooks.
+/// Makes the first task. It has `rounds` items, and calls the hooks.
 fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
     let run = move |left: &mut u64| {
         WATCHED.set(true);
@@ -187,12 +188,12 @@ fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
         }
         TaskResult::Output
     };
-    // One item at a time, so that the other thread sleeps and is woken each time.
+    // The feed offers one item at a time, so that the other thread sleeps and is woken each time.
     Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
 }
 
-/// Ten tasks, each behind the one before, as a graph or by priority. They are on the threads in
-/// turn. From its first execution on each thread's allocations count.
+/// Starts ten tasks, each after the one before, as a graph or by priority. They are on the threads
+/// in turn. Each thread's allocations count from its first execution on.
 fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Running, TaskId) {
     let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
     let options: Vec<_> = options.collect();
@@ -236,7 +237,7 @@ fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Ru
 
 #[test]
 fn executors_allocate_nothing_on_their_threads() {
-    // Allocations while a thread ends do not count: `end` is called before.
+    // Allocations while a thread ends do not count, because `end` is called before.
     static AT_END: AtomicU64 = AtomicU64::new(u64::MAX);
     for by_priority in [false, true] {
         let end = || AT_END.store(ALLOCATIONS.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -303,8 +304,9 @@ fn a_chain_and_channels_allocate_nothing() {
     WATCHED.set(false);
 }
 
-/// The program of a process that the next test starts. (Not a fork of the test: while a recorder
-/// runs on the machine, a fork without exec crashes at the probes of its parent on Linux 6.18.)
+/// The program of a process that the next test starts. It is not a fork of the test: while a
+/// recorder runs on the machine, a fork without exec crashes at the probes of its parent on Linux
+/// 6.18.
 #[test]
 #[ignore = "ends its process"]
 fn helper_chain_and_channels() {

@@ -1,8 +1,9 @@
-//! How fast a link is between two hosts: round trips and rate, by sizes, over any backend.
+//! Measures a link between two hosts over any backend: round trips and rate, for each message size.
 //!
-//! Two ends meet twice for each series: first over a small link, in which the connecting end asks
-//! for a series ([`Series`]); then over one as the series wants it. So one address is enough. What
-//! is measured is the link alone: senders write 8 bytes of each message, receivers read these.
+//! For each series of measurements the two ends connect twice. The first link is small: the
+//! connecting end asks for a series ([`Series`]) over it. The second link has the sizes of the
+//! series. So one address is enough. Only the link is measured: senders write 8 bytes of each
+//! message, and receivers read these.
 
 use crate::interface::{
     Backend, End, Halves, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
@@ -11,111 +12,111 @@ use onbeat_flow::clock::now_ns;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Bytes of the largest message that may be asked for.
+/// The size of the largest message that a series may have.
 pub const MOST_BYTES: usize = 256 << 20;
-/// Bytes of the smallest one: it says what the other end is to do.
+/// The size of the smallest message. Only the instruction to the receiver fits into it.
 pub const LEAST_BYTES: usize = 8;
-/// Begins a request; the last byte is the version.
+/// The first bytes of a request; the last one is the version.
 const MAGIC: [u8; 8] = *b"obbench\x01";
 /// Bytes of a request: magic, sealed, further series, two zeros, credits, size.
-const REQUEST: usize = 24;
-/// The other end says nothing for this long: it counts as gone.
-const PATIENCE_NS: u64 = 30_000_000_000;
-/// How long an end waits for the other to come to the next link, ns.
-const MEETING_NS: u64 = 20_000_000_000;
-/// Round trips that do not count, at the beginning of each size.
-const WARM_UP: usize = 3;
+const REQUEST_BYTES: usize = 24;
+/// An end that is silent for this long counts as gone.
+const SILENCE_LIMIT_NS: u64 = 30_000_000_000;
+const RECONNECT_LIMIT_NS: u64 = 20_000_000_000;
+const WARM_UP_TRIPS: usize = 3;
 /// Fewest round trips or messages of a size, however long they take.
 const LEAST_RUNS: usize = 10;
 
-/// What the receiver is to do with a message: its first 8 bytes, as a number.
+/// The receiver sends a message of the same size back. The first 8 bytes of a message say what to
+/// do.
 const ECHO: u64 = 1;
 const TAKE: u64 = 2;
-/// Answer with [`LEAST_BYTES`]: all before was taken.
+/// The receiver answers with [`LEAST_BYTES`], after all messages before this one were received.
 const CONFIRM: u64 = 3;
 
-/// Messages over one link.
+/// A series of measurements over one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
-    /// Sealed, or in clear; in shared memory neither.
+    /// The link encrypts its messages. Ignored in shared memory.
     pub sealed: bool,
-    /// Messages on their way in each direction.
+    /// How many messages may be on their way in each direction.
     pub credits: usize,
-    /// Bytes of the largest message.
+    /// The size of the largest message.
     pub most_bytes: usize,
-    /// Series that the same end asks for after this one: 0 to 255.
+    /// How many series the same end asks for after this one: 0 to 255.
     pub further: usize,
 }
 
-/// How much is measured of each size.
+/// How long each size is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
-    /// Round trips, and messages for the rate, at most.
+    /// The most round trips of a size, and the most messages for its rate.
     pub runs: usize,
-    /// Time for the round trips of a size, and for its rate; ten runs there are always.
+    /// The longest time for the round trips of a size, and for its rate. At least ten are always
+    /// measured.
     pub time: Duration,
 }
 
-/// What was measured of one size.
+/// The results for one message size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// Bytes of a message.
+    /// The size of the messages, in bytes.
     pub bytes: usize,
-    /// Times of round trips with messages of that size there and back, ns, sorted.
+    /// The times of round trips with messages of this size in both directions, sorted.
     pub round_trips_ns: Vec<u64>,
-    /// Messages sent one way for the rate.
+    /// How many messages were sent one way to measure the rate.
     pub messages: usize,
-    /// From the first one's send until the peer had taken all and said so, ns.
+    /// The time from the first one-way message until the peer had confirmed that it received them
+    /// all.
     pub one_way_ns: u64,
 }
 
 impl Measured {
-    /// Bytes of content per second, one way.
+    /// Returns the rate in one direction: bytes of content per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.messages as f64 * self.bytes as f64 * 1e9 / self.one_way_ns.max(1) as f64
     }
 
-    /// A quantile of the round trips, ns; `None` where there are too few to tell it: there must be
-    /// one at least beyond it.
+    /// Returns a quantile of the round trips, in ns. `None` if there are too few: at least one
+    /// round trip must lie beyond the quantile.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.round_trips_ns.len();
         let rank = (quantile * count as f64).ceil() as usize;
         (rank < count).then(|| self.round_trips_ns[rank.saturating_sub(1)])
     }
 
-    /// The longest round trip, ns.
+    /// Returns the longest round trip, in ns.
     pub fn longest_ns(&self) -> u64 {
         self.round_trips_ns.last().copied().unwrap_or(0)
     }
 }
 
-/// Why a bench has no result.
+/// The reason why a measurement has no result.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The ends do not meet.
+    /// The two ends did not connect.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The link ended.
-    #[error("the bench was broken off: {0}")]
+    /// The link ended during the measurement.
+    #[error("the measurement was broken off: {0}")]
     Ended(#[from] End),
-    /// The other end takes nothing.
-    #[error("the bench was broken off: {0}")]
+    /// A message could not be sent.
+    #[error("the measurement was broken off: {0}")]
     NotSent(#[from] SendError),
-    /// Nothing came.
-    #[error("the other end has been silent for {} s: does `onbeat link bench` still run there?", PATIENCE_NS / 1_000_000_000)]
+    /// The other end has sent nothing for 30 s.
+    #[error("the other end has been silent for {} s. Check that `onbeat link bench` still runs there.", SILENCE_LIMIT_NS / 1_000_000_000)]
     Silent,
-    /// The other end is something else.
+    /// The other end has sent an invalid request. It is another program or another version.
     #[error(
-        "the other end asks for what no `onbeat link bench` asks for: are the versions the same?"
+        "the other end sent an invalid request. Run the same version of `onbeat link bench` on both hosts."
     )]
     Request,
 }
 
-/// Sizes of the link by which the ends agree on a series.
-fn small() -> Sizes {
+fn agreement_sizes() -> Sizes {
     Sizes {
         credits: 1,
-        message_bytes: REQUEST,
+        message_bytes: REQUEST_BYTES,
         value_bytes: 0,
     }
 }
@@ -129,8 +130,8 @@ impl Series {
         }
     }
 
-    fn request(&self) -> [u8; REQUEST] {
-        let mut request = [0; REQUEST];
+    fn request(&self) -> [u8; REQUEST_BYTES] {
+        let mut request = [0; REQUEST_BYTES];
         request[..8].copy_from_slice(&MAGIC);
         request[8] = self.sealed.into();
         request[9] = u8::try_from(self.further).unwrap_or(u8::MAX);
@@ -139,9 +140,9 @@ impl Series {
         request
     }
 
-    /// A request from the network, if it is one and asks for no more than is sensible.
+    /// Returns `None` if the bytes are not a request, or ask for more than is sensible.
     fn parse(request: &[u8]) -> Option<Series> {
-        let request: &[u8; REQUEST] = request.try_into().ok()?;
+        let request: &[u8; REQUEST_BYTES] = request.try_into().ok()?;
         let credits = u32::from_le_bytes(request[12..16].try_into().ok()?);
         let most_bytes = u64::from_le_bytes(request[16..].try_into().ok()?);
         let series = Series {
@@ -158,13 +159,13 @@ impl Series {
     }
 }
 
-/// Initializes, and again while the other end is still leaving the link before.
-fn meet(
+/// Connects. Tries again while the other end is still leaving the previous link.
+fn connect(
     backend: &dyn Backend,
     sizes: Sizes,
     deadline_ns: Option<u64>,
 ) -> Result<Halves, SetupError> {
-    let until = now_ns() + MEETING_NS;
+    let until = now_ns() + RECONNECT_LIMIT_NS;
     loop {
         match backend.initialize(sizes, Memory::Allot, deadline_ns) {
             Err(SetupError::Refused {
@@ -176,12 +177,12 @@ fn meet(
     }
 }
 
-/// The next message's first bytes and length.
-fn take(link: &mut Halves, patience_ns: u64) -> Result<(u64, usize), BenchError> {
+/// Receives a message and returns its first 8 bytes and its length.
+fn receive_head(link: &mut Halves, limit_ns: u64) -> Result<(u64, usize), BenchError> {
     let (mut word, mut bytes) = (0, 0);
     let came = link
         .1
-        .receive(Some(now_ns() + patience_ns), &mut |_, message| {
+        .receive(Some(now_ns() + limit_ns), &mut |_, message| {
             let first = message.first_chunk().copied().unwrap_or_default();
             (word, bytes) = (u64::from_le_bytes(first), message.len());
         })?;
@@ -189,37 +190,38 @@ fn take(link: &mut Halves, patience_ns: u64) -> Result<(u64, usize), BenchError>
 }
 
 fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError> {
-    let deadline = Some(now_ns() + PATIENCE_NS);
+    let deadline = Some(now_ns() + SILENCE_LIMIT_NS);
     let fill = &mut |slot: &mut [u8]| slot[..8].copy_from_slice(&word.to_le_bytes());
     out.send(bytes.max(LEAST_BYTES), deadline, fill).map(drop)
 }
 
-/// Serves one series: waits for another end's request, for as long as it takes, and does what it
-/// says. `backend` makes this end for a series, or for the request (`None`). `began` is told the
-/// series.
+/// Serves one series: waits for another end's request without a limit, and does what it asks.
+/// `backend` makes the end for a series, or the end that receives the request (`None`). `began` is
+/// called with the series.
 ///
 /// # Errors
-/// The other end did not come again, left early, or is something else. Another may come.
+/// The other end did not connect again, left early, or is another program. The caller may serve the
+/// next one.
 pub fn serve(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     began: &mut dyn FnMut(Series),
 ) -> Result<(), BenchError> {
-    let mut asked = meet(&*backend(None)?, small(), None)?;
+    let mut asked = connect(&*backend(None)?, agreement_sizes(), None)?;
     let mut series = None;
-    let deadline = Some(now_ns() + PATIENCE_NS);
+    let deadline = Some(now_ns() + SILENCE_LIMIT_NS);
     asked.1.receive(deadline, &mut |_, request| {
         series = Series::parse(request);
     })?;
     let series = series.ok_or(BenchError::Request)?;
     send(&mut *asked.0, CONFIRM, LEAST_BYTES)?;
-    // The answer arrives before the link is left.
+    // Dropping a link first delivers what was sent, here the answer.
     drop(asked);
     began(series);
 
     let end = backend(Some(series))?;
-    let mut link = meet(&*end, series.sizes(), Some(now_ns() + MEETING_NS))?;
+    let mut link = connect(&*end, series.sizes(), Some(now_ns() + RECONNECT_LIMIT_NS))?;
     loop {
-        let (word, bytes) = match take(&mut link, PATIENCE_NS) {
+        let (word, bytes) = match receive_head(&mut link, SILENCE_LIMIT_NS) {
             Err(BenchError::Ended(End::Closed)) => return Ok(()),
             other => other?,
         };
@@ -232,7 +234,8 @@ pub fn serve(
 }
 
 /// Asks the serving end for a series, and measures each of these sizes over it. `backend` is as for
-/// [`serve`]; `progress` is told how many sizes are done, and round trips or messages of the next.
+/// [`serve`]. `progress` gets the number of sizes done, and of round trips or messages of the
+/// current size.
 ///
 /// # Errors
 /// No end serves there, or it left.
@@ -243,20 +246,26 @@ pub fn measure(
     amount: Amount,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Measured>, BenchError> {
-    let mut asking = meet(&*backend(None)?, small(), Some(now_ns() + MEETING_NS))?;
+    let mut asking = connect(
+        &*backend(None)?,
+        agreement_sizes(),
+        Some(now_ns() + RECONNECT_LIMIT_NS),
+    )?;
     let request = series.request();
     let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(&request);
-    asking.0.send(REQUEST, Some(now_ns() + PATIENCE_NS), fill)?;
-    take(&mut asking, PATIENCE_NS)?;
+    asking
+        .0
+        .send(REQUEST_BYTES, Some(now_ns() + SILENCE_LIMIT_NS), fill)?;
+    receive_head(&mut asking, SILENCE_LIMIT_NS)?;
     drop(asking);
 
     let end = backend(Some(series))?;
-    let mut link = meet(&*end, series.sizes(), Some(now_ns() + MEETING_NS))?;
+    let mut link = connect(&*end, series.sizes(), Some(now_ns() + RECONNECT_LIMIT_NS))?;
     let mut measured = Vec::with_capacity(sizes.len());
     for (done, &bytes) in sizes.iter().enumerate() {
-        let mut tell = |runs| progress(done, runs);
-        let round_trips_ns = round_trips(&mut link, bytes, amount, &mut tell)?;
-        let (messages, one_way_ns) = one_way(&mut link, bytes, amount, &mut tell)?;
+        let mut report = |runs| progress(done, runs);
+        let round_trips_ns = sorted_round_trips_ns(&mut link, bytes, amount, &mut report)?;
+        let (messages, one_way_ns) = measure_one_way(&mut link, bytes, amount, &mut report)?;
         measured.push(Measured {
             bytes,
             round_trips_ns,
@@ -267,54 +276,52 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Whether that was enough of a size.
 fn is_enough(amount: Amount, runs: usize, since_ns: u64) -> bool {
     let spent = u128::from(now_ns() - since_ns);
     runs >= amount.runs || runs >= LEAST_RUNS && spent >= amount.time.as_nanos()
 }
 
-/// Times of messages there and back, sorted.
-fn round_trips(
+fn sorted_round_trips_ns(
     link: &mut Halves,
     bytes: usize,
     amount: Amount,
-    tell: &mut dyn FnMut(usize),
+    report: &mut dyn FnMut(usize),
 ) -> Result<Vec<u64>, BenchError> {
     let mut trip = || -> Result<u64, BenchError> {
         let begin = now_ns();
         send(&mut *link.0, ECHO, bytes)?;
-        take(link, PATIENCE_NS)?;
+        receive_head(link, SILENCE_LIMIT_NS)?;
         Ok(now_ns() - begin)
     };
-    for _ in 0..WARM_UP {
+    for _ in 0..WARM_UP_TRIPS {
         trip()?;
     }
     let since = now_ns();
     let mut times = Vec::with_capacity(amount.runs);
     while !is_enough(amount, times.len(), since) {
         times.push(trip()?);
-        tell(times.len());
+        report(times.len());
     }
     times.sort_unstable();
     Ok(times)
 }
 
-/// Messages one way, and how long they took until the peer had taken the last.
-fn one_way(
+/// Sends messages one way. Returns their number, and the time until the peer has received the last.
+fn measure_one_way(
     link: &mut Halves,
     bytes: usize,
     amount: Amount,
-    tell: &mut dyn FnMut(usize),
+    report: &mut dyn FnMut(usize),
 ) -> Result<(usize, u64), BenchError> {
     let since = now_ns();
     let mut messages = 0;
     while !is_enough(amount, messages + 1, since) {
         send(&mut *link.0, TAKE, bytes)?;
         messages += 1;
-        tell(messages);
+        report(messages);
     }
     send(&mut *link.0, CONFIRM, bytes)?;
-    take(link, PATIENCE_NS)?;
+    receive_head(link, SILENCE_LIMIT_NS)?;
     Ok((messages + 1, now_ns() - since))
 }
 
@@ -323,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written_and_nothing_else_is() {
+    fn requests_survive_writing_and_reading_and_invalid_ones_are_refused() {
         let series = Series {
             sealed: true,
             credits: 4,
@@ -341,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_that_too_few_runs_cannot_tell_are_not_told() {
+    fn a_quantile_needs_a_round_trip_beyond_it() {
         let of = |count: u64| Measured {
             bytes: 1,
             round_trips_ns: (1..=count).collect(),

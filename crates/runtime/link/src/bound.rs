@@ -1,79 +1,80 @@
-//! The longest time that a message takes over a port which several channels share, by fixed priorities.
+//! The longest time that a message takes over a port which several channels share, by fixed
+//! priorities.
 //!
-//! Fixed-point preemption cuts messages into chunks, and keeps the bytes that are posted within a window: between
-//! chunks the most urgent goes first (thesis, 5.4.3, which leaves the analysis to others). This is the analysis:
-//! non-preemptive fixed priorities with blocking, over the whole busy period (Davis, Burns, Bril and Lukkien,
-//! *Controller Area Network (CAN) schedulability analysis*, 2007, with chunks in the place of frames).
+//! Fixed-point preemption cuts messages into chunks and limits the bytes that are posted at once to
+//! a window. Between chunks the most urgent message goes first (thesis, 5.4.3, which leaves the
+//! analysis to others). This module does the analysis: non-preemptive fixed priorities with
+//! blocking, over the whole busy period (Davis, Burns, Bril and Lukkien, *Controller Area Network
+//! (CAN) schedulability analysis*, 2007, with chunks in the place of frames).
 //!
-//! Assumed: the sender's egress is the bottleneck; nobody else sends through the port; the next chunk is posted
-//! before the window is empty, also where another link has to be woken for it. A message counts from its push: from
-//! then on nothing less urgent is let go. Receivers that several senders share (incast) are not modelled.
+//! It assumes that the sender's egress is the bottleneck and that nobody else sends through the
+//! port. It also assumes that the next chunk is posted before the window is empty, even if another
+//! link must be woken for it. A message counts from its push: from then on nothing less urgent is
+//! let go. Receivers that several senders share (incast) are not modelled.
 
 use thiserror::Error;
 
-/// What all channels send through.
+/// The network interface through which all channels send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
-    /// Rate of the wire.
+    /// The rate of the wire.
     pub bits_per_second: u64,
-    /// Bytes of a chunk's content.
+    /// The size of a chunk's content.
     pub chunk_bytes: usize,
-    /// Bytes on the wire that may be posted and not have left; a chunk always may.
+    /// The most bytes that may be posted and have not left yet, counted as on the wire. One chunk
+    /// always fits.
     pub window_bytes: usize,
-    /// Bytes on the wire that each chunk has beside its content: the heads of all layers.
+    /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
-    /// From the last byte's leaving until the message is handed out, ns.
+    /// The time from when a message's last byte leaves until the receiver gets the message.
     pub way_ns: u64,
 }
 
-/// The messages of a channel.
+/// The messages that one channel sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Larger is more urgent. Among equals the first that came goes first.
+    /// The urgency: larger is more urgent. Among equals the first to come goes first.
     pub priority: u8,
-    /// Bytes of a message, at most.
+    /// The size of the largest message.
     pub bytes: usize,
-    /// Time between two messages, at least, ns.
+    /// The shortest time between two messages.
     pub period_ns: u64,
-    /// How much later than its period a message may come, ns.
+    /// How much later than its period a message may come.
     pub jitter_ns: u64,
 }
 
-/// There is no bound.
+/// The reason why a channel has no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    /// These channels want more than the port has.
-    #[error("channels of priority {priority} and above use {percent} % of the port: send less, or less often")]
+    /// This channel and the more urgent ones need more than the port's whole rate.
+    #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
     Overload {
-        /// The channel's priority.
+        /// The priority of the channel.
         priority: u8,
-        /// What it and those above it use, rounded up.
+        /// The share of the port that this channel and the more urgent ones use, rounded up.
         percent: u64,
     },
-    /// A rate, chunk or period of 0.
+    /// A rate, chunk size or period is 0.
     #[error("a rate, a chunk and a period must be more than 0")]
     Zero,
 }
 
 /// Steps until the search for a fixed point is given up: the port is nearly full.
-const STEPS: usize = 1_000_000;
-/// Parts of the port's time, in which its use is counted.
-const WHOLE: u128 = 1_000_000_000;
+const MOST_STEPS: usize = 1_000_000;
+/// Unit in which the port's use is counted: parts of its time.
+const TIME_PARTS: u128 = 1_000_000_000;
 
 impl Port {
-    /// How long these bytes are on the wire, ns, rounded up.
     fn wire_ns(&self, bytes: u128) -> u128 {
         (bytes * 8 * 1_000_000_000).div_ceil(self.bits_per_second.into())
     }
 
-    /// Bytes of a message on the wire.
-    fn whole(&self, bytes: usize) -> u128 {
+    fn wire_bytes(&self, bytes: usize) -> u128 {
         let chunks = bytes.div_ceil(self.chunk_bytes).max(1) as u128;
         bytes as u128 + chunks * self.overhead_bytes as u128
     }
 
-    /// Bytes of its last chunk on the wire.
-    fn last(&self, bytes: usize) -> u128 {
+    fn last_chunk_wire_bytes(&self, bytes: usize) -> u128 {
         let rest = match bytes % self.chunk_bytes {
             0 => bytes.min(self.chunk_bytes),
             rest => rest,
@@ -81,18 +82,19 @@ impl Port {
         rest as u128 + self.overhead_bytes as u128
     }
 
-    /// What can be posted at once.
-    fn window(&self) -> u128 {
+    fn usable_window_bytes(&self) -> u128 {
         self.window_bytes
             .max(self.chunk_bytes + self.overhead_bytes) as u128
     }
 
-    /// Longest time from a message's send until it is handed out, ns, for each channel in the order given.
-    /// Sound, not exact: messages of the same priority count as more urgent ones. Not real-time safe.
+    /// Returns the longest time from a message's send until the receiver gets it, in ns, for each
+    /// channel in the order of `loads`. The bound is safe, but not exact: messages of the same
+    /// priority count as more urgent ones. Not real-time safe.
     ///
     /// # Errors
     ///
-    /// [`NoBound`], for each channel of its own: the more urgent ones of an overloaded port have a bound.
+    /// [`NoBound`], separately for each channel: on an overloaded port the more urgent channels
+    /// still have a bound.
     pub fn bounds(&self, loads: &[Load]) -> Vec<Result<u64, NoBound>> {
         (0..loads.len()).map(|at| self.bound(loads, at)).collect()
     }
@@ -113,26 +115,26 @@ impl Port {
         };
         let above: Vec<Load> = others(|other, own| other >= own).collect();
         let below: u128 = others(|other, own| other < own)
-            .map(|l| self.whole(l.bytes))
+            .map(|l| self.wire_bytes(l.bytes))
             .sum();
-        let takes = |load: &Load| self.wire_ns(self.whole(load.bytes));
+        let takes = |load: &Load| self.wire_ns(self.wire_bytes(load.bytes));
 
         let used: u128 = above
             .iter()
             .chain([&own])
-            .map(|l| (takes(l) * WHOLE).div_ceil(l.period_ns.into()))
+            .map(|l| (takes(l) * TIME_PARTS).div_ceil(l.period_ns.into()))
             .sum();
         let overload = NoBound::Overload {
             priority: own.priority,
-            percent: u64::try_from((used * 100).div_ceil(WHOLE)).unwrap_or(u64::MAX),
+            percent: u64::try_from((used * 100).div_ceil(TIME_PARTS)).unwrap_or(u64::MAX),
         };
-        if used >= WHOLE {
+        if used >= TIME_PARTS {
             return Err(overload);
         }
 
-        // What is posted when the message comes goes first, however little urgent it is.
-        let blocked = self.wire_ns(below.min(self.window()));
-        let last = self.wire_ns(self.last(own.bytes));
+        // The bytes that are posted when the message comes go first, even if they are less urgent.
+        let blocked = self.wire_ns(below.min(self.usable_window_bytes()));
+        let last = self.wire_ns(self.last_chunk_wire_bytes(own.bytes));
         let (period, jitter) = (u128::from(own.period_ns), u128::from(own.jitter_ns));
         let mut steps = 0;
         // When the last chunk of the busy period's message `number` begins.
@@ -148,7 +150,7 @@ impl Port {
                     return Ok(begin);
                 }
                 begin = next;
-                if steps > STEPS {
+                if steps > MOST_STEPS {
                     return Err(overload);
                 }
             }
@@ -157,7 +159,7 @@ impl Port {
         for number in 0.. {
             let end = begins(number)? + last;
             longest = longest.max(end - (number * period).saturating_sub(jitter));
-            // The next one comes when this one has left: the busy period is over.
+            // The next message comes after this one has left: the busy period is over.
             if end <= ((number + 1) * period).saturating_sub(jitter) {
                 break;
             }

@@ -1,78 +1,82 @@
-//! Why there is no channel.
+//! The errors of creating a channel and of attaching to one.
 
 use nix::errno::Errno;
 use onbeat_flow::{CreateError, OpenError};
 use thiserror::Error;
 
-/// Why there is no channel.
+/// The reason why a channel could not be created, or a process could not attach to it.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The name has characters or a length that no channel's name may have.
-    #[error("'{}' is no name for a channel: use 1 to 80 letters, digits and _ . - /", name.escape_default())]
+    /// The name has characters or a length that a channel's name may not have.
+    #[error("'{}' is not a channel name. Use 1 to 80 letters, digits and _ . - /", name.escape_default())]
     Name {
-        /// The name that was given; untrusted.
+        /// The name that the caller gave. It is untrusted.
         name: String,
     },
-    /// There is no channel of that name.
-    #[error("there is no channel '{name}' that this user may attach to: create it first")]
+    /// No process of this user has a channel of that name.
+    #[error("no channel '{name}' that this user may attach to. Create it first.")]
     NotThere {
-        /// Name of the channel.
+        /// The name that the caller asked for.
         name: String,
     },
-    /// There is a channel of that name already.
-    #[error("there is a channel '{name}' already, of process {pid}: attach to it, or end that")]
+    /// A channel of that name exists already.
+    #[error(
+        "channel '{name}' exists already, in process {pid}. Attach to it, or end that process."
+    )]
     Exists {
-        /// Name of the channel.
+        /// The name that the caller wanted to create.
         name: String,
-        /// A process that uses it.
+        /// A process that uses the existing channel.
         pid: u32,
     },
-    /// There are several channels of that name.
-    #[error("there are several channels '{name}', of processes {pids:?}: end all but one")]
+    /// Several channels have that name.
+    #[error(
+        "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
+    )]
     Several {
-        /// Name of the channels.
+        /// The name that they share.
         name: String,
-        /// For each of them, a process that uses it.
+        /// The ids of processes that use them, one for each channel.
         pids: Vec<u32>,
     },
     /// Another process has been creating a channel of that name for too long.
     #[error(
-        "channel '{name}': another process is creating it and does not finish: is it stopped?"
+        "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
     Busy {
-        /// Name of the channel.
+        /// The name that is being created.
         name: String,
     },
-    /// It could not be created with these options.
+    /// The channel could not be created with these options.
     #[error("channel '{name}': {reason}")]
     Create {
-        /// Name of the channel.
+        /// The channel that the caller wanted to create.
         name: String,
-        /// What is wrong with the options.
+        /// The fault of the options.
         reason: CreateError,
     },
-    /// It is not the channel that these options describe, or not a channel at all.
+    /// The memory has other options than the caller's, or is not a channel.
     #[error("channel '{name}': {reason}")]
     Open {
-        /// Name of the channel.
+        /// The channel that the caller asked for.
         name: String,
-        /// What is wrong with it.
+        /// The difference that was found.
         reason: OpenError,
     },
-    /// Another process could shorten its memory while this one uses it.
-    #[error("channel '{name}' can be shortened under its users: it was not made by onbeat")]
+    /// Another process could shorten the memory while this one uses it.
+    #[error("channel '{name}' was not made by onbeat: another process could shorten its memory. Choose another name.")]
     Unsealed {
-        /// Name of the channel.
+        /// The channel that the memory claims to be.
         name: String,
     },
     /// The kernel has refused a call.
     #[error("channel '{name}': cannot {what}: {errno}{}", hint(*errno))]
     System {
-        /// Name of the channel.
+        /// The channel for which the call was made.
         name: String,
-        /// What the call was for.
+        /// The purpose of the call, as a verb phrase.
         what: &'static str,
-        /// The kernel's error.
+        /// The error code of the kernel.
         errno: Errno,
     },
 }

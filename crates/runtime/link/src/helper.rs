@@ -1,14 +1,11 @@
-//! Threads that work for a link. Whoever starts one waits until it runs: a thread's start takes memory,
-//! and a link that has met its peer must take none.
+//! Starts the threads that work for a link. The caller waits until the thread runs, because a
+//! starting thread allocates memory. A link that is connected to its peer must not allocate.
 
 use std::io::Result;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread and returns when it runs. `name` has at most 15 bytes.
-///
-/// # Errors
-/// The kernel gives no thread.
+/// `name` has at most 15 bytes.
 pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let (running, runs) = sync_channel(1);
     let thread = Builder::new().name(name.into()).spawn(move || {
@@ -16,7 +13,7 @@ pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<J
         drop(running);
         run();
     })?;
-    // An error says that the thread is over already.
+    // An error means that the thread has ended already.
     let _ = runs.recv();
     Ok(thread)
 }

@@ -1,36 +1,36 @@
-//! The interface layer: messages between two ends, whatever connects them (thesis, 5.4.1).
+//! The interface layer: messages between two ends, over any kind of connection (thesis, 5.4.1).
 //!
 //! A [`Backend`] connects two ends. Each end gets an [`Outgoing`] and an [`Incoming`] half. Code
 //! that uses these traits does not change with the backend: [`Shm`](crate::Shm) between processes,
 //! [`Tcp`](crate::Tcp) between machines.
 //!
-//! **Memory.** An end has one block of memory, handed over once, in slots: as many for each
-//! direction as there are credits. A message is written and read in its slot. Its slot at the
-//! sender is free again once the other application has *consumed* it, so a message always finds a
-//! free slot at the receiver.
+//! **Memory.** An end has one block of memory, handed over once. It is divided into slots: one per
+//! credit in each direction. A message is written and read in its slot. The sender's slot is free
+//! again once the other application has *consumed* the message, so a message always finds a free
+//! slot at the receiver.
 //!
 //! **Two ways to get data.** [`Incoming::receive`] takes each message, in order. [`Incoming::read`]
-//! fetches the newest value that the peer has published (Figure 5.3); the peer's application does
-//! nothing for it.
+//! fetches the latest value that the peer has published (Figure 5.3). The peer's application need
+//! not do anything for it.
 //!
-//! Deadlines are in ns of CLOCK_MONOTONIC ([`onbeat_flow::clock`]); without one the call waits for
-//! as long as the link stands.
+//! Deadlines are in ns of CLOCK_MONOTONIC ([`onbeat_flow::clock`]). Without a deadline the call
+//! waits for as long as the link stands.
 
 use thiserror::Error;
 
-/// What both ends must agree on.
+/// The sizes that both ends must agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Messages on their way in each direction, sent and not consumed yet: 1 to 1024.
+    /// The most messages in each direction that are sent and not consumed yet: 1 to 1024.
     pub credits: usize,
-    /// Bytes of the largest message: 1 to 1 GiB.
+    /// The size of the largest message: 1 to 1 GiB.
     pub message_bytes: usize,
-    /// Bytes of the largest value for [`Incoming::read`]: 0 (none) to 1 GiB.
+    /// The size of the largest value for [`Incoming::read`]: 0 (no values) to 1 GiB.
     pub value_bytes: usize,
 }
 
 impl Sizes {
-    /// Four credits, and values as large as messages.
+    /// Returns sizes with four credits, and with values as large as messages.
     pub fn of_messages(message_bytes: usize) -> Sizes {
         Sizes {
             credits: 4,
@@ -39,8 +39,8 @@ impl Sizes {
         }
     }
 
-    /// Bytes of memory that an end needs: slots of both directions, three buffers of values to send
-    /// (published, on its way, being written) and one of values read.
+    /// Returns the size of the memory that an end needs: slots of both directions, three buffers of
+    /// values to send (published, on its way, being written) and one of values read.
     ///
     /// # Errors
     /// A number is out of its range.
@@ -70,21 +70,21 @@ impl std::fmt::Display for Sizes {
 /// The memory of an end, handed over once.
 #[derive(Debug)]
 pub enum Memory {
-    /// The backend allots what it needs.
+    /// The backend allocates the memory.
     Allot,
-    /// The application's own, of [`Sizes::memory_bytes`] or more: huge pages, for example, or
-    /// memory that an accelerator reads too. Dropped with the end.
+    /// The application provides memory of at least [`Sizes::memory_bytes`], for example huge pages
+    /// or memory that an accelerator reads too. It is dropped with the end.
     Given(Box<[u8]>),
-    /// As `Given`, for memory that the application keeps mapped until it ends.
+    /// The application provides memory as for `Given`, but keeps it mapped until the process ends.
     Mapped(&'static mut [u8]),
 }
 
-/// The two halves of an end.
+/// The sending and the receiving half of an end.
 pub type Halves = (Box<dyn Outgoing>, Box<dyn Incoming>);
 
 /// A way to connect two ends.
 pub trait Backend {
-    /// Bytes of memory that an end of these sizes needs.
+    /// Returns the size of the memory that an end of these sizes needs.
     ///
     /// # Errors
     /// A number is out of its range.
@@ -92,12 +92,13 @@ pub trait Backend {
         sizes.memory_bytes()
     }
 
-    /// Registers the memory, connects to the peer, and makes sure of it (*Initialize* of the
-    /// thesis): key, version and sizes. Both ends call it; it waits for the other one until
+    /// Registers the memory, connects to the peer, and compares key, version and sizes with it
+    /// (*Initialize* of the thesis). Both ends call this function. It waits for the other end until
     /// `deadline_ns`. Not real-time safe.
     ///
     /// # Errors
-    /// What was wrong with the request, or why this or the other end refused.
+    /// A size is out of range, the memory does not fit, one end refused the other, or no peer came
+    /// in time.
     fn initialize(
         &self,
         sizes: Sizes,
@@ -106,15 +107,15 @@ pub trait Backend {
     ) -> Result<Halves, SetupError>;
 }
 
-/// The half of an end that sends. Dropping it tells the peer that nothing more comes; what was sent
-/// still arrives.
+/// The half of an end that sends. Dropping it tells the peer that no more messages follow. Messages
+/// that were sent still arrive.
 pub trait Outgoing: Send {
-    /// Sends a message that `fill` writes in place; returns its number, from 0. Waits for a credit.
-    /// The slot has the content of an older message.
+    /// Sends a message that `fill` writes in place, and returns its number, from 0. Waits for a
+    /// credit. Before `fill` the slot contains an older message.
     ///
     /// # Errors
     /// - The message is larger than agreed; `fill` is not called.
-    /// - No credit until the deadline: the peer has consumed too little.
+    /// - No credit became free before the deadline: the peer has consumed too little.
     /// - The link has ended.
     fn send(
         &mut self,
@@ -123,41 +124,45 @@ pub trait Outgoing: Send {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<u64, SendError>;
 
-    /// Sets the value that the peer's [`Incoming::read`] fetches from now on. Waits for nobody.
+    /// Sets the value that the peer's [`Incoming::read`] fetches from now on. Does not wait.
     ///
     /// # Errors
     /// The value is larger than agreed, or the link has ended.
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError>;
 
-    /// Where the end counts ([`crate::status`]), for what is around it.
+    /// Returns the status page on which the end counts ([`crate::status`]). Wrappers of the end use
+    /// it.
     #[doc(hidden)]
     fn page(&self) -> Option<std::sync::Arc<dyn Shown>> {
         None
     }
 
-    /// No recorder sees its messages from now on: they are items of something else that it sees.
-    /// What both ends know this direction of the link by, if they do.
+    /// Hides the messages from recorders from now on, because a recorder already sees them as items
+    /// of something else. Returns the name by which both ends know this direction of the link, if
+    /// there is one.
     #[doc(hidden)]
     fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
         None
     }
 }
 
-/// Where promises on a link are counted for others to see ([`crate::status`]). Real-time safe.
+/// The counters of promises on a link that other processes can see ([`crate::status`]). Real-time
+/// safe.
 #[doc(hidden)]
 pub trait Shown: Send + Sync + std::fmt::Debug {
-    /// There are promises.
+    /// Notes that the link has promises.
     fn has_promises(&self);
-    /// It is a channel's: so many items were replaced before they left.
+    /// Notes that the link belongs to a channel, and how many of its items were replaced before
+    /// they left.
     fn set_lost(&self, items: u64);
-    /// More of one of the numbers.
+    /// Adds `more` to one of the counters.
     fn add(&self, number: usize, more: u64);
 }
 
 /// The half of an end that receives. Dropping it makes the peer's sends fail.
 pub trait Incoming: Send {
-    /// Gives the next message to `take`, with its number. It counts as consumed when `take`
-    /// returns. `false` if there was none until the deadline.
+    /// Passes the next message and its number to `take`. The message counts as consumed when `take`
+    /// returns. Returns `false` if no message came before the deadline.
     ///
     /// # Errors
     /// The link has ended, and all messages that came were received.
@@ -167,15 +172,16 @@ pub trait Incoming: Send {
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End>;
 
-    /// Gives the newest value that the peer has published to `take`, complete, also if it was read
-    /// before. `false` if the peer has published none, or none came until the deadline.
+    /// Passes the latest value that the peer has published to `take`: complete, and also if it was
+    /// read before. Returns `false` if the peer has published no value, or none came before the
+    /// deadline.
     ///
     /// # Errors
     /// The link has ended.
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End>;
 
-    /// As [`Incoming::read`], with how many values the peer had published before this one, if that is
-    /// known: by it a recorder knows a value at both ends.
+    /// Reads like [`Incoming::read`], and also passes how many values the peer had published before
+    /// this one, if known. Recorders identify a value at both ends by this number.
     ///
     /// # Errors
     /// Those of [`Incoming::read`].
@@ -188,7 +194,7 @@ pub trait Incoming: Send {
         self.read(deadline_ns, &mut |value| take(None, value))
     }
 
-    /// See [`Outgoing::unseen`].
+    /// Hides the messages from recorders; see [`Outgoing::unseen`].
     #[doc(hidden)]
     fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
         None
@@ -207,25 +213,25 @@ impl dyn Outgoing + '_ {
     }
 }
 
-/// A promise of quality that was broken ([`Qos`](crate::Qos)).
+/// A broken promise of quality of service ([`Qos`](crate::Qos)).
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
-    /// The message or value is older than it may be.
-    #[error("the data is older than it may be")]
+    /// The message or value is older than its lifespan allows.
+    #[error("the data is too old")]
     Stale,
-    /// A message or value is not what was sent.
-    #[error("what came is not what was sent")]
+    /// The message or value was changed on its way.
+    #[error("the data was changed on its way")]
     Corrupt,
-    /// Nothing was sent for longer than a period.
+    /// This end sent nothing for longer than its deadline.
     #[error("nothing was sent for longer than the deadline")]
     SentLate,
-    /// Nothing was received for longer than a period.
-    #[error("nothing came for longer than the deadline")]
+    /// This end received nothing for longer than its deadline.
+    #[error("nothing was received for longer than the deadline")]
     CameLate,
-    /// The peer has not confirmed a message, however often it was sent.
+    /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
     Unacknowledged {
-        /// Its number.
+        /// The number of that message.
         number: u64,
     },
     /// The peer gives no sign of life.
@@ -233,47 +239,47 @@ pub enum Breach {
     Silent,
 }
 
-/// Why a link has ended.
+/// The reason why a link has ended, or a call on it failed.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
-    /// It has not: a promise was broken whose policy is to fail. The next call goes on.
+    /// A promise was broken, and its policy is to fail. The link stands: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     /// The peer has closed its half.
     #[error("the peer has closed the link")]
     Closed,
-    /// The peer died, or could not be reached for as long as the link was to be resumed.
+    /// The peer died, or could not be reached within the time allowed for resuming the link.
     #[error("the peer is gone: {reason}")]
     Gone {
-        /// The last that was seen of it.
+        /// The last sign of the peer.
         reason: String,
     },
-    /// The peer, which knew the key, has sent what no onbeat sends.
+    /// The peer knew the key, but has sent data that onbeat never sends.
     #[error("the peer breaks the protocol: {what}")]
     Protocol {
-        /// What it has sent.
+        /// The kind of invalid data.
         what: &'static str,
     },
 }
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// It is larger than agreed.
-    #[error("{asked} bytes do not fit: {most} were agreed")]
+    /// The message is larger than agreed.
+    #[error("{asked} bytes do not fit: the ends agreed on {most} at most")]
     TooLarge {
-        /// Bytes of the request.
+        /// The size of the message.
         asked: usize,
-        /// Bytes agreed.
+        /// The size of the largest message that both ends agreed on.
         most: usize,
     },
-    /// The peer has not consumed enough until the deadline.
-    #[error("no credit: the peer has {credits} messages that it has not consumed")]
+    /// The peer has not consumed enough messages before the deadline.
+    #[error("no credit: the peer has not consumed {credits} messages yet")]
     NoCredit {
-        /// Messages on their way.
+        /// How many messages are sent and not consumed.
         credits: usize,
     },
-    /// A promise was broken whose policy is to fail. The link stands.
+    /// A promise was broken, and its policy is to fail. The link stands.
     #[error(transparent)]
     Breach(#[from] Breach),
     /// The link has ended.
@@ -281,118 +287,123 @@ pub enum SendError {
     Ended(#[from] End),
 }
 
-/// Why one end does not take the other.
+/// The reason why one end refuses the other.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// The keys differ, or the other is no onbeat.
-    #[error("the keys differ: give both ends the same key file")]
+    /// The keys differ, or the other end is not onbeat.
+    #[error("the keys differ. Give both ends the same key file.")]
     Key,
-    /// The versions of the protocol differ.
-    #[error("this end speaks version {ours} of the protocol, the other {theirs}: update one")]
+    /// The ends use different versions of the protocol.
+    #[error(
+        "this end uses version {ours} of the protocol, the other end {theirs}. Update one of them."
+    )]
     Version {
-        /// Version of this end.
+        /// The version that this end uses.
         ours: u16,
-        /// Version of the other.
+        /// The version that the other end uses.
         theirs: u16,
     },
-    /// The sizes differ.
-    #[error("this end was made for {ours}, the other for {theirs}: give both the same sizes")]
+    /// The ends were made for different sizes.
+    #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
     Sizes {
-        /// Sizes of this end.
+        /// The sizes of this end.
         ours: Sizes,
-        /// Sizes of the other.
+        /// The sizes of the other end.
         theirs: Sizes,
     },
-    /// One end encrypts, the other does not; or their chunks differ in size.
-    #[error("only one of the ends encrypts, or their chunks differ: give both the same options")]
+    /// Only one end encrypts, or the sizes of their chunks differ.
+    #[error(
+        "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
+    )]
     Options,
-    /// One end asks for quality that the other cannot give.
-    #[error("only one of the ends uses `Qos`, or acknowledges: give both the same settings")]
+    /// One end asks for a quality of service that the other cannot give.
+    #[error("only one of the ends uses `Qos`, or acknowledges. Give both the same settings.")]
     Quality,
-    /// The end has a peer already.
-    #[error("the other end has a peer already: give each pair a port of its own")]
+    /// The other end has a peer already.
+    #[error("the other end has a peer already. Give each pair its own port number.")]
     InUse,
-    /// What came was no handshake.
-    #[error("no handshake came: is the other end an onbeat link?")]
+    /// The other end sent something that is not a handshake.
+    #[error("the other end sent no handshake. Check that it is an onbeat link.")]
     Garbage,
-    /// One end has a better way than the other, and one of them refuses to do without.
-    #[error("falling back is refused: {what}")]
+    /// One end has a faster backend that the other lacks, and one of them refuses to use a slower
+    /// one.
+    #[error("an end refuses to use a slower backend: {what}")]
     FallBack {
-        /// The way that would be used, and what is missing for the better one.
+        /// The backend that would be used, and what is missing for the faster one.
         what: String,
     },
-    /// The handshake was not finished in time.
+    /// The other end did not finish the handshake in time.
     #[error("the other end did not finish the handshake in time")]
     Silent,
 }
 
-/// Why there is no link.
+/// The reason why a link could not be set up.
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// A number in the sizes is out of its range.
-    #[error("{what} is {value}: give at most {most}, and at least 1 where something is sent")]
+    #[error("{what} is {value}. Give at most {most}, and at least 1 if anything is to be sent.")]
     Number {
-        /// The number's name.
+        /// The name of the number.
         what: &'static str,
-        /// Its value.
+        /// The number that was given.
         value: usize,
-        /// The largest that is possible.
+        /// The largest possible number.
         most: usize,
     },
     /// The application's memory is too small.
-    #[error("the link needs {needed} bytes of memory, but was given {given}")]
+    #[error("the link needs {needed} bytes of memory, but the application gave {given}")]
     Memory {
-        /// Bytes that it needs.
+        /// The size that the link needs.
         needed: usize,
-        /// Bytes given.
+        /// The size that the application gave.
         given: usize,
     },
-    /// Another process cannot see the application's memory.
-    #[error("a link between processes cannot use memory of one of them: use `Memory::Allot`")]
+    /// The application provided memory, but another process cannot see it.
+    #[error("a link between processes cannot use one process's own memory. Use `Memory::Allot`.")]
     OwnMemory,
-    /// An end refused the other.
+    /// One end refused the other.
     #[error("{peer}: {reason}")]
     Refused {
-        /// The other end.
+        /// The address of the other end.
         peer: String,
-        /// Why.
+        /// The reason for the refusal.
         reason: Refusal,
     },
-    /// No peer until the deadline.
-    #[error("{peer}: no peer until the deadline{}", last(.refused))]
+    /// No accepted peer came before the deadline.
+    #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
-        /// Where it was expected.
+        /// The address at which the peer was expected.
         peer: String,
-        /// Why the last one that came was refused.
+        /// The reason why the last peer that came was refused.
         refused: Option<Refusal>,
     },
     /// The kernel has refused a call.
     #[error("{peer}: cannot {what}: {source}")]
     System {
-        /// The other end, or the own address.
+        /// The address of the other end or, while listening, of this end.
         peer: String,
-        /// What the call was for.
+        /// The purpose of the call, as a verb phrase.
         what: &'static str,
-        /// The kernel's error.
+        /// The error of the kernel.
         source: std::io::Error,
     },
     /// The port takes no more transfers.
     #[error(transparent)]
     Port(#[from] crate::port::PortError),
-    /// There is no channel in shared memory.
+    /// The channel in shared memory could not be created or found.
     #[error(transparent)]
     Channel(#[from] crate::LinkError),
-    /// Somebody else has this half of a channel in shared memory.
+    /// Another process already has this half of a channel in shared memory.
     #[error("'{name}': {reason}")]
     Attach {
-        /// Name of the link.
+        /// The name of the link.
         name: String,
-        /// Why.
+        /// The reason of the channel.
         reason: onbeat_flow::AttachError,
     },
 }
 
-fn last(refused: &Option<Refusal>) -> String {
-    let text = |r: &Refusal| format!("; the last one that came was refused: {r}");
+fn last_refusal(refused: &Option<Refusal>) -> String {
+    let text = |r: &Refusal| format!("; the last peer that came was refused: {r}");
     refused.as_ref().map(text).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Channels of `onbeat-flow` across processes of one machine, by name; links between machines.
+//! Channels of `onbeat-flow` between processes of one machine, found by name, and links between
+//! machines.
 //!
 //! ```
 //! use onbeat_flow::{Options, Policy};
@@ -12,13 +13,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **What it leaves behind.** Nothing. The memory has no file: other processes find it through the
-//! descriptors of its participants, and it is gone with the last of them, however they end.
+//! **What stays behind.** Nothing. The memory has no file. Other processes find it through the
+//! descriptors of its participants. The kernel frees it when the last participant ends, in whatever
+//! way.
 //!
-//! **Who may attach.** Processes of the same user, in the same pid and network namespace, and with
-//! the same capabilities. A process with more capabilities (for example by `setcap cap_sys_nice`)
-//! hides its descriptors from the others, which then create a channel of their own. Grant real-time
-//! rights by RLIMIT_RTPRIO instead, or pass descriptors on ([`descriptor`], [`open`]).
+//! **Access.** A process may attach if it has the same user, pid namespace, network namespace and
+//! capabilities as the others. A process with more capabilities (for example by `setcap
+//! cap_sys_nice`) hides its descriptors from the others, which then create a channel of their own.
+//! Grant real-time rights by RLIMIT_RTPRIO instead, or pass descriptors on ([`descriptor`],
+//! [`open`]).
 //!
 //! **Death.** Each participant has a lock on a byte of the memory, which the kernel releases when
 //! the process ends. The lock tells a dead participant from a silent one. A participant that waits
@@ -27,20 +30,20 @@
 //! its parent: do not fork participants.
 //!
 //! **Between machines.** [`interface`] is one interface to links between processes ([`Shm`]) and
-//! between machines ([`Tcp`]): messages with credits, and the newest value.
+//! between machines ([`Tcp`]): messages with credits, and the latest value.
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `error` | why there is no channel |
+//! | `error` | errors of channels between processes |
 //! | `name` | finding channels by name |
 //! | `shared` | a channel's memory and its locks |
 //! | `quiet` | writing without SIGPIPE |
 //! | `helper` | threads that work for a link |
 //! | this one | channels across processes |
 //! | `pi` | a lock with priority inheritance |
-//! | [`interface`] | what every backend does |
+//! | [`interface`] | the interface of all backends |
 //! | [`status`] | what links are doing, for `onbeat link status` |
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
@@ -48,12 +51,12 @@
 //! | `sealed` | small records through a connection |
 //! | [`tcp`] | the interface over TCP |
 //! | `verbs` | the interface over RDMA (feature `verbs`) |
-//! | [`auto`] | the best way that both ends have |
+//! | [`auto`] | the fastest backend that both ends have |
 //! | [`qos`] | promises on messages over any of these, checked |
 //! | [`channels`] | channels of `onbeat-flow` between hosts |
 //! | [`bound`] | the longest latency of channels that share a port |
-//! | [`wire`] | what a chunk takes on the wire beside its content |
-//! | [`bench`] | how fast a link is between two hosts |
+//! | [`wire`] | the bytes that a chunk needs on the wire besides its content |
+//! | [`bench`] | measuring the round trips and the rate of a link |
 pub mod auto;
 pub mod bench;
 pub mod bound;
@@ -101,8 +104,8 @@ pub use verbs::Verbs;
 const CREATION_LIMIT: Duration = Duration::from_secs(1);
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// The channel of that name. The first call creates it, and later calls check that their options
-/// are the same. Not real-time safe: searches all processes of the machine.
+/// Opens the channel of that name. The first call creates it, and later calls check that their
+/// options are the same. Not real-time safe: searches all processes of the machine.
 pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
     let creation = name::Creation::begin(name)?;
     match attach_now(name, Some(options)) {
@@ -111,7 +114,7 @@ pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
     }
 }
 
-/// Creates a channel; fails if there is one of that name.
+/// Creates a channel. Fails if one of that name exists.
 pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     let creation = name::Creation::begin(name)?;
     if let Some(found) = name::find(name)? {
@@ -123,8 +126,8 @@ pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     create_as(&creation, options)
 }
 
-/// Attaches to the channel of that name. With `options`, it must have been created with the same.
-/// Waits up to 1 s for a process that is creating it.
+/// Attaches to the channel of that name. Given `options` must be those with which it was created.
+/// Waits up to 1 s for a process that is creating the channel.
 pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError> {
     let since = Instant::now();
     loop {
@@ -141,13 +144,14 @@ pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError
     }
 }
 
-/// Attaches by a descriptor from another participant, for example in a container.
+/// Attaches to a channel by a descriptor from another participant, for example in a container.
 pub fn open(descriptor: BorrowedFd<'_>, options: Option<Options>) -> Result<Channel, LinkError> {
     let name = "(a descriptor)";
     open_memory(name, descriptor, options)
 }
 
-/// A descriptor of the channel, to be passed to a process that cannot find the name; see [`open`].
+/// Returns a descriptor of the channel. Pass it to a process that cannot find the name; that
+/// process calls [`open`].
 pub fn descriptor(name: &str) -> Result<OwnedFd, LinkError> {
     match name::find(name)? {
         Some(found) => Ok(found.file.into()),
@@ -190,15 +194,16 @@ fn create_as(creation: &name::Creation, options: Options) -> Result<Channel, Lin
     Ok(channel.known_as(link))
 }
 
-/// The processes of this machine as a [`Medium`]: [`channel`] with names that begin with the
-/// system's name.
+/// A [`Medium`] that connects the processes of this machine. It calls [`channel`] with names that
+/// begin with the system's name.
 #[derive(Debug, Clone)]
 pub struct Machine {
     system: String,
 }
 
 impl Machine {
-    /// Channels of the system of that name. Two systems that run at once need different names.
+    /// Names the system to which the channels belong. Two systems that run at once need different
+    /// names.
     pub fn new(system: &str) -> Machine {
         Machine {
             system: system.into(),

@@ -1,6 +1,6 @@
-//! Finding a channel by name, through the descriptors of this user's processes.
+//! Finds a channel by name, through the descriptors of this user's processes.
 //!
-//! The memory has no file, and so no name that could be left behind. Its name is in the links in
+//! The memory has no file, so no name can be left behind. Its name is in the links in
 //! `/proc/PID/fd` of its participants, and any living participant's link opens it.
 
 use crate::error::LinkError;
@@ -12,17 +12,16 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Prefix of the names of our memory files.
 pub(crate) const PREFIX: &str = "onbeat:";
 
-/// A channel's memory that a process uses.
 pub(crate) struct Found {
     pub(crate) pid: u32,
-    /// Open for reading and writing, with locks of its own.
+    /// The memory's file, open for reading and writing. Its locks are separate from the other
+    /// process's.
     pub(crate) file: File,
 }
 
-fn check(name: &str) -> Result<(), LinkError> {
+fn check_name(name: &str) -> Result<(), LinkError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
     if (1..=80).contains(&name.len()) && name.chars().all(fits) {
         return Ok(());
@@ -30,19 +29,20 @@ fn check(name: &str) -> Result<(), LinkError> {
     Err(LinkError::Name { name: name.into() })
 }
 
-/// The right to create a channel of that name, while this value lives; gone with its process.
+/// The right to create a channel of that name. It ends when this value is dropped or its process
+/// ends.
 pub(crate) struct Creation {
     name: String,
     _socket: UnixDatagram,
 }
 
 impl Creation {
-    /// Waits up to 5 s for another process that is creating it.
+    /// Waits up to 5 s for another process that is creating the channel.
     pub(crate) fn begin(name: &str) -> Result<Creation, LinkError> {
-        check(name)?;
+        check_name(name)?;
         let user = nix::unistd::geteuid();
-        // Not a name in a directory, but an address of the network namespace that one socket can
-        // have.
+        // Only one socket of a network namespace can have this address. It has no entry in a
+        // directory.
         let address = SocketAddr::from_abstract_name(format!("onbeat-making:{user}:{name}"));
         let since = Instant::now();
         loop {
@@ -52,7 +52,7 @@ impl Creation {
                     let name = name.into();
                     return Ok(Creation { name, _socket });
                 }
-                // Names that pass the check fit.
+                // Names that pass the check fit into an address.
                 None => return Err(LinkError::Name { name: name.into() }),
                 Some(Err(e)) if e.kind() == std::io::ErrorKind::AddrInUse => {
                     if since.elapsed() > Duration::from_secs(5) {
@@ -64,7 +64,7 @@ impl Creation {
                     let errno = e.raw_os_error().unwrap_or(0);
                     return Err(LinkError::System {
                         name: name.into(),
-                        what: "get the right to create it",
+                        what: "lock the name",
                         errno: nix::errno::Errno::from_raw(errno),
                     });
                 }
@@ -77,9 +77,9 @@ impl Creation {
     }
 }
 
-/// The memory of that name, if a process that this one may inspect uses it.
+/// Finds the memory of that name in the processes that this one may inspect.
 pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
-    check(name)?;
+    check_name(name)?;
     let target = format!("/memfd:{PREFIX}{name} (deleted)");
     let user = nix::unistd::geteuid().as_raw();
     let mut found: Vec<(u64, Found)> = Vec::new();
@@ -107,15 +107,15 @@ pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
     Ok(found.pop().map(|(_, found)| found))
 }
 
-/// Opens those descriptors of a process that link to `target`. None if the process has ended or may
-/// not be inspected.
+/// Opens the descriptors of a process that link to `target`. Finds nothing if the process has ended
+/// or may not be inspected.
 fn open_descriptors<'a>(process: &Path, target: &'a str) -> impl Iterator<Item = File> + 'a {
     let links = fs::read_dir(process.join("fd")).into_iter().flatten();
     links.flatten().filter_map(move |link| {
         let path = link.path();
         let is_target = fs::read_link(&path).is_ok_and(|t| t.as_os_str() == target);
-        // What it links to may be another by now: a pipe or a terminal. Its owner is checked once it
-        // is open.
+        // The descriptor may lead to another file by now, for example to a pipe or a terminal. The
+        // caller checks its owner once it is open.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let mut options = File::options();
         options.read(true).write(true).custom_flags(flags.bits());

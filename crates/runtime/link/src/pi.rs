@@ -1,7 +1,9 @@
-//! A lock with priority inheritance, and a bell to wait at: a thread of low priority that holds the
-//! lock runs with the priority of whoever waits for it, and so no third thread can hold both up.
+//! A lock with priority inheritance, and a bell on which threads wait. A thread of low priority
+//! that holds the lock runs with the priority of the most urgent waiting thread. So no third thread
+//! can delay both.
 //!
-//! The kernel does it (FUTEX_LOCK_PI); without contention there is no system call. No allocation.
+//! The kernel does the inheritance (FUTEX_LOCK_PI). Without contention it makes no system call.
+//! Nothing allocates.
 
 use onbeat_flow::clock::now_ns;
 use rustix::thread::futex::{self, Flags, Timespec};
@@ -10,25 +12,23 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A value that one thread at a time uses.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
-    /// 0, or the thread that has it, and whether others wait: the kernel's format.
+    /// 0 if the lock is free. Otherwise the id of the owning thread, and a bit that says whether
+    /// others wait: the kernel's format.
     owner: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the owner of the lock reaches the value.
+// SAFETY: only the thread that has the lock reaches the value.
 unsafe impl<T: Send> Send for Lock<T> {}
-// SAFETY: as above.
+// SAFETY: only the thread that has the lock reaches the value.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The value, in use.
 #[derive(Debug)]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// The thread that locks is the one that unlocks.
-    _stays: std::marker::PhantomData<*const ()>,
+    _bound_to_thread: std::marker::PhantomData<*const ()>,
 }
 
 fn this_thread() -> u32 {
@@ -44,7 +44,6 @@ fn this_thread() -> u32 {
 }
 
 impl<T> Lock<T> {
-    /// Nobody has it.
     pub fn new(value: T) -> Lock<T> {
         Lock {
             owner: AtomicU32::new(0),
@@ -52,15 +51,16 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until no other thread has it. Locking it twice blocks for good.
+    /// Waits until the lock is free. A thread that locks it twice blocks forever.
     pub fn lock(&self) -> Guard<'_, T> {
         let (me, owner) = (this_thread(), &self.owner);
         let take = || owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
-        // The kernel refuses when it is interrupted, or the owner is just leaving: again.
+        // The kernel refuses when it is interrupted, or when the owner is just leaving. Then try
+        // again.
         while take().is_err() && futex::lock_pi(owner, Flags::PRIVATE, None).is_err() {}
         Guard {
             lock: self,
-            _stays: std::marker::PhantomData,
+            _bound_to_thread: std::marker::PhantomData,
         }
     }
 }
@@ -86,30 +86,31 @@ impl<T> Drop for Guard<'_, T> {
         let owner = &self.lock.owner;
         let free = owner.compare_exchange(this_thread(), 0, Ordering::Release, Ordering::Relaxed);
         if free.is_err() {
-            // Others wait: the kernel hands it to the most urgent one.
+            // Others wait: the kernel gives the lock to the most urgent one.
             let _ = futex::unlock_pi(owner, Flags::PRIVATE);
         }
     }
 }
 
-/// Where threads wait for a change of what a [`Lock`] has.
+/// Wakes threads that wait for a change of the value in a [`Lock`].
 #[derive(Debug, Default)]
 pub struct Bell(AtomicU32);
 
 impl Bell {
-    /// Nobody waits.
     pub fn new() -> Bell {
         Bell::default()
     }
 
-    /// Wakes all that wait. Whoever holds the lock, or held it for the change, rings.
+    /// Wakes all waiting threads. The caller holds the lock, or has just released it after the
+    /// change.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Leaves the lock, waits for a ring until `deadline_ns` at most, and takes the lock again.
-    /// Returns early at times. `None`, without the lock, if the deadline has passed before.
+    /// Releases the lock, waits for a ring until `deadline_ns` at most, and takes the lock again.
+    /// May return without a ring. Returns `None`, without the lock, if the deadline had passed
+    /// before the call.
     pub fn wait<'a, T>(
         &self,
         guard: Guard<'a, T>,
@@ -123,7 +124,7 @@ impl Bell {
         let rings = self.0.load(Ordering::Acquire);
         drop(guard);
         let timeout = left.map(|ns| {
-            // A time that the kernel takes for valid.
+            // The kernel refuses times beyond this limit.
             let left = Duration::from_nanos(ns.min(i64::MAX as u64));
             Timespec {
                 tv_sec: left.as_secs() as i64,
@@ -142,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn one_thread_at_a_time_and_no_ring_is_missed() {
+    fn only_one_thread_holds_the_lock_and_no_ring_is_missed() {
         let shared = Arc::new((Lock::new(0u64), Bell::new()));
         let players: Vec<_> = (0..3)
             .map(|me| {
@@ -166,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_has_passed_is_told() {
+    fn waiting_returns_none_once_the_deadline_has_passed() {
         let (lock, bell) = (Lock::new(()), Bell::new());
         assert!(bell.wait(lock.lock(), Some(now_ns())).is_none());
-        // It ends by itself, and says so at the next call.
+        // The wait ends at the deadline, and the next call returns `None`.
         let soon = Some(now_ns() + 1_000_000);
         while let Some(guard) = bell.wait(lock.lock(), soon) {
             drop(guard);
@@ -177,7 +178,7 @@ mod tests {
         drop(lock.lock());
     }
 
-    /// The third field of /proc/self/task/TID/stat's priorities: -1 - rtprio for real-time threads.
+    /// Reads the priority in /proc/self/task/TID/stat. It is -1 - rtprio for real-time threads.
     fn kernel_priority(thread: u32) -> i64 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         let after_name = stat.rsplit(") ").next().unwrap();
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_it_inherits_the_priority_of_who_waits() {
+    fn the_holder_inherits_the_priority_of_a_waiting_thread() {
         let shared = Arc::new(Lock::new(()));
         let held = shared.lock();
         let me = this_thread();
@@ -194,7 +195,7 @@ mod tests {
         let (other, allowed) = (Arc::clone(&shared), Arc::clone(&is_allowed));
         let urgent = std::thread::spawn(move || {
             let priority = libc::sched_param { sched_priority: 7 };
-            // SAFETY: a thread's own scheduling.
+            // SAFETY: changes the scheduling of this thread only.
             let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) };
             allowed.store(set == 0, Ordering::SeqCst);
             drop(other.lock());

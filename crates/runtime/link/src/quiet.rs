@@ -1,5 +1,5 @@
-//! Writing without SIGPIPE. Rust's own programs ignore that signal; a program in C that uses a link
-//! keeps its default, by which the end of a peer would end the program.
+//! Writes to sockets and pipes without SIGPIPE. Rust's own programs ignore that signal. A program
+//! in C that uses a link keeps the default, and would be killed when a peer ends.
 
 use nix::libc::MSG_NOSIGNAL;
 use socket2::SockRef;
@@ -9,19 +9,18 @@ use std::net::TcpStream;
 /// Wakes a thread that polls the other end of a pipe.
 pub(crate) struct Waking {
     writer: PipeWriter,
-    /// A pipe that somebody could still read raises no signal.
+    /// Kept open because writing to a pipe without readers raises the signal.
     _reader: PipeReader,
 }
 
 impl Waking {
-    /// It, and what is polled.
+    /// Returns the end that the thread polls, and the end that wakes it.
     pub(crate) fn new() -> Result<(PipeReader, Waking)> {
         let (reader, writer) = std::io::pipe()?;
         let _reader = reader.try_clone()?;
         Ok((reader, Waking { writer, _reader }))
     }
 
-    /// Another one for the same thread.
     pub(crate) fn try_clone(&self) -> Result<Waking> {
         Ok(Waking {
             writer: self.writer.try_clone()?,
@@ -29,13 +28,12 @@ impl Waking {
         })
     }
 
-    /// Wakes the thread.
     pub(crate) fn ring(&self) {
         let _ = (&self.writer).write(&[0]);
     }
 }
 
-/// A stream for vectored writes: the standard library's raise the signal.
+/// A stream for vectored writes. The standard library's own raise the signal.
 pub(crate) struct Quiet<'s>(pub(crate) &'s TcpStream);
 
 impl Write for Quiet<'_> {

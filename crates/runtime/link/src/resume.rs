@@ -1,40 +1,41 @@
-//! What two ends agree on after a broken connection: nothing lost, nothing doubled.
+//! The counts that two ends exchange after a broken connection, so that no message is lost or
+//! doubled.
 //!
-//! Messages of a direction are numbered from 0. The receiver tells how many it has (*received*),
-//! and how many its application has consumed; both only grow. The sender keeps a message until it
-//! is consumed. After a break each end leaves the old connection **first** and then tells its
-//! counts: so no message can come in by the old connection after the count was told. The sender
-//! goes on with the first message that the receiver does not have.
+//! Messages of a direction are numbered from 0. The receiver reports how many messages it has
+//! (*received*), and how many its application has consumed. Both numbers only grow. The sender
+//! keeps a message until it is consumed. After a break each end **first** leaves the old connection
+//! and then reports its counts. So no message can arrive by the old connection after the counts
+//! were reported. The sender continues with the first message that the receiver does not have.
 //!
 //! Pure: no sockets, no clock. `tests/resume.rs` checks a model of two ends that run this code,
 //! with breaks at any point.
 
 use thiserror::Error;
 
-/// How far the receiver of a direction is.
+/// The progress of the receiver of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
-    /// Messages that have arrived completely.
+    /// How many messages have arrived completely.
     pub received: u64,
-    /// Messages that the application has consumed.
+    /// How many messages the application has consumed.
     pub consumed: u64,
 }
 
-/// A peer has sent what cannot be.
+/// An impossible report or message from the peer.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// Counts that shrink, or name messages that were never sent.
-    #[error("its counts of messages are impossible")]
+    /// The counts shrink, or include messages that were never sent.
+    #[error("the peer reports impossible counts of messages")]
     Progress,
-    /// Not the message that comes next.
+    /// The message is not the next one in order.
     #[error("a message out of turn")]
     Turn,
-    /// More messages than it has credits.
+    /// The peer has sent more messages than it has credits.
     #[error("more messages than it has credits")]
     Credits,
 }
 
-/// The sending side of a direction.
+/// The state of a direction at its sender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sender {
     credits: u64,
@@ -46,7 +47,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A direction in which nothing was sent yet.
+    /// Starts a direction in which nothing was sent yet.
     pub fn new(credits: u64) -> Sender {
         Sender {
             credits,
@@ -56,66 +57,69 @@ impl Sender {
         }
     }
 
-    /// Number of the message that the application may post now; `None` without a credit.
+    /// Returns the number of the message that the application may post now, or `None` without a
+    /// credit.
     pub fn may_post(&self) -> Option<u64> {
         (self.next - self.progress.consumed < self.credits).then_some(self.next)
     }
 
-    /// The application has posted the message of [`Sender::may_post`].
+    /// Notes that the application has posted the message of [`Sender::may_post`].
     pub fn post(&mut self) {
         debug_assert!(self.may_post().is_some());
         self.next += 1;
     }
 
-    /// Number of messages posted.
+    /// Returns the number of posted messages.
     pub fn posted(&self) -> u64 {
         self.next
     }
 
-    /// Number of the message to be transmitted now.
+    /// Returns the number of the message to transmit next, or `None` if all posted messages are
+    /// transmitted.
     pub fn to_transmit(&self) -> Option<u64> {
         (self.transmit < self.next).then_some(self.transmit)
     }
 
-    /// The message of [`Sender::to_transmit`] is in the connection completely.
+    /// Notes that the message of [`Sender::to_transmit`] is completely in the connection.
     pub fn transmitted(&mut self) {
         debug_assert!(self.to_transmit().is_some());
         self.transmit += 1;
     }
 
-    /// What the receiver has last told.
+    /// Returns the receiver's latest report.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// The receiver tells how far it is.
+    /// Takes a report of the receiver's progress.
     ///
     /// # Errors
-    /// It cannot be there.
-    pub fn on_progress(&mut self, told: Progress) -> Result<(), Violation> {
-        let grows = told.received >= self.progress.received
-            && told.consumed >= self.progress.consumed
-            && told.consumed <= told.received;
+    /// The progress is impossible.
+    pub fn on_progress(&mut self, report: Progress) -> Result<(), Violation> {
+        let grows = report.received >= self.progress.received
+            && report.consumed >= self.progress.consumed
+            && report.consumed <= report.received;
         // A message can be acknowledged before this side knows that all of it left.
-        if !grows || told.received > self.next {
+        if !grows || report.received > self.next {
             return Err(Violation::Progress);
         }
-        self.progress = told;
+        self.progress = report;
         Ok(())
     }
 
-    /// A new connection stands, and the receiver has told how far it is: go on from there.
+    /// Takes the receiver's report on a new connection, and continues from there.
     ///
     /// # Errors
-    /// It cannot be there. What it had told before may be older: that was lost with the connection.
-    pub fn on_resumed(&mut self, told: Progress) -> Result<(), Violation> {
-        self.on_progress(told)?;
-        self.transmit = told.received;
+    /// The progress is impossible. It may be ahead of the previous report, which may have been lost
+    /// with the connection.
+    pub fn on_resumed(&mut self, report: Progress) -> Result<(), Violation> {
+        self.on_progress(report)?;
+        self.transmit = report.received;
         Ok(())
     }
 }
 
-/// The receiving side of a direction.
+/// The state of a direction at its receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receiver {
     credits: u64,
@@ -123,7 +127,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A direction in which nothing has arrived yet.
+    /// Starts a direction in which nothing has arrived yet.
     pub fn new(credits: u64) -> Receiver {
         Receiver {
             credits,
@@ -131,10 +135,10 @@ impl Receiver {
         }
     }
 
-    /// Whether this message may arrive now.
+    /// Checks that this message may arrive now.
     ///
     /// # Errors
-    /// It is not its turn, or there is no slot for it.
+    /// The message is out of order, or has no free slot.
     pub fn check(&self, number: u64) -> Result<(), Violation> {
         if number != self.progress.received {
             return Err(Violation::Turn);
@@ -145,7 +149,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A message has arrived completely.
+    /// Notes that a message has arrived completely.
     ///
     /// # Errors
     /// Those of [`Receiver::check`].
@@ -155,18 +159,19 @@ impl Receiver {
         Ok(())
     }
 
-    /// Number of the message that the application consumes next.
+    /// Returns the number of the message that the application consumes next, or `None` if none is
+    /// waiting.
     pub fn to_consume(&self) -> Option<u64> {
         (self.progress.consumed < self.progress.received).then_some(self.progress.consumed)
     }
 
-    /// The application has consumed the message of [`Receiver::to_consume`].
+    /// Notes that the application has consumed the message of [`Receiver::to_consume`].
     pub fn consume(&mut self) {
         debug_assert!(self.to_consume().is_some());
         self.progress.consumed += 1;
     }
 
-    /// What to tell the sender.
+    /// Returns the progress to report to the sender.
     pub fn progress(&self) -> Progress {
         self.progress
     }

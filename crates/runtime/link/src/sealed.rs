@@ -1,20 +1,17 @@
-//! Small records through the connection of a handshake: sealed, and counted, so that none can be
-//! changed, left out or repeated.
+//! Sends small sealed records through the connection of a handshake. They are counted, so that no
+//! record can be changed, left out or repeated unnoticed.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
-/// Bytes of the largest record.
 pub(crate) const MOST: usize = 192;
 const TAG_BYTES: usize = 16;
 
-/// The keys of a connection.
 pub(crate) type Keys = snow::StatelessTransportState;
 
-/// One direction of a connection's records.
+/// Counts the records of one direction of a connection.
 pub(crate) struct Counter(u64);
 
 impl Counter {
-    /// Before the first record.
     pub(crate) fn new() -> Counter {
         Counter(0)
     }
@@ -25,10 +22,8 @@ impl Counter {
     }
 }
 
-/// Seals a record and sends it.
-///
 /// # Errors
-/// The connection is broken, or the record too long.
+/// The connection is broken, or the record is too long.
 pub(crate) fn send(
     to: &mut impl Write,
     keys: &Keys,
@@ -43,10 +38,10 @@ pub(crate) fn send(
     to.write_all(&sealed[..2 + length])
 }
 
-/// Receives a record, and gives its bytes to `parse`.
+/// Receives a record and passes its bytes to `parse`.
 ///
 /// # Errors
-/// The connection is broken, or (`InvalidData`) it is no record of the peer's.
+/// The connection is broken, or (`InvalidData`) the bytes are not a record of the peer.
 pub(crate) fn receive<T>(
     from: &mut impl Read,
     keys: &Keys,

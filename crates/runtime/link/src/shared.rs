@@ -14,23 +14,24 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The places of the producer and of 64 consumers.
+/// One place for the producer and 64 for consumers.
 const PLACES: usize = 65;
 
-/// A mapping of shared memory, with an open file description of its own that owns the locks. It is
-/// not the mapping's: the memory of a dead process stays for as long as somebody looks at it
-/// (`/proc/PID/smaps`, or `cmdline`, as `ps` does), and would keep the locks.
+/// A mapping of shared memory, with a separate open file description that owns the locks. The
+/// mapping must not own them: the kernel keeps the memory of a dead process while somebody looks at
+/// it (`/proc/PID/smaps`, or `cmdline`, as `ps` does), and would keep the locks too.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,
     size: NonZeroUsize,
-    /// Places that this mapping has claimed: the kernel does not report a lock to its own owner.
+    /// The places that this mapping has claimed. The kernel does not report a lock to its own
+    /// owner.
     claimed: [AtomicBool; PLACES],
 }
 
-// SAFETY: the mapping is owned, and shared under the rules of the region's owner.
+// SAFETY: this value owns the mapping, and the region's owner sets the rules of sharing.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
+// SAFETY: this value owns the mapping, and the region's owner sets the rules of sharing.
 unsafe impl Sync for SharedMemory {}
 
 fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
@@ -42,7 +43,7 @@ fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
     }
 }
 
-/// Opens a file anew: another open file description.
+/// Opens a file anew, to get another open file description.
 fn reopen(name: &str, file: BorrowedFd<'_>) -> Result<OwnedFd, LinkError> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let file = File::options().read(true).write(true).open(path);
@@ -59,11 +60,11 @@ const SEALS: [SealFlag; 3] = [
 ];
 
 impl SharedMemory {
-    /// Creates memory of that size: zeroed, and reserved so that no later access can fail.
+    /// Creates zeroed memory. It is reserved now, so that no later access can fail.
     pub(crate) fn create(name: &str, size: usize) -> Result<SharedMemory, LinkError> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(format!("{PREFIX}{name}").as_str(), flags)
-            .map_err(system(name, "make memory"))?;
+            .map_err(system(name, "create memory"))?;
         let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
         fcntl::fallocate(&file, FallocateFlags::empty(), 0, length)
             .map_err(system(name, "reserve memory"))?;
@@ -80,7 +81,7 @@ impl SharedMemory {
         expected: Option<usize>,
     ) -> Result<SharedMemory, LinkError> {
         let file = File::from(reopen(name, file)?);
-        // Without the seal another process could shorten the memory under us.
+        // Without the seal another process could shorten the memory while this one uses it.
         let seals = fcntl::fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
         let needed = SealFlag::F_SEAL_SHRINK.bits();
         if seals & needed != needed {
@@ -106,7 +107,7 @@ impl SharedMemory {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_SHARED | populate;
         let mapped = reopen(name, file.as_fd())?;
-        // SAFETY: a new mapping, at an address that the kernel chooses; the file cannot shrink.
+        // SAFETY: a new mapping, at an address that the kernel chooses. The file cannot shrink.
         let base = unsafe { mmap(None, size, access, flags, &mapped, 0) }.map_err(refused)?;
         Ok(SharedMemory {
             file,
@@ -116,10 +117,12 @@ impl SharedMemory {
         })
     }
 
-    /// A number that this memory alone has, for all that map it; 0 if the kernel tells none.
+    /// Returns the same number in all processes that map this memory, and another one for other
+    /// memory. Returns 0 if the kernel reports none.
     pub(crate) fn number(&self) -> u64 {
         let file = nix::sys::stat::fstat(&self.file);
-        // Odd, so that no two products are the same; large, so that they are far apart.
+        // The factor is odd, so that no two products are the same. It is large, so that they are
+        // far apart.
         file.map_or(0, |f| {
             f.st_ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ f.st_dev.rotate_left(32)
         })
@@ -136,8 +139,8 @@ impl SharedMemory {
     }
 }
 
-// SAFETY: a mapping, until it is dropped, of memory that is page-aligned, cannot shrink, and was
-// zeroed when it was created.
+// SAFETY: the memory stays mapped until this value is dropped. It is page-aligned, cannot shrink,
+// and was zeroed when it was created.
 unsafe impl Region for SharedMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -165,7 +168,7 @@ unsafe impl Region for SharedMemory {
 
     fn release(&self, place: usize) {
         let lock = self.lock(place, libc::F_UNLCK);
-        // Releasing a lock of our own does not fail.
+        // Releasing a lock of this process does not fail.
         let _ = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock));
         self.claimed[place].store(false, Ordering::Release);
     }
@@ -177,7 +180,7 @@ unsafe impl Region for SharedMemory {
         let mut lock = self.lock(place, libc::F_WRLCK);
         match fcntl::fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)) {
             Ok(_) => lock.l_type != libc::F_UNLCK as libc::c_short,
-            // Without an answer from the kernel, nobody counts as dead.
+            // Without an answer from the kernel, a participant counts as alive.
             Err(_) => true,
         }
     }
@@ -185,7 +188,7 @@ unsafe impl Region for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size in `map`, and no reference is left.
+        // SAFETY: `map` mapped it with this size, and no reference is left.
         let _ = unsafe { munmap(self.base.cast(), self.size.get()) };
     }
 }

@@ -1,7 +1,8 @@
-//! The interface layer between processes of one machine, over channels in shared memory.
+//! Links between processes of one machine: the interface layer over channels in shared memory.
 //!
-//! Two channels with credits carry the messages, two with the latest value the values: no copy on
-//! either side. There is no key: processes of the same user only find the memory (see the crate).
+//! Two channels with credits carry the messages, and two with the latest value carry the values.
+//! Neither side copies data. A key is not needed: only processes of the same user find the memory (see
+//! the crate).
 
 use crate::interface::{
     Backend, End, Halves, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
@@ -15,17 +16,15 @@ use onbeat_flow::{
 };
 use std::time::Duration;
 
-/// How often a side looks whether the other has come.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// One of the two ends of a link between processes.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Listening,
     Connecting,
 }
 
-/// Links between processes of one machine, by name.
+/// A backend that links processes of one machine by name.
 #[derive(Debug, Clone)]
 pub struct Shm {
     name: String,
@@ -33,13 +32,14 @@ pub struct Shm {
 }
 
 impl Shm {
-    /// The end that another one with [`Shm::connect`] connects to. Either may come first.
+    /// Makes the end to which another process connects with [`Shm::connect`]. Either may come
+    /// first.
     pub fn listen(name: &str) -> Shm {
         let (name, side) = (name.into(), Side::Listening);
         Shm { name, side }
     }
 
-    /// The other end.
+    /// Makes the end that connects to a process with [`Shm::listen`].
     pub fn connect(name: &str) -> Shm {
         let (name, side) = (name.into(), Side::Connecting);
         Shm { name, side }
@@ -49,14 +49,14 @@ impl Shm {
         let name = self.channel_name(kind, out);
         channel(&name, kind.options(sizes)).map_err(|e| match e {
             LinkError::Open { .. } => self
-                .difference(out, sizes)
+                .size_difference(out, sizes)
                 .unwrap_or(SetupError::Channel(e)),
             other => SetupError::Channel(other),
         })
     }
 
-    /// What the sizes of the direction that is there are, if they differ from these.
-    fn difference(&self, out: bool, ours: Sizes) -> Option<SetupError> {
+    /// Returns the error for an existing direction of other sizes.
+    fn size_difference(&self, out: bool, ours: Sizes) -> Option<SetupError> {
         let of = |kind| attach(&self.channel_name(kind, out), None).ok();
         let messages = of(Kind::Messages)?;
         let Policy::Credit { credits } = messages.options().policy else {
@@ -102,7 +102,6 @@ impl Shm {
     }
 }
 
-/// What a channel carries.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Messages,
@@ -147,7 +146,8 @@ impl Backend for Shm {
             return Err(SetupError::OwnMemory);
         }
         let with_values = sizes.value_bytes > 0;
-        // Messages last: their consumer tells the peer that everything is there.
+        // The messages' channels come last: a consumer of them shows the peer that the others are
+        // there.
         let published = with_values.then(|| self.producer(Kind::Values, sizes));
         let values = with_values.then(|| self.consumer(Kind::Values, sizes));
         let (published, values) = (published.transpose()?, values.transpose()?);
@@ -216,7 +216,7 @@ impl Outgoing for ShmOutgoing {
             .loan(bytes)
             .map_err(|e| not_loaned(e, credits))?;
         if is_alone {
-            // With nobody there it goes nowhere, and says whether the last one died.
+            // Nobody would receive this message. Its error says whether the last consumer died.
             let sent = loan.try_send().map_err(|refused| refused.reason);
             let is_dead = sent == Err(onbeat_flow::SendError::ConsumerDied);
             return Err(if is_dead { died() } else { End::Closed }.into());
@@ -227,7 +227,7 @@ impl Outgoing for ShmOutgoing {
             Some(deadline) => loan.send_until(deadline).map_err(|r| r.reason),
         };
         if let Err(reason) = sent {
-            // Who waits for less than the channel's own check would never learn of a death.
+            // A caller with a short deadline never reaches the channel's own check for dead peers.
             self.messages.check_consumers();
             return Err(not_sent(reason, credits));
         }
@@ -264,8 +264,8 @@ impl Incoming for ShmIncoming {
     ) -> Result<bool, End> {
         let mut received = self.messages.receive_until(deadline_ns);
         if matches!(received, Ok(None)) && self.messages.is_orphaned() {
-            // Who waits for less than the channel's own check would never learn of a death. It may
-            // have sent before it died.
+            // A caller with a short deadline never reaches the channel's own check for dead peers.
+            // The peer may have sent before it died.
             received = self.messages.receive_until(Some(now_ns()));
             if matches!(received, Ok(None)) {
                 return Err(died());
@@ -277,12 +277,12 @@ impl Incoming for ShmIncoming {
                 Ok(true)
             }
             Ok(None) if self.messages.is_over() => Err(End::Closed),
-            // Who waits for less than the channel's own check would never learn of a death.
+            // A caller with a short deadline never reaches the channel's own check for dead peers.
             Ok(None) if self.messages.is_orphaned() && self.messages.waiting() == 0 => Err(died()),
             Ok(None) => Ok(false),
             Err(ReceiveError::ProducerDied) => Err(died()),
             Err(_) => Err(End::Protocol {
-                what: "items that are no messages",
+                what: "items that are not messages",
             }),
         }
     }

@@ -372,7 +372,7 @@ fn the_error_of_hosts_with_different_options_names_the_difference() {
         .channel("c", options(swap, 1))
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("use Policy::Credit"), "{refused}");
+    assert!(refused.contains("Use Policy::Credit"), "{refused}");
 }
 
 /// A backend that counts the messages and bytes that its end sends.

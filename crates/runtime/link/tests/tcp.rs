@@ -188,7 +188,7 @@ fn the_error_names_the_version_of_a_later_listening_end() {
     let refused = Tcp::connect(address, key(1)).initialize(SIZES, Memory::Allot, watchdog());
     let text = refused.err().unwrap().to_string();
     assert!(
-        text.contains("version 2") && text.contains("the other 7"),
+        text.contains("version 2") && text.contains("the other end 7"),
         "{text}"
     );
     other.join().unwrap();

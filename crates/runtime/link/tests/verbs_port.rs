@@ -92,7 +92,7 @@ fn ends_with_different_or_too_many_chunks_are_refused() {
         });
         let refused = second.within(|| connecting.initialize(sizes, Memory::Allot, soon));
         let refused = refused.err().unwrap().to_string();
-        assert!(refused.contains("their chunks differ"), "{refused}");
+        assert!(refused.contains("their chunk sizes differ"), "{refused}");
     });
     let tiny = Verbs::connect(listening.address(), key()).chunk_bytes(1);
     let refused = tiny.initialize(sizes, Memory::Allot, soon).err().unwrap();

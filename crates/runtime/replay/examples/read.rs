@@ -1,4 +1,4 @@
-//! Reads recordings as one and says how many items, how fast, what was damaged, and a checksum of all:
+//! Reads recordings as one, and prints the number of items, the speed, the damage and a checksum:
 //! `cargo run --release -p onbeat-replay --example read RECORDING...`
 
 use onbeat_replay::source;
@@ -44,7 +44,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// FNV-1a.
 struct Checksum(u64);
 
 impl Checksum {

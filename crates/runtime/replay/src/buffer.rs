@@ -1,64 +1,60 @@
-//! The playback buffer: items in blocks of a lossless channel, in memory of a fixed size that is locked.
+//! The playback buffer: items in blocks of a lossless channel, in locked memory of a fixed size.
 //!
-//! The loader writes items into loaned blocks, the player reads them where they are. Whoever is
-//! faster waits: at no credit the loader is slowed down, and nothing is dropped (HIL paper, concept
-//! 3). An item that spans blocks is gathered into memory that was set aside for it.
+//! The loader writes items into loaned blocks, and the player reads them in place. The faster side
+//! waits: without a credit the loader stops, and nothing is dropped (HIL paper, concept 3). An item
+//! that spans several blocks is gathered into memory that was allocated for it before.
 
 use crate::item::{Stamp, StreamId};
 use crate::memory::LockedMemory;
 use onbeat_flow::{Channel, CreateError, Options, Policy};
 
-/// Bytes of a block. A block waits for no more than [`SPAN_NS`], so a small one wastes little.
+/// Bytes of a block. A block is sent after [`SPAN_NS`] at the latest, so a small recording wastes
+/// little.
 const BLOCK: usize = 16 << 10;
-/// Recorded time that a block spans at most, in ns: so much may wait for a source that stalls.
+/// The most recorded time that a block spans, in ns. A source that stalls delays no more than this.
 pub(crate) const SPAN_NS: i64 = 10_000_000;
-/// Before the bytes of an item, or of a piece: time, stream, length of the item, length here.
+/// Bytes before an item or a piece of one: time, stream, length of the item, length of the piece.
 const HEAD: usize = 24;
-/// Before the first item: how many bytes of the block are used.
+/// Bytes at the beginning of a block that hold the number of used bytes.
 const USED: usize = 8;
-/// Bytes of a full block that are used, at least.
+/// The fewest bytes that a full block uses.
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
-/// The largest number of blocks.
 const MOST_BLOCKS: usize = 1 << 20;
-/// The smallest buffer.
+/// The size of the smallest playback buffer, in bytes.
 pub const LEAST_BYTES: usize = 512 << 10;
 
-/// Why there is no buffer.
+/// The reasons why a playback buffer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
-    /// It would hold next to nothing.
-    #[error("a buffer of {asked} bytes is too small: give at least {LEAST_BYTES}")]
+    /// The buffer would be smaller than [`LEAST_BYTES`].
+    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}")]
     TooSmall {
-        /// Bytes asked for.
+        /// The size that the caller asked for, in bytes.
         asked: usize,
     },
-    /// There is no memory of that size.
-    #[error("no memory for a buffer of {bytes} bytes: {reason}: give a smaller one")]
+    /// The system has no memory of that size.
+    #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {
-        /// Bytes of the channel or of the room for large items.
+        /// The size of the channel or of the room for large items, in bytes.
         bytes: usize,
-        /// The system's error.
+        /// The error that the system reports.
         reason: std::io::Error,
     },
-    /// The channel refuses its sizes.
-    #[error("the buffer cannot be made: {0}")]
+    /// The channel cannot be created with these sizes.
+    #[error("cannot create the buffer: {0}")]
     Channel(#[from] CreateError),
 }
 
-/// A buffer that was made, before its ends are taken.
 pub(crate) struct Buffer {
     pub(crate) channel: Channel,
-    /// Blocks that it has.
     pub(crate) blocks: u64,
-    /// Room for the largest item.
     pub(crate) gather: Box<[u8]>,
-    /// Why the memory could not be locked.
     pub(crate) unlocked: Option<std::io::Error>,
 }
 
 impl Buffer {
-    /// A buffer that takes no more than `bytes` of memory: room for the largest item (`None`: a quarter of it), and
-    /// blocks.
+    /// Creates a buffer of at most `bytes`, which include room for the largest item (`None`: a
+    /// quarter of them).
     pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
         let room = largest.unwrap_or(bytes / 4);
         if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {
@@ -84,7 +80,8 @@ impl Buffer {
         })
     }
 
-    /// Options of a channel with one block, its bytes, and the bytes of each further block.
+    /// Returns the options of a channel with one block, its size, and the size of each further
+    /// block, in bytes.
     fn costs() -> Result<(Options, usize, usize), CreateError> {
         let mut options = Options {
             consumers: 1,
@@ -94,19 +91,21 @@ impl Buffer {
         let fixed = options.memory_bytes()?;
         options.policy = Policy::Credit { credits: 2 };
         let each = options.memory_bytes()? - fixed;
-        // Entries of the ring are few bytes; they come in powers of two.
+        // A ring entry has few bytes, and their number is a power of two.
         Ok((options, fixed, each + 16))
     }
 }
 
-/// Memory of a buffer of so many blocks with room for an item of `largest` bytes. Pure.
+/// Returns the memory of a buffer with this many blocks and room for an item of `largest` bytes.
+/// Pure.
 pub(crate) fn bytes_for(blocks: u64, largest: u64) -> u64 {
     let least = LEAST_BYTES as u64;
     let bytes = channel_bytes(blocks).saturating_add(largest);
     bytes.max(least).max(largest.saturating_add(least / 2))
 }
 
-/// As [`bytes_for`], of a buffer that keeps a quarter of its memory for the largest item.
+/// Returns the memory of a buffer like [`bytes_for`], if a quarter of it is kept for the largest
+/// item.
 pub(crate) fn bytes_by_hand(blocks: u64, largest: u64) -> u64 {
     let third = channel_bytes(blocks).div_ceil(3);
     let bytes = third.saturating_mul(4).max(largest.saturating_mul(4));
@@ -120,28 +119,28 @@ fn channel_bytes(blocks: u64) -> u64 {
         .saturating_add(fixed as u64)
 }
 
-/// Bytes that an item takes in blocks, at most: with its head, and one more for each block that it crosses.
+/// Returns the most bytes that an item takes in blocks. These include its head, and another head
+/// for each block boundary.
 pub(crate) fn packed(bytes: u64) -> u64 {
     let crossed = 1 + bytes / FULL_BYTES;
     bytes.saturating_add(crossed * (HEAD as u64 + 8))
 }
 
-/// Blocks that hold so many packed bytes, or all items that are due within `recorded_ns`, or so many items: the least of
-/// these, whatever their distances and lengths are.
+/// Returns how many blocks hold this many packed bytes, this recorded time or this many items,
+/// whichever needs fewest.
 ///
-/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent before, because the player is close
-/// behind. One is being played, one being filled, one waited for; and numbers are rounded up.
+/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent earlier, because the
+/// player is close behind. One more is being played, one is being filled and one is waited for.
+/// Numbers are rounded up.
 pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
     let full = packed_bytes.div_ceil(FULL_BYTES);
     let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);
     full.saturating_add(sparse).saturating_add(8)
 }
 
-/// A block that is being filled.
 pub(crate) struct Filling<'b> {
     block: &'b mut [u8],
     used: usize,
-    /// Time of the first item.
     since: Option<i64>,
 }
 
@@ -154,10 +153,9 @@ impl<'b> Filling<'b> {
         }
     }
 
-    /// Bytes that a loan of a block has.
     pub(crate) const BYTES: usize = BLOCK;
 
-    /// Appends the item from `offset` on, as far as there is room. Returns how many bytes, or `None`
+    /// Appends the item from `offset` on, as far as it fits. Returns the number of bytes, or `None`
     /// if the block is full.
     pub(crate) fn append(&mut self, stamp: Stamp, item: &[u8], offset: usize) -> Option<usize> {
         let room = self.block.len().checked_sub(self.used + HEAD)?;
@@ -178,30 +176,25 @@ impl<'b> Filling<'b> {
         Some(here)
     }
 
-    /// Whether it spans as much recorded time as it may.
     pub(crate) fn is_old(&self, time_ns: i64) -> bool {
         self.since
             .is_some_and(|since| time_ns.saturating_sub(since) >= SPAN_NS)
     }
 
-    /// Whether there is nothing in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.is_none()
     }
 
-    /// Notes how much is used. The block can be sent then.
+    /// Writes the number of used bytes into the block. The block can be sent then.
     pub(crate) fn finish(self) {
         self.block[..USED].copy_from_slice(&(self.used as u64).to_ne_bytes());
     }
 }
 
-/// An item or a piece of one in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'b> {
     pub(crate) stamp: Stamp,
-    /// Bytes of the whole item.
     pub(crate) total: usize,
-    /// Where the piece begins in the item.
     pub(crate) offset: usize,
     pub(crate) bytes: &'b [u8],
 }
@@ -222,11 +215,10 @@ impl<'b> Pieces<'b> {
     }
 }
 
-/// An unsigned number of up to 8 bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let mut word = [0; 8];
     let found = bytes.get(at..at + length)?;
-    // Pieces are read by who wrote them: only the order of bytes matters.
+    // The same process writes and reads pieces, so only the order of the bytes matters.
     match cfg!(target_endian = "little") {
         true => word[..length].copy_from_slice(found),
         false => word[8 - length..].copy_from_slice(found),
@@ -255,7 +247,7 @@ impl<'b> Iterator for Pieces<'b> {
     }
 }
 
-/// Puts pieces together. Real-time safe: copies into memory that is there.
+/// Joins the pieces of an item. Real-time safe: it copies into memory that is already allocated.
 pub(crate) struct Gather {
     room: Box<[u8]>,
     have: usize,
@@ -266,7 +258,7 @@ impl Gather {
         Gather { room, have: 0 }
     }
 
-    /// The whole item if this piece completes it.
+    /// Adds a piece, and returns the whole item if this piece completes it.
     pub(crate) fn add<'g>(&'g mut self, piece: &Piece<'g>) -> Option<&'g [u8]> {
         if piece.bytes.len() == piece.total {
             return Some(piece.bytes);
@@ -275,7 +267,7 @@ impl Gather {
             self.have = 0;
         }
         let end = self.have + piece.bytes.len();
-        // The writer refuses what has no room.
+        // The writer refuses items that do not fit.
         self.room
             .get_mut(self.have..end)?
             .copy_from_slice(piece.bytes);
@@ -289,7 +281,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes items into blocks and reads them back.
     fn through(items: &[(Stamp, Vec<u8>)], room: usize) -> Vec<(Stamp, Vec<u8>)> {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         let mut block = vec![0xaa; BLOCK];
@@ -328,7 +319,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn items_of_any_length_come_out_as_they_went_in(
+        fn items_of_any_length_pass_the_buffer_unchanged(
             lengths in proptest::collection::vec(
                 prop_oneof![0usize..64, BLOCK - 64..BLOCK + 64, 0usize..5 * BLOCK], 0..40)
         ) {
@@ -340,7 +331,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_in_a_block_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut gather = Gather::new(vec![0; 64].into_boxed_slice());
             for piece in Pieces::of(&bytes) {
                 gather.add(&piece);

@@ -1,30 +1,30 @@
-//! The processing chain between loader and buffer: which streams and ids, under which names, from
-//! when on, how often.
+//! Selects what is replayed: streams, CAN identifiers, new names, the start and the number of
+//! repetitions.
 
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::ops::RangeInclusive;
 
-/// Opens the recording; called once for each loop.
+/// Opens the recording. The chain calls it once for each repetition.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
 
-/// What the chain does.
+/// The selection that a [`Chain`] applies to a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// Patterns of streams to play. None: all.
+    /// The patterns of streams to play. An empty list selects all streams.
     pub only: Vec<String>,
-    /// Patterns of streams to leave out.
+    /// The patterns of streams to leave out.
     pub without: Vec<String>,
-    /// Names and what replaces them.
+    /// The names of streams to rename, each with its new name.
     pub rename: Vec<(String, String)>,
-    /// CAN identifiers to play. None: all.
+    /// The CAN identifiers to play. An empty list selects all frames.
     pub ids: Vec<RangeInclusive<u32>>,
-    /// Recorded time to skip at the beginning, in ns.
+    /// The recorded time to skip at the beginning, in ns.
     pub start_ns: i64,
-    /// How often the recording is played, 1 or more.
+    /// The number of times that the recording is played, at least 1.
     pub times: u32,
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any characters.
+/// Reports whether a name matches a pattern, in which `*` stands for any characters.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -32,7 +32,7 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     let Some(mut left) = name.strip_prefix(first) else {
         return false;
     };
-    // Each part is taken as early as possible; the last one must end the name.
+    // Each part matches as early as possible. The last part must match the end of the name.
     let mut parts = rest.split('*').peekable();
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
@@ -46,21 +46,20 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     true
 }
 
-/// A source that plays what was chosen of another.
+/// A source that plays a selection of another source.
 pub struct Chain {
     open: Open,
     source: Box<dyn Source>,
     choice: Choice,
     streams: Vec<Stream>,
-    /// For each stream of the source: its number here.
+    /// For each stream of the source: its number in the selection.
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
-    /// What was damaged in loops before this one.
     damage: Vec<String>,
 }
 
-/// From when to when the recording goes, and where it lies on the axis of time.
+/// The first and last time of a recording, and its shift on the axis of time.
 #[derive(Debug, Default)]
 struct Span {
     first_ns: Option<i64>,
@@ -70,7 +69,7 @@ struct Span {
 }
 
 impl Span {
-    /// Where the next loop begins: after the mean distance of items.
+    /// Returns the span of the next repetition. It begins after the mean distance of items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -83,10 +82,10 @@ impl Span {
 }
 
 impl Chain {
-    /// Opens the recording and chooses its streams.
+    /// Opens the recording and selects its streams.
     ///
     /// # Errors
-    /// The recording cannot be opened, or a pattern fits none of its streams.
+    /// Fails if the recording cannot be opened, or if a pattern matches none of its streams.
     pub fn new(mut open: Open, choice: Choice) -> Result<Chain, SourceError> {
         let source = open()?;
         let (streams, numbers) = choose(source.streams(), &choice)?;
@@ -102,7 +101,7 @@ impl Chain {
         })
     }
 
-    /// Whether an item of that stream is played, and under which number.
+    /// Returns the new stream number of an item, or `None` if the item is not played.
     fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
         let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
@@ -113,7 +112,8 @@ impl Chain {
         Some(stream)
     }
 
-    /// Begins anew. False: it was the last time, or there is nothing to repeat.
+    /// Starts the next repetition. Returns `false` after the last one, or if the recording has no
+    /// items.
     fn again(&mut self) -> Result<bool, SourceError> {
         self.times_left -= 1;
         if self.times_left == 0 || self.span.first_ns.is_none() {
@@ -126,7 +126,7 @@ impl Chain {
         if source.streams() != self.source.streams() {
             return Err(SourceError {
                 file: "the recording".into(),
-                fault: "it has changed between two loops: leave it as it is while it is played"
+                fault: "the recording changed between two repetitions. Do not change it while it is played"
                     .into(),
             });
         }
@@ -136,13 +136,11 @@ impl Chain {
     }
 }
 
-/// The identifier of a CAN frame, without its flags.
 fn can_id(frame: &[u8]) -> Option<u32> {
     let word = u32::from_ne_bytes(frame.get(..4)?.try_into().ok()?);
     Some(word & 0x1fff_ffff)
 }
 
-/// The streams that are played, and their numbers.
 #[allow(clippy::type_complexity)]
 fn choose(
     all: &[Stream],
@@ -154,7 +152,10 @@ fn choose(
             let known: Vec<&str> = all.iter().take(20).map(|s| s.name.as_str()).collect();
             return Err(SourceError {
                 file: format!("'{pattern}'"),
-                fault: format!("no stream has this name: there are {}", known.join(", ")),
+                fault: format!(
+                    "no stream has this name. The recording has {}",
+                    known.join(", ")
+                ),
             });
         }
     }
@@ -175,7 +176,7 @@ fn choose(
     if streams.is_empty() {
         return Err(SourceError {
             file: "the recording".into(),
-            fault: "no stream is left to be played: choose fewer with --exclude".into(),
+            fault: "nothing to play: --exclude removes all streams. Exclude fewer".into(),
         });
     }
     Ok((streams, numbers))
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_chosen_renamed_and_repeated() {
+    fn a_chain_selects_renames_and_repeats_streams() {
         let choice = Choice {
             only: vec!["/b/*".into(), "/a".into()],
             without: vec!["*/y".into()],
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_fits_nothing_is_named() {
+    fn an_error_names_the_pattern_that_matches_no_stream() {
         let choice = Choice {
             only: vec!["/c".into()],
             ..Choice::default()
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn a_star_in_a_pattern_matches_any_characters() {
         for (pattern, name) in [
             ("/a", "/a"),
             ("*", ""),

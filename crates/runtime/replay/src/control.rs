@@ -1,8 +1,9 @@
-//! What the threads of a replay share with who watches it: requests one way, figures the other.
+//! The state that the threads of a replay share with their observer: requests one way, figures the
+//! other way.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Requests to a running replay, and how far it is. Atomics only.
+/// The requests to a running replay, and its progress. It consists of atomics only.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: AtomicBool,
@@ -12,21 +13,21 @@ pub struct Control {
     pub(crate) playing: Playing,
 }
 
-/// How far the loader is. Only the loader writes it.
+/// The progress of the loader. Only the loader writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// The buffer is full, or the source has ended: playing can begin.
+    /// The buffer is full, or the source has ended. The player may start.
     pub(crate) ready: AtomicBool,
     pub(crate) read: AtomicU64,
-    /// Packed bytes that the loader has brought.
     pub(crate) brought: AtomicU64,
-    /// How often the loader has begun or ended to wait for room: odd while it waits, or when it has ended.
+    /// Counts how often the loader began or stopped waiting for room. It is odd while the loader
+    /// waits, and after its end.
     pub(crate) holds: AtomicU64,
     /// Recorded time of the item that was read last.
     pub(crate) position_ns: AtomicI64,
 }
 
-/// How far the player is. Only the player writes it.
+/// The progress of the player. Only the player writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Playing {
     pub(crate) began: AtomicBool,
@@ -35,56 +36,56 @@ pub(crate) struct Playing {
     pub(crate) max_late_ns: AtomicU64,
     /// Fill level of the buffer, in thousandths.
     pub(crate) fill: AtomicU32,
-    /// How far the loader is behind its curve, when it was so for the first time; 0: it never was.
+    /// How far the loader was behind its curve when it first left the curve, or 0 if it never did.
     pub(crate) behind_ns: AtomicU64,
-    /// Recorded time of the first item.
     pub(crate) first_ns: AtomicI64,
     /// Recorded time of the item that left last.
     pub(crate) position_ns: AtomicI64,
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// Items read from the source.
+    /// The number of items that were read from the source.
     pub read: u64,
-    /// Items that left.
+    /// The number of items that left.
     pub played: u64,
-    /// Items that were not in the buffer when they were due.
+    /// The number of items that were not yet in the buffer when they were due.
     pub starved: u64,
-    /// The largest lateness, in ns.
+    /// The largest lateness so far, in ns.
     pub max_late_ns: u64,
-    /// Fill level of the buffer, in thousandths.
+    /// The fill level of the buffer, in thousandths.
     pub fill: u32,
-    /// Recorded time since the first item, in ns.
+    /// The recorded time since the first item, in ns.
     pub position_ns: i64,
-    /// Recorded time that is in the buffer, in ns.
+    /// The recorded time that the buffer holds, in ns.
     pub ahead_ns: i64,
-    /// By how much the loader was behind its curve when it left it, in ns; 0: it has not.
+    /// The delay of the loader when it first left its curve, in ns. It is 0 if the loader never
+    /// did.
     pub behind_ns: u64,
-    /// It waits for [`Control::go_on`].
+    /// The replay is paused until [`Control::go_on`] is called.
     pub paused: bool,
-    /// The first item was due.
+    /// The first item has become due.
     pub began: bool,
 }
 
 impl Control {
-    /// Ends the replay: what is in the buffer does not leave any more.
+    /// Ends the replay. Items that are still in the buffer are not played.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether it is to end.
+    /// Reports whether [`Control::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    /// Holds the next items back.
+    /// Pauses the replay: no further items leave.
     pub fn pause(&self) {
         self.paused.store(true, Relaxed);
     }
 
-    /// Goes on after [`Control::pause`]: the distances of items are as recorded.
+    /// Continues after [`Control::pause`]. The following items keep their recorded distances.
     pub fn go_on(&self) {
         self.steps.store(0, Relaxed);
         self.paused.store(false, Relaxed);
@@ -94,19 +95,19 @@ impl Control {
         self.paused.load(Relaxed)
     }
 
-    /// Lets one item go while it is paused.
+    /// Plays a single item while the replay is paused.
     pub fn step(&self) {
         self.steps.fetch_add(1, Relaxed);
     }
 
-    /// Takes a step, if there is one.
+    /// Takes one pending request for a single item. Returns `false` if there was none.
     pub(crate) fn take_step(&self) -> bool {
         self.steps
             .fetch_update(Relaxed, Relaxed, |steps| steps.checked_sub(1))
             .is_ok()
     }
 
-    /// How far it is.
+    /// Returns the progress of the replay.
     pub fn state(&self) -> State {
         let (loading, playing) = (&self.loading, &self.playing);
         let began = playing.began.load(Relaxed);
@@ -131,7 +132,7 @@ impl Control {
 }
 
 impl Loading {
-    /// The loader begins or ends to wait for room.
+    /// Notes that the loader begins or stops waiting for room.
     pub(crate) fn hold(&self) {
         self.holds.fetch_add(1, Relaxed);
     }

@@ -1,65 +1,68 @@
-//! What sources give and sinks take: items of streams on one time axis.
+//! The items that sources produce and sinks play, in streams on one time axis.
 
-/// Which stream of a source an item belongs to: its place in [`Source::streams`].
+/// The number of a stream: its index in [`Source::streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
 /// A stream of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// The topic, or the CAN or network interface that was recorded.
+    /// The name of the recorded topic, CAN interface or network interface.
     pub name: String,
-    /// What its items are.
+    /// The kind of the stream's items.
     pub kind: Kind,
 }
 
-/// What the items of a stream are, and how their bytes read.
+/// The kinds of items, which define how their bytes are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Serialised ROS 2 messages (CDR with its four bytes of encapsulation).
     Ros {
-        /// Type of the topic, as `std_msgs/msg/String`.
+        /// The message type of the topic, for example `std_msgs/msg/String`.
         type_name: String,
-        /// The recorded publishers' QoS, as the bag states it (YAML). `None`: it says nothing.
+        /// The QoS of the recorded publishers, as the bag states it (YAML). It is `None` if the bag
+        /// states none.
         qos: Option<String>,
     },
     /// CAN frames: `struct can_frame` (16 bytes) or `struct canfd_frame` (72 bytes) of Linux.
     Can,
     /// Packets as captured, from the first byte of the link layer on.
     Packets {
-        /// `LINKTYPE_*` of the capture, as 1 for Ethernet.
+        /// The `LINKTYPE_*` number of the capture, for example 1 for Ethernet.
         link_type: u32,
     },
 }
 
-/// When an item was recorded, and on which stream.
+/// The recorded time and the stream of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Nanoseconds since 1970, on the recorder's clock.
+    /// The recorded time in ns since 1970, on the recorder's clock.
     pub time_ns: i64,
-    /// The item's stream.
+    /// The stream of the item.
     pub stream: StreamId,
 }
 
 /// A recording that is read from its beginning to its end, in the order of time.
 pub trait Source: Send {
-    /// All streams, known before the first item.
+    /// Returns all streams. They are known before the first item is read.
     fn streams(&self) -> &[Stream];
-    /// Puts the next item's bytes into `payload`, which is cleared first. `None`: the recording's end.
+    /// Clears `payload` and fills it with the next item. Returns `None` at the end of the
+    /// recording.
     ///
     /// # Errors
-    /// The recording cannot be read on. What could be read was given before.
+    /// Fails if the recording cannot be read further. All readable items were returned before.
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError>;
-    /// What was skipped because it is damaged, one sentence each. Empty: all was read.
+    /// Returns one sentence for each kind of damage that was skipped. It is empty if nothing was
+    /// damaged.
     fn damage(&self) -> &[String];
 }
 
-/// A recording that cannot be read, or not to its end.
+/// An error of a recording that cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {fault}")]
 pub struct SourceError {
-    /// The file.
+    /// The name of the file.
     pub file: String,
-    /// What is wrong with it, and the way out.
+    /// The fault of the file, and the way out.
     pub fault: String,
 }

@@ -1,27 +1,25 @@
-//! What the player notes of every output: lateness, sizes, distances, over time. Its memory is there
+//! Records the lateness, sizes and distances of all outputs over time. Its memory is allocated
 //! before the first item.
 
 use crate::item::Stamp;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Largest lateness that a histogram tells, in ns: an hour.
+/// The largest lateness that a histogram holds, in ns: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
-/// Slots of time in the picture.
 const SLOTS: usize = 512;
-/// Width of a slot in the beginning, in ns.
 const SLOT_NS: u64 = 10_000_000;
 
-/// Smallest, mean and largest of a series of numbers.
+/// The smallest, mean and largest of a series of numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Extent {
-    /// How many there were.
+    /// The count of numbers in the series.
     pub count: u64,
-    /// The smallest.
+    /// The smallest number.
     pub min: u64,
-    /// The mean.
+    /// The mean of the numbers.
     pub mean: f64,
-    /// The largest.
+    /// The largest number.
     pub max: u64,
     #[serde(skip)]
     sum: u128,
@@ -43,59 +41,62 @@ impl Extent {
 /// A distribution of lateness, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
-    /// Median. Percentiles are exact to one per cent, and there is none that so few items cannot tell.
+    /// The median. Percentiles are exact to one per cent. A percentile is `None` if it would need
+    /// more items.
     pub p50: Option<u64>,
-    /// 90th percentile.
+    /// The 90th percentile, exact to one per cent.
     pub p90: Option<u64>,
-    /// 99th percentile.
+    /// The 99th percentile, exact to one per cent.
     pub p99: Option<u64>,
-    /// 99.9th percentile.
+    /// The 99.9th percentile, exact to one per cent.
     pub p999: Option<u64>,
-    /// 99.99th percentile.
+    /// The 99.99th percentile, exact to one per cent.
     pub p9999: Option<u64>,
-    /// Smallest, mean and largest, exact.
+    /// The smallest, mean and largest lateness, exact.
     pub extent: Extent,
 }
 
-/// What was seen of one stream.
+/// The figures of one stream.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StreamFigures {
-    /// Its name.
+    /// The name of the stream.
     pub name: String,
-    /// The sink that played it.
+    /// The name of the sink that played the stream.
     pub sink: String,
-    /// Items that were read from the source.
+    /// The number of items that were read from the source.
     pub read: u64,
-    /// Items that left.
+    /// The number of items that left.
     pub played: u64,
-    /// Items that the sink cannot play.
+    /// The number of items that the sink cannot play.
     pub unsuitable: u64,
-    /// Items that were read and have not left, because the replay was ended.
+    /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
-    /// Size of items in bytes (Table I of the HIL paper).
+    /// The size of items in bytes (Table I of the HIL paper).
     pub bytes: Extent,
-    /// Distance of two items as recorded, in ns (Table I: cycle time).
+    /// The recorded distance between two items, in ns (cycle time in Table I of the HIL paper).
     pub recorded_cycle_ns: Extent,
-    /// Distance of two items as played, in ns.
+    /// The distance between two items as played, in ns.
     pub played_cycle_ns: Extent,
-    /// How much later than its time an item had left, in ns. Its mean is the paper's delay (Table III).
+    /// The time from when an item was due to when it had left, in ns. Its mean is the delay in
+    /// Table III of the HIL paper.
     pub lateness_ns: Lateness,
-    /// Largest minus smallest deviation of the output from the recording, in ns (jitter, Table III).
+    /// The largest minus the smallest deviation of the output from the recording, in ns (jitter in
+    /// Table III of the HIL paper).
     pub jitter_ns: u64,
 }
 
-/// What happened within a slot of time.
+/// The outputs within one slot of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Slot {
-    /// Items that left.
+    /// The number of items that left.
     pub items: u64,
-    /// Sum of their lateness, in ns.
+    /// The sum of their lateness, in ns.
     pub sum_ns: u64,
     /// The largest lateness, in ns.
     pub max_ns: u64,
     /// The lowest fill level of the buffer, in thousandths.
     pub least_fill: u16,
-    /// The highest.
+    /// The highest fill level of the buffer, in thousandths.
     pub most_fill: u16,
 }
 
@@ -125,7 +126,7 @@ impl Slot {
     }
 }
 
-/// A fixed number of slots that become wider as time goes on.
+/// A fixed number of slots, which become wider as time passes.
 #[derive(Debug)]
 struct OverTime {
     slots: Vec<Slot>,
@@ -133,7 +134,8 @@ struct OverTime {
 }
 
 impl OverTime {
-    /// Real-time safe: at most 64 times over the slots, once for each doubling of the time.
+    /// Adds an output. Real-time safe: it walks the slots at most 64 times in all, once for each
+    /// doubling of the time.
     fn add(&mut self, since_ns: u64, late_ns: u64, fill: u16) {
         while since_ns / self.width_ns >= SLOTS as u64 {
             for n in 0..SLOTS / 2 {
@@ -146,26 +148,25 @@ impl OverTime {
     }
 }
 
-/// How the loader kept up, from the first item on.
+/// The performance of the loader, from the first item on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Supply {
-    /// When the loader left its curve by more than half of the reserve, in ns since the first item. `None`: never, or
-    /// its curve is not known.
+    /// The time when the loader was later than its curve by more than half of the reserve, in ns
+    /// since the first item. It is `None` if that never happened, or if the curve is not known.
     pub warned_after_ns: Option<u64>,
-    /// How far it was behind its curve then, in ns.
+    /// The delay of the loader against its curve at that time, in ns.
     pub behind_ns: u64,
-    /// When an item was not in the buffer at its time for the first time, in ns since the first item.
+    /// The time when an item was first missing from the buffer although it was due, in ns since the
+    /// first item.
     pub starved_after_ns: Option<u64>,
 }
 
-/// What is noted of one stream.
 struct Row {
     figures: StreamFigures,
     lateness: Histogram<u64>,
     last: Option<(i64, u64)>,
 }
 
-/// What is noted of all outputs.
 pub(crate) struct Ledger {
     rows: Vec<Row>,
     all: Histogram<u64>,
@@ -173,25 +174,23 @@ pub(crate) struct Ledger {
     over_time: OverTime,
 }
 
-/// An output: the item, when it was due, and when it had left.
+/// An output: the item, the time when it was due, and the time when it had left.
 pub(crate) struct Output {
     pub(crate) stamp: Stamp,
     pub(crate) bytes: usize,
     pub(crate) due_ns: u64,
     pub(crate) left_ns: u64,
-    /// Since the replay began.
     pub(crate) since_ns: u64,
     /// Fill level of the buffer, in thousandths.
     pub(crate) fill: u16,
 }
 
 fn histogram() -> Histogram<u64> {
-    // The bounds are fine: see the documentation of the crate.
+    // These bounds are always valid: at least 1, at least twice the lower bound, and two digits.
     Histogram::new_with_bounds(1, MOST_NS, 2).expect("valid bounds")
 }
 
 impl Ledger {
-    /// For streams of these names, with their sinks.
     pub(crate) fn new(streams: impl Iterator<Item = (String, String)>) -> Ledger {
         let row = |(name, sink)| Row {
             figures: StreamFigures {
@@ -213,7 +212,7 @@ impl Ledger {
         }
     }
 
-    /// Notes an output; returns its lateness in ns. Real-time safe.
+    /// Records an output and returns its lateness in ns. Real-time safe.
     pub(crate) fn played(&mut self, output: &Output) -> u64 {
         let late_ns = output.left_ns.saturating_sub(output.due_ns);
         self.all.saturating_record(late_ns);
@@ -236,14 +235,14 @@ impl Ledger {
         late_ns
     }
 
-    /// Notes an item that its sink cannot play.
     pub(crate) fn unsuitable(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.figures.unsuitable += 1;
         }
     }
 
-    /// The figures, for a source of which so many items of each stream were read.
+    /// Returns the figures. `read` is the number of items of each stream that were read from the
+    /// source.
     pub(crate) fn close(self, read: &[u64]) -> Figures {
         let rows = self
             .rows
@@ -269,12 +268,13 @@ impl Ledger {
     }
 }
 
-/// The percentiles that so many values tell.
+/// Returns the percentiles for which there are enough values.
 fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     let at = |share: f64| {
-        // With fewer values the percentile would be the largest one.
+        // The percentile of fewer values would be the largest value.
         let tells = extent.count as f64 * (1.0 - share) >= 1.0 - 1e-9;
-        // The upper end of its class: never better than it was, and not beyond what was seen.
+        // The upper end of the histogram's class: never below the true value, and never above the
+        // largest one seen.
         tells.then(|| {
             histogram
                 .value_at_quantile(share)
@@ -291,16 +291,16 @@ fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     }
 }
 
-/// What was seen of all outputs.
+/// The figures of all outputs.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
-    /// Lateness of all items.
+    /// The lateness of all items.
     pub lateness_ns: Lateness,
-    /// Each stream.
+    /// The figures of each stream.
     pub streams: Vec<StreamFigures>,
-    /// Slots of time since the first item was due, none left out.
+    /// The slots of time since the first item was due, without gaps.
     pub over_time: Vec<Slot>,
-    /// Their width in ns.
+    /// The width of a slot, in ns.
     pub slot_ns: u64,
 }
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_is_that_of_the_outputs() {
+    fn the_ledger_reports_the_lateness_of_outputs() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..1000 {
             assert_eq!(ledger.played(&output(n, n + 1)), n + 1);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_covers_all_time_in_few_slots() {
+    fn a_bounded_number_of_slots_covers_the_whole_time() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..10_000u64 {
             let mut output = output(n, 7);

@@ -1,5 +1,6 @@
-//! Recorded traffic, played again: nothing is lost, and every item leaves at its time (HIL paper,
-//! Figure 1). Sources in, sinks out; the buffer between them is sized by network calculus.
+//! Plays recorded traffic again: no item is lost, and each item leaves at its recorded time (HIL
+//! paper, Figure 1). Sources read recordings and sinks play them. Network calculus gives the size
+//! of the buffer between them.
 //!
 //! ```text
 //! Source -> Chain -> loader thread -> buffer (credits) -> player thread -> Sink

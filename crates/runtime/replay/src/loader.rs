@@ -1,4 +1,5 @@
-//! The loader: reads the source into the buffer, as far ahead as there is room. Time-sharing.
+//! The loader thread: reads the source into the buffer as far ahead as it has room. It runs under
+//! time-sharing.
 
 use crate::buffer::{packed, Filling};
 use crate::control::Control;
@@ -7,49 +8,43 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::{LoanError, Producer, Progress, SendError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How often a loader that waits for room looks whether it is to stop.
+/// How often a loader that waits for room checks whether it has to stop.
 const STOP_PERIOD_NS: u64 = 100_000_000;
 
-/// Why not all of the source was read.
+/// The reasons why not all of the source was read.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The source.
+    /// The source cannot be read further.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// An item for which there is no room.
-    #[error("stream {stream}: an item of {bytes} bytes has no room in the buffer: give --buffer {least} or more", least = 4 * .bytes)]
+    /// An item does not fit into the buffer.
+    #[error("stream {stream}: an item of {bytes} bytes does not fit into the buffer. Give --buffer {least} or more", least = 4 * .bytes)]
     TooLarge {
-        /// Name of its stream.
+        /// The name of the item's stream.
         stream: String,
-        /// Its length.
+        /// The length of the item, in bytes.
         bytes: usize,
     },
-    /// The channel.
+    /// The channel refuses a loan.
     #[error("the buffer failed: {0}")]
     Buffer(#[from] LoanError),
 }
 
-/// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Items of each stream.
     pub(crate) read: Vec<u64>,
-    /// What the source says is damaged.
     pub(crate) damage: Vec<String>,
-    /// Why not all was read.
     pub(crate) error: Option<LoadError>,
 }
 
-/// The loader's end of the buffer.
 pub(crate) struct Loader<'c> {
     pub(crate) producer: Producer,
     pub(crate) progress: Progress,
-    /// Bytes of the largest item that has room.
+    /// The size of the largest item that fits, in bytes.
     pub(crate) largest: usize,
     pub(crate) control: &'c Control,
 }
 
-/// Whether there is more to come.
 #[derive(PartialEq)]
 enum More {
     Yes,
@@ -57,8 +52,8 @@ enum More {
 }
 
 impl Loader<'_> {
-    /// Reads all of the source; waits while the buffer is full. Dropping the producer at the end
-    /// tells the player.
+    /// Reads the whole source, and waits while the buffer is full. At the end it drops the
+    /// producer, from which the player learns the end.
     pub(crate) fn run(mut self, source: &mut dyn Source) -> Loaded {
         let mut loaded = Loaded {
             read: vec![0; source.streams().len()],
@@ -77,12 +72,12 @@ impl Loader<'_> {
         }
         loaded.damage = source.damage().to_vec();
         self.control.loading.ready.store(true, Relaxed);
-        // For good: it is not behind any more.
+        // The loader has ended, so it can no longer be behind its curve.
         self.control.loading.hold();
         loaded
     }
 
-    /// Fills one block and sends it. What was read before an error is sent too.
+    /// Fills one block and sends it. Items that were read before an error are sent too.
     fn block(
         &mut self,
         source: &mut dyn Source,
@@ -123,7 +118,7 @@ impl Loader<'_> {
             let Some(time_ns) = pending.append(&mut filling) else {
                 break;
             };
-            // A player that is close behind gets what there is.
+            // A player that is close behind gets the block before it is full.
             let is_close = || sent.saturating_sub(progress.consumed()) <= 1;
             if filling.is_old(time_ns) || is_close() {
                 break;
@@ -156,7 +151,7 @@ impl Loader<'_> {
     }
 }
 
-/// The item that was read, and how much of it is in the buffer.
+/// The current item, and how much of it is already in the buffer.
 #[derive(Default)]
 struct Pending {
     item: Vec<u8>,
@@ -165,7 +160,6 @@ struct Pending {
 }
 
 impl Pending {
-    /// Reads the next item. False at the end.
     fn read(&mut self, source: &mut dyn Source, largest: usize) -> Result<bool, LoadError> {
         self.offset = 0;
         self.stamp = source.next(&mut self.item)?;
@@ -183,7 +177,7 @@ impl Pending {
         Ok(true)
     }
 
-    /// Appends the item or what is left of it. `None`: the block is full. Else the item's time.
+    /// Appends the rest of the item and returns its time, or `None` if the block is full.
     fn append(&mut self, filling: &mut Filling<'_>) -> Option<i64> {
         let stamp = self.stamp?;
         self.offset += filling.append(stamp, &self.item, self.offset)?;

@@ -1,30 +1,31 @@
-//! Memory that stays in memory: the buffer's, the player's stack, the program. The only system calls
-//! on memory.
+//! Locks memory against paging: the buffer, the player's stack and the program. All system calls on
+//! memory are here.
 
 use onbeat_flow::region::{Region, ALIGN};
 use std::io::{self, BufRead};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory of this process that is touched, and locked where that is permitted.
+/// Memory of this process that is touched, and locked where the system permits it.
 pub(crate) struct LockedMemory {
     base: NonNull<u8>,
     size: usize,
     places: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory is owned, and shared under the rules of the channel.
+// SAFETY: this type owns the memory, and the channel's rules govern shared access.
 unsafe impl Send for LockedMemory {}
-// SAFETY: as above.
+// SAFETY: this type owns the memory, and the channel's rules govern shared access.
 unsafe impl Sync for LockedMemory {}
 
 impl LockedMemory {
-    /// Zeroed memory, with places for so many participants; and whether it could be locked.
+    /// Allocates zeroed memory with places for this many participants. The inner result reports
+    /// whether it could be locked.
     pub(crate) fn new(size: usize, places: usize) -> io::Result<(LockedMemory, io::Result<()>)> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let size = size.max(ALIGN);
-        // SAFETY: new memory at a place that the kernel chooses.
+        // SAFETY: the kernel chooses the place of the new memory, so no existing memory changes.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -38,12 +39,13 @@ impl LockedMemory {
 
 impl Drop for LockedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size in `new`; the channel is gone with its region.
+        // SAFETY: `new` mapped this memory with this size, and the channel is dropped with its
+        // region.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
     }
 }
 
-// SAFETY: mapped zeroed, aligned to a page, until it is dropped.
+// SAFETY: the memory is zeroed, aligned to a page, and mapped until it is dropped.
 unsafe impl Region for LockedMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -70,21 +72,20 @@ unsafe impl Region for LockedMemory {
     }
 }
 
-/// Locks bytes that are there.
 pub(crate) fn lock(base: *const u8, bytes: usize) -> io::Result<()> {
-    // SAFETY: only changes how the kernel keeps memory.
+    // SAFETY: the call only changes how the kernel keeps memory.
     match unsafe { libc::mlock(base.cast(), bytes) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Locks the program and its libraries, and of other memory without a file what is or will be used.
-/// Not what sources have mapped: a recording may be larger than memory. All locks end with the
-/// process.
+/// Locks the program, its libraries and anonymous memory, also pages that are touched later. It
+/// leaves out the files that sources map, because a recording can be larger than memory. All locks
+/// end with the process.
 ///
 /// # Errors
-/// Something could not be locked. The rest is.
+/// Reports the first part that could not be locked. All other parts are locked.
 pub(crate) fn lock_program() -> io::Result<()> {
     let maps = io::BufReader::new(std::fs::File::open("/proc/self/maps")?);
     let mut result = Ok(());
@@ -93,10 +94,11 @@ pub(crate) fn lock_program() -> io::Result<()> {
         let Some((base, bytes)) = lockable(&line) else {
             continue;
         };
-        // SAFETY: only changes how the kernel keeps memory; a range that is gone is an error.
+        // SAFETY: the call only changes how the kernel keeps memory. A range that no longer exists
+        // is an error.
         let code = unsafe { libc::mlock2(base as *const libc::c_void, bytes, libc::MLOCK_ONFAULT) };
         let error = io::Error::last_os_error();
-        // A mapping that was there a moment ago may be gone.
+        // A mapping from the list may have been removed since.
         if code != 0 && error.raw_os_error() != Some(libc::EINVAL) && result.is_ok() {
             result = Err(error);
         }
@@ -104,7 +106,8 @@ pub(crate) fn lock_program() -> io::Result<()> {
     result
 }
 
-/// The range of a line of `maps`, if it is code, or memory that belongs to no file.
+/// Returns the address and size of a mapping in a line of `maps`, if it is code or belongs to no
+/// file.
 fn lockable(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, access) = (words.next()?, words.next()?);
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recordings_pages_are_not_locked() {
+    fn mapped_recordings_are_not_locked_in_memory() {
         let code = "55d0-55d8 r-xp 00000000 00:1f 12 /usr/bin/onbeat";
         assert_eq!(lockable(code), Some((0x55d0, 8)));
         assert_eq!(lockable("10-20 rw-p 0 00:00 0 [heap]"), Some((16, 16)));

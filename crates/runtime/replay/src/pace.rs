@@ -1,15 +1,13 @@
-//! When items leave: the axis of recorded time on the monotonic clock, and sleeping to a point of it.
+//! Maps recorded time to the monotonic clock, and sleeps until an item is due.
 
 use onbeat_time::clock::monotonic_ns;
 
-/// Recorded time on the monotonic clock.
+/// The position of recorded time on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
-    /// Recorded time of the origin, in ns.
     first_ns: i64,
-    /// The origin on the monotonic clock, in ns.
     origin_ns: u64,
-    /// Recorded time per time.
+    /// Recorded seconds per second of playback.
     rate: f64,
 }
 
@@ -22,7 +20,8 @@ impl Axis {
         }
     }
 
-    /// When what was recorded then is due. What was recorded before the first item is due at once.
+    /// Returns when an item of this recorded time is due. Items from before the first one are due
+    /// at once.
     pub(crate) fn due_ns(&self, time_ns: i64) -> u64 {
         let since = time_ns.saturating_sub(self.first_ns).max(0);
         let scaled = match self.rate == 1.0 {
@@ -32,7 +31,7 @@ impl Axis {
         self.origin_ns.saturating_add(scaled)
     }
 
-    /// The recorded time at that time.
+    /// Returns the recorded time that is due at `now_ns`.
     pub(crate) fn recorded_ns(&self, now_ns: u64) -> i64 {
         let since = now_ns.saturating_sub(self.origin_ns);
         let scaled = match self.rate == 1.0 {
@@ -42,12 +41,11 @@ impl Axis {
         self.first_ns.saturating_add(scaled)
     }
 
-    /// Everything is due so much later.
     pub(crate) fn delay(&mut self, by_ns: u64) {
         self.origin_ns = self.origin_ns.saturating_add(by_ns);
     }
 
-    /// What is due at `due_ns` is due now.
+    /// Shifts the axis so that everything due at `due_ns` is due at `now_ns`.
     pub(crate) fn move_to(&mut self, due_ns: u64, now_ns: u64) {
         self.origin_ns = match now_ns >= due_ns {
             true => self.origin_ns.saturating_add(now_ns - due_ns),
@@ -56,8 +54,8 @@ impl Axis {
     }
 }
 
-/// Sleeps until `until_ns`, the last `spin_ns` of it awake. Never returns before, unless a signal
-/// came. Real-time safe: one system call.
+/// Sleeps until `until_ns`, and busy-waits for the last `spin_ns`. It returns earlier only after a
+/// signal. Real-time safe: one system call.
 pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     let wake_ns = until_ns.saturating_sub(spin_ns);
     if monotonic_ns() < wake_ns {
@@ -66,7 +64,7 @@ pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
             tv_nsec: (wake_ns % 1_000_000_000) as libc::c_long,
         };
         let flags = libc::TIMER_ABSTIME;
-        // SAFETY: the time is there for the call.
+        // SAFETY: `time` is valid during the call.
         unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, flags, &time, std::ptr::null_mut()) };
     }
     if spin_ns > 0 {
@@ -76,10 +74,10 @@ pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     }
 }
 
-/// Timers of this thread are not late on purpose. Without effect on real-time policies, which never
-/// are.
+/// Sets the smallest timer slack for this thread. Real-time policies have none, so it changes
+/// nothing for them.
 pub(crate) fn no_slack() {
-    // SAFETY: only changes this thread's timers.
+    // SAFETY: the call only changes the timer slack of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_times_lie_on_the_axis_at_any_rate() {
+    fn the_axis_maps_recorded_times_at_any_rate() {
         let second = 1_000_000_000;
         for (rate, due) in [(1.0, 2 * second), (2.0, second), (0.5, 4 * second)] {
             let axis = Axis::new(-5, 100, rate);
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wakes_too_early() {
+    fn a_sleep_never_ends_early() {
         for spin_ns in [0, 50_000] {
             let until = monotonic_ns() + 2_000_000;
             sleep_until(until, spin_ns);

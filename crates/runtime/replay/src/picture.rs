@@ -1,4 +1,5 @@
-//! Lateness and fill level over time as SVG, and a page around it. Pure.
+//! Draws lateness and fill level over time as SVG, and writes an HTML page around the picture.
+//! Pure.
 
 use crate::ledger::{Figures, Lateness};
 use crate::session::Played;
@@ -7,15 +8,13 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
-/// Lateness: top and height of its plot.
+/// Top and height of the plot of lateness.
 const LATE: (f64, f64) = (30.0, 260.0);
-/// Fill level.
+/// Top and height of the plot of the fill level.
 const FILL: (f64, f64) = (330.0, 90.0);
 const HEIGHT: f64 = 470.0;
-/// The smallest lateness on the axis, in ns.
 const LEAST_NS: f64 = 1000.0;
 
-/// A duration with its unit.
 fn duration(ns: f64) -> String {
     for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
         if ns >= size {
@@ -29,7 +28,7 @@ fn duration(ns: f64) -> String {
     format!("{ns:.0} ns")
 }
 
-/// Text without what XML gives a meaning, and without control characters.
+/// Replaces the characters that have a meaning in XML, and removes control characters.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -45,11 +44,8 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Where things are in the picture.
 struct Plot {
-    /// Width of a slot in the picture.
     slot: f64,
-    /// Decades of lateness.
     decades: f64,
 }
 
@@ -66,19 +62,18 @@ impl Plot {
         LEFT + self.slot * slot as f64
     }
 
-    /// Where a lateness lies, on a logarithmic axis.
     fn late(&self, ns: f64) -> f64 {
         let share = (ns.max(LEAST_NS) / LEAST_NS).log10() / self.decades;
         LATE.0 + LATE.1 * (1.0 - share.clamp(0.0, 1.0))
     }
 
-    /// Where a fill level in thousandths lies.
     fn fill(level: u16) -> f64 {
         FILL.0 + FILL.1 * (1.0 - f64::from(level.min(1000)) / 1000.0)
     }
 }
 
-/// Lateness of outputs (largest and mean of each slot of time) and fill level of the buffer.
+/// Draws the lateness of outputs (largest and mean of each slot of time) and the fill level of the
+/// buffer.
 pub fn svg(figures: &Figures) -> String {
     let plot = Plot::of(figures);
     let mut out = String::new();
@@ -160,7 +155,7 @@ fn axes(out: &mut String, plot: &Plot, figures: &Figures) {
     );
 }
 
-/// A page with the picture and a table of streams.
+/// Returns an HTML page with the picture and a table of streams.
 pub fn html(played: &Played) -> String {
     let figures = &played.figures;
     let mut rows = String::new();
@@ -221,7 +216,7 @@ mod tests {
     use crate::session::{Items, Machine};
 
     #[test]
-    fn names_cannot_act_and_every_slot_is_drawn() {
+    fn stream_names_are_escaped_and_every_slot_is_drawn() {
         let slot = |max_ns| Slot {
             items: 2,
             sum_ns: max_ns,
@@ -239,7 +234,8 @@ mod tests {
             ..Figures::default()
         };
         let picture = svg(&figures);
-        // One area and one line for each slot in which something left, and nothing outside.
+        // Only slots in which an item left have an area and a line, and nothing lies outside the
+        // plot.
         assert_eq!(picture.matches('V').count(), 4, "{picture}");
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         let page = html(&Played {

@@ -1,5 +1,6 @@
-//! The player: lets every item leave at its time. One thread with a real-time priority; after its
-//! start it allocates nothing, takes no lock and writes no log (sinks: see [`crate::sink::Sink`]).
+//! The player thread: plays every item at its time. It runs with a real-time priority. After its
+//! start it allocates nothing, takes no lock and writes no log (for sinks see
+//! [`crate::sink::Sink`]).
 
 use crate::buffer::{Gather, Pieces};
 use crate::control::Control;
@@ -13,49 +14,45 @@ use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long it sleeps at most before it looks for requests.
+/// The longest sleep before the player checks for requests.
 const HOP_NS: u64 = 20_000_000;
-/// How long it waits before it tries a busy sink again.
+/// The delay before the player tries a busy sink again.
 const RETRY_NS: u64 = 50_000;
 
-/// When items leave.
+/// The rule for when items leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// At their recorded times, this many times as fast.
+    /// Items leave at their recorded times. The factor is the speed: 2.0 plays twice as fast.
     Recorded(f64),
-    /// As soon as the consumer has consumed enough.
+    /// Items leave as soon as the consumer has consumed enough earlier ones.
     Consumed,
 }
 
-/// `/clock`: recorded time, published by a sink.
+/// Publishes the recorded time on `/clock` through a sink.
 pub(crate) struct Ticker {
     pub(crate) sink: usize,
     pub(crate) stream: StreamId,
     pub(crate) period_ns: u64,
-    /// When the next one is due: on the monotonic clock, or on the recorded one without a pace.
+    /// When the next message is due: on the monotonic clock, or in recorded time if the consumer
+    /// sets the pace.
     pub(crate) next: Option<i128>,
 }
 
-/// Why the player ended before the last item.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// It was asked to.
     Stopped,
-    /// A sink failed.
     Failed(usize, io::Error),
 }
 
-/// The player's end of the buffer.
 pub(crate) struct Player<'c> {
     pub(crate) consumer: Consumer,
     pub(crate) gather: Gather,
     pub(crate) stage: Stage<'c>,
 }
 
-/// Everything around the buffer.
 pub(crate) struct Stage<'c> {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
-    /// For each stream: its sink.
+    /// For each stream: the index of its sink.
     pub(crate) routes: Vec<usize>,
     pub(crate) pace: Pace,
     pub(crate) spin_ns: u64,
@@ -64,28 +61,26 @@ pub(crate) struct Stage<'c> {
     pub(crate) ledger: Ledger,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
-    /// Watches the loader, if its curve is known.
+    /// Compares the loader with its curve, if the curve is known.
     pub(crate) monitor: Option<LoaderMonitor>,
 }
 
-/// Where the player is.
 #[derive(Default)]
 pub(crate) struct Timeline {
     axis: Option<Axis>,
-    /// When the first item was due.
     began_ns: Option<u64>,
     /// The buffer was empty, and the player has not caught up since.
     starving: bool,
-    /// How often a sink was busy.
+    /// Number of times that a sink was busy.
     pub(crate) retries: u64,
     /// Fill level of the buffer, in thousandths.
     fill: u16,
-    /// Whether the loader kept up.
     pub(crate) supply: Supply,
 }
 
 impl Player<'_> {
-    /// Plays until the loader has ended and all has left. Returns the stage for its figures.
+    /// Plays until the loader has ended and all items have left. Returns the rest of the stage for
+    /// its figures.
     pub(crate) fn run(self) -> (Rest, Result<(), Ended>) {
         let Player {
             consumer,
@@ -99,7 +94,7 @@ impl Player<'_> {
                 None if consumer.is_over() => break,
                 None => {
                     stage.starve();
-                    // An error is none of this: nothing is borrowed.
+                    // An error cannot occur here, because no block is borrowed.
                     match consumer.receive_until(Some(monotonic_ns() + HOP_NS)) {
                         Ok(Some(block)) => block,
                         _ if stage.control.is_stopping() => {
@@ -135,7 +130,7 @@ impl Player<'_> {
     }
 }
 
-/// What is left of a stage when its player has ended.
+/// The state that remains for the figures after the player has ended.
 pub(crate) struct Rest {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) ledger: Ledger,
@@ -143,7 +138,6 @@ pub(crate) struct Rest {
 }
 
 impl Stage<'_> {
-    /// There is nothing to play.
     fn starve(&mut self) {
         self.watch(monotonic_ns());
         self.timeline.starving |= self.timeline.axis.is_some();
@@ -160,7 +154,8 @@ impl Stage<'_> {
         self.control.playing.fill.store(fill.into(), Relaxed);
     }
 
-    /// Looks how the loader keeps up. Tells the first time that it leaves its curve. Real-time safe.
+    /// Checks the loader against its curve, and notes the first time that it is late. Real-time
+    /// safe.
     fn watch(&mut self, now_ns: u64) {
         let (Some(monitor), Some(began_ns)) = (&mut self.monitor, self.timeline.began_ns) else {
             return;
@@ -181,7 +176,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits for an item's time and puts it into its sink.
+    /// Waits until an item is due and puts it into its sink.
     fn play(&mut self, stamp: Stamp, item: &[u8]) -> Result<(), Ended> {
         let due_ns = self.wait_for(stamp.time_ns)?;
         let Some(&sink) = self.routes.get(stamp.stream.0 as usize) else {
@@ -190,7 +185,7 @@ impl Stage<'_> {
         let (put, tried_ns) = self.put(sink, stamp.stream, item)?;
         let due_ns = match self.pace {
             Pace::Recorded(_) => due_ns,
-            // Due once the consumer was ready.
+            // Without a pace, an item is due when the consumer is ready for it.
             Pace::Consumed => tried_ns,
         };
         match put {
@@ -212,7 +207,7 @@ impl Stage<'_> {
             fill: self.timeline.fill,
         });
         let playing = &self.control.playing;
-        // This thread is the only one that writes them.
+        // Only this thread writes these figures, so plain loads and stores suffice.
         playing
             .played
             .store(playing.played.load(Relaxed) + 1, Relaxed);
@@ -222,7 +217,7 @@ impl Stage<'_> {
         playing.position_ns.store(stamp.time_ns, Relaxed);
     }
 
-    /// Waits until an item of that recorded time is due, and tells when that was.
+    /// Waits until an item of this recorded time is due, and returns when it was due.
     fn wait_for(&mut self, time_ns: i64) -> Result<u64, Ended> {
         if self.timeline.axis.is_none() {
             self.begin(time_ns);
@@ -252,7 +247,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Counts an item that was not there at its time.
+    /// Counts an item that was missing from the buffer when it was due.
     fn caught_up(&mut self, now_ns: u64, due_ns: u64) {
         if self.timeline.starving && due_ns < now_ns {
             let since_ns = now_ns.saturating_sub(self.timeline.began_ns.unwrap_or(now_ns));
@@ -272,7 +267,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The first item is due now.
+    /// Makes the first item due now.
     fn begin(&mut self, time_ns: i64) {
         let now_ns = monotonic_ns();
         let rate = match self.pace {
@@ -287,7 +282,8 @@ impl Stage<'_> {
         playing.began.store(true, Relaxed);
     }
 
-    /// Waits while it is paused. Returns true if a single item may leave, which is due then.
+    /// Waits while the replay is paused. Returns `true` if a single item may leave; that item is
+    /// due now.
     fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
         let since_ns = monotonic_ns();
         while self.control.is_paused() {
@@ -309,7 +305,8 @@ impl Stage<'_> {
         Ok(false)
     }
 
-    /// Puts an item until the sink takes it: nothing is dropped. Also returns when the last attempt began.
+    /// Offers an item until the sink accepts it, so that nothing is dropped. Also returns when the
+    /// last attempt began.
     fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<(Put, u64), Ended> {
         loop {
             let tried_ns = monotonic_ns();
@@ -325,7 +322,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Publishes `/clock` if it is due; when it is due next, on the monotonic clock.
+    /// Publishes `/clock` if it is due. Returns when it is due next, on the monotonic clock.
     fn tick(&mut self, time_ns: i64, now_ns: u64) -> Result<u64, Ended> {
         let (Some(ticker), Some(axis)) = (&mut self.ticker, &self.timeline.axis) else {
             return Ok(u64::MAX);
@@ -338,7 +335,7 @@ impl Stage<'_> {
         let next = ticker.next.unwrap_or(at);
         let mut due = next;
         if next <= at {
-            // Those that were missed are not caught up.
+            // Messages that were missed are not published later.
             due = next + ((at - next) / period + 1) * period;
             ticker.next = Some(due);
             let (sink, stream) = (ticker.sink, ticker.stream);
@@ -351,7 +348,8 @@ impl Stage<'_> {
     }
 }
 
-/// A serialised `rosgraph_msgs/msg/Clock`: encapsulation (CDR, little endian), seconds, nanoseconds.
+/// Serialises a `rosgraph_msgs/msg/Clock`: encapsulation (CDR, little endian), seconds,
+/// nanoseconds.
 pub(crate) fn clock_message(time_ns: i64) -> [u8; 12] {
     let (seconds, ns) = (
         time_ns.div_euclid(1_000_000_000),

@@ -1,11 +1,14 @@
-//! A recording from one host to another over a link: here a loader reads it and sends it on, there it is a
-//! [`Source`], with a buffer and a player of its own (HIL paper, Figure 1).
+//! Sends a recording from one host to another over a link. A loader reads and sends it on the first
+//! host. On the second host it is a [`Source`] with its own buffer and player (HIL paper, Figure
+//! 1).
 //!
-//! Credits reach from the receiving buffer to the sending loader: while there is no room, nothing is taken from the
-//! link, and the sender waits. So the network can make nothing late that the buffer covers, and loses nothing.
+//! Credits reach from the receiving buffer to the sending loader. While the buffer is full, nothing
+//! is taken from the link, and the sender waits. The network therefore loses nothing, and delays no
+//! item for longer than the buffer covers.
 //!
-//! The bytes of the link's messages, one after the other, are records: a length (`u32`, little endian), then a
-//! [`Record`] of so many bytes. A record may lie in several messages, and a message may have many.
+//! The bytes of the link's messages form one sequence of records. A record is a length (`u32`,
+//! little endian), followed by a [`Record`] of that many bytes. One record may span several
+//! messages, and one message may hold many records.
 
 mod receiver;
 mod record;
@@ -22,20 +25,21 @@ use std::time::Duration;
 #[cfg(doc)]
 use {crate::item::Source, record::Record};
 
-/// How often a side that waits for the other looks whether it is to stop.
+/// How often a side that waits for its peer checks whether it has to stop.
 const LOOK_NS: u64 = 100_000_000;
 
-/// What both ends of the link agree on: 4 MiB on their way at most.
+/// The sizes of the link's channel, equal on both ends. At most 4 MiB are in transit.
 pub const SIZES: Sizes = Sizes {
     credits: 16,
     message_bytes: 256 << 10,
     value_bytes: 0,
 };
 
-/// Waits for the other side, so long at most. Not real-time safe.
+/// Waits for the peer for at most `wait` and returns both directions of the link. Not real-time
+/// safe.
 ///
 /// # Errors
-/// It is not there, or does not fit.
+/// Fails if the peer does not come in time, or if its sizes differ.
 pub fn meet(link: &dyn Backend, wait: Option<Duration>) -> Result<Halves, SetupError> {
     let ns = |wait: Duration| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
     let until = wait.map(|wait| now_ns().saturating_add(ns(wait)));

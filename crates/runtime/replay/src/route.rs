@@ -1,26 +1,26 @@
-//! Which sink plays which stream: by kind, or as it is asked for.
+//! Assigns each stream to the sink that plays it, by the stream's kind or by the user's choice.
 
 use crate::item::{Kind, Stream, StreamId};
 use crate::sink::{Can, Ethernet, Sink, SinkError, Udp};
 use std::fmt;
 use std::str::FromStr;
 
-/// Sinks, and which stream goes where.
+/// The open sinks and the assignment of streams to them.
 pub struct Outputs {
-    /// The sinks.
+    /// The open sinks.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// For each stream: the number of its sink.
+    /// The index of the sink for each stream.
     pub routes: Vec<usize>,
-    /// Who publishes `/clock`: the sink, and the stream that it publishes it as.
+    /// The sink that publishes `/clock`, and the stream under which it publishes the clock.
     pub clock: Option<(usize, StreamId)>,
 }
 
-/// Where items go.
+/// A destination of items.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     /// ROS 2 topics.
     Ros,
-    /// Datagrams to `HOST:PORT`.
+    /// UDP datagrams to `HOST:PORT`.
     Udp(String),
     /// A CAN interface.
     Can(String),
@@ -55,7 +55,8 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// How well it suits streams of a kind: 2 as recorded, 1 as bytes, 0 not.
+    /// Returns how well the target suits streams of a kind: 2 as recorded, 1 as plain bytes, 0 not
+    /// at all.
     fn suits(&self, kind: &Kind) -> u8 {
         match (self, kind) {
             (Target::Ros, Kind::Ros { .. })
@@ -67,14 +68,14 @@ impl Target {
     }
 }
 
-/// The target of each stream: the first of those named that suits it best; with none named, the one
-/// of its kind.
+/// Returns the target of each stream: the first of `named` that suits the stream best. If `named`
+/// is empty, it is the target of the stream's kind.
 ///
 /// # Errors
-/// A stream has none.
+/// Fails if no target suits a stream.
 pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, SinkError> {
     let of = |stream: &Stream| {
-        // The last of equals wins `max_by_key`: the first named is to.
+        // `max_by_key` returns the last of equal targets, but the first named one has to win.
         let best = named.iter().rev().max_by_key(|t| t.suits(&stream.kind));
         if let Some(best) = best.filter(|t| t.suits(&stream.kind) > 0) {
             return Ok(best.clone());
@@ -82,22 +83,22 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
         let failed = |fault: &str| SinkError::new(format!("stream {}", stream.name), fault);
         match &stream.kind {
             _ if !named.is_empty() => Err(failed(
-                "no --to suits it: add one that does, or leave it out with --exclude",
+                "no --to suits this stream. Add a suitable one, or leave the stream out with --exclude",
             )),
             Kind::Ros { .. } => Ok(Target::Ros),
             Kind::Can => Ok(Target::Can(stream.name.clone())),
             Kind::Packets { .. } => Err(failed(
-                "packets need an address or an interface: add --to udp:HOST:PORT or --to eth:INTERFACE",
+                "packets need an address or an interface. Add --to udp:HOST:PORT or --to eth:INTERFACE",
             )),
         }
     };
     streams.iter().map(of).collect()
 }
 
-/// Opens the sinks of targets; `ros` opens the one of ROS 2 for all streams that go there.
+/// Opens the sinks of the targets. `ros` opens the ROS 2 sink for all streams that it plays.
 ///
 /// # Errors
-/// A sink cannot be opened.
+/// Fails if a sink cannot be opened.
 pub fn open(
     streams: &[Stream],
     targets: &[Target],
@@ -123,7 +124,7 @@ pub fn open(
                 let own: Vec<_> = own
                     .map(|(n, (s, _))| (StreamId(n as u32), s.clone()))
                     .collect();
-                // Equal targets are one: this is called once.
+                // Equal targets share a sink, so this runs once.
                 let open = ros.take().expect("one target of ROS");
                 open(&own)?
             }
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_where_it_suits_best() {
+    fn a_stream_goes_to_the_best_suited_target() {
         let ros = stream(Kind::Ros {
             type_name: "a/msg/B".into(),
             qos: None,

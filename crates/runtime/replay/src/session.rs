@@ -1,4 +1,5 @@
-//! A replay from its start to its figures: the threads, what they were given, what they have seen.
+//! Runs a replay from its start to its figures: starts the loader and player threads and collects
+//! their results.
 
 use crate::buffer::{Buffer, BufferError, Gather};
 use crate::control::Control;
@@ -19,125 +20,125 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Name of the player's thread.
+/// The name of the player's thread.
 pub const PLAYER: &str = "onbeat-play";
 const LOADER: &str = "onbeat-load";
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
-/// How long consumers may take for the last items.
+/// The longest time that consumers may take for the last items.
 const SETTLE_NS: u64 = 5_000_000_000;
 
-/// How a recording is played.
+/// The settings of a replay.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Memory of the buffer, in bytes.
+    /// The memory of the buffer, in bytes.
     pub buffer_bytes: usize,
-    /// Room for the largest item in it, in bytes. `None`: a quarter.
+    /// The room for the largest item in the buffer, in bytes. `None` means a quarter of the buffer.
     pub largest_bytes: Option<usize>,
-    /// The loader's curve, and how much later than it the loader may be before that is told, in ns.
+    /// The loader's curve, and the delay against it from which on the replay warns, in ns.
     pub watched: Option<(RateLatency, u64)>,
-    /// When items leave.
+    /// The rule for when items leave.
     pub pace: Pace,
-    /// Priority under SCHED_FIFO, 1 to 99. `None`: time-sharing.
+    /// The priority under SCHED_FIFO, 1 to 99. `None` means time-sharing.
     pub priority: Option<u8>,
-    /// The player's CPU.
+    /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// How long before an item's time the player stays awake, in ns.
+    /// The time before an item is due during which the player busy-waits, in ns.
     pub spin_ns: u64,
-    /// Period of `/clock`, in ns.
+    /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
 }
 
 impl Settings {
-    /// Room for the largest item, in bytes.
+    /// Returns the room for the largest item, in bytes.
     pub fn room(&self) -> usize {
         self.largest_bytes.unwrap_or(self.buffer_bytes / 4)
     }
 }
 
-/// Why there is no replay.
+/// The reasons why a replay cannot start or finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The buffer.
+    /// The buffer cannot be created.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A thread.
-    #[error("cannot start a thread: {0}: end other programs, or raise ulimit -u")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}. End other programs, or raise ulimit -u")]
     Spawn(io::Error),
-    /// The CPU.
+    /// The player cannot be bound to its CPU.
     #[error(transparent)]
     Thread(#[from] thread::ThreadError),
-    /// A sink that gives no credit.
-    #[error("{0} does not say when items are consumed: leave --as-fast-as-consumed out, or name another sink")]
+    /// The named sink gives no credit, so its consumer cannot pace the replay.
+    #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
-    /// A part of it ended as it must not.
-    #[error("a thread of the replay panicked: report this as a bug")]
+    /// A thread of the replay panicked.
+    #[error("a thread of the replay panicked. Report this as a bug")]
     Panicked,
 }
 
-/// What a replay has seen.
+/// The result of a replay.
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// Lateness and cycles.
+    /// The lateness and the cycles of the outputs.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What became of the items.
+    /// The counts of items by their outcome.
     pub items: Items,
-    /// How the buffer was sized, if the recording was measured before.
+    /// The size of the buffer and its reasons, if the recording was measured before.
     pub sizing: Option<Sizing>,
-    /// Whether the loader kept up.
+    /// The performance of the loader.
     pub supply: Supply,
-    /// The machine's part.
+    /// The scheduling, memory and CPU time of the replay.
     pub machine: Machine,
-    /// What was damaged in the recording, one sentence each.
+    /// The damage in the recording, one sentence each.
     pub damage: Vec<String>,
-    /// Why it ended before the last item, if it did.
+    /// The reason why the replay failed before the last item. It is `None` if it did not fail.
     pub failed: Option<String>,
-    /// It was asked to end before the last item.
+    /// The user ended the replay before the last item.
     pub stopped: bool,
 }
 
-/// What became of the items.
+/// The counts of items by their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Items {
-    /// Read from the source.
+    /// The number of items that were read from the source.
     pub read: u64,
-    /// Left through a sink.
+    /// The number of items that left through a sink.
     pub played: u64,
-    /// A sink cannot play them.
+    /// The number of items that their sink cannot play.
     pub unsuitable: u64,
-    /// Read, but the replay was ended.
+    /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
-    /// Neither of these. Never happens.
+    /// The number of items with none of these outcomes. It is always 0 unless the program has an
+    /// error.
     pub lost: u64,
-    /// Were not in the buffer when they were due; they left later.
+    /// The number of items that were missing from the buffer when they were due. They left later.
     pub starved: u64,
-    /// How often a sink was busy and was tried again.
+    /// The number of times that a busy sink was tried again.
     pub retries: u64,
 }
 
-/// What the replay got from the machine, and took.
+/// The resources that the replay got from the machine and used.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Machine {
-    /// How the player was scheduled, with the reason if it was not as asked.
+    /// The scheduling of the player, with the reason if it differs from the settings.
     pub scheduling: String,
-    /// Whether memory was locked, with the reason if it was not.
+    /// The state of memory locking, with the reason if memory could not be locked.
     pub memory: String,
-    /// From the first item to the last, in ns.
+    /// The time from the first item to the last, in ns.
     pub wall_ns: u64,
-    /// CPU time of the player in ns.
+    /// The CPU time of the player, in ns.
     pub player_cpu_ns: u64,
-    /// CPU time of the process in ns, from the first item to the last.
+    /// The CPU time of the process from the first item to the last, in ns.
     pub process_cpu_ns: u64,
-    /// Largest resident memory of the process so far, in bytes.
+    /// The largest resident memory of the process so far, in bytes.
     pub peak_memory_bytes: u64,
-    /// Memory of the buffer, in bytes.
+    /// The memory of the buffer, in bytes.
     pub buffer_bytes: usize,
-    /// How often the loader waited for the player.
+    /// The number of times that the loader waited for the player.
     pub loader_stalls: u64,
 }
 
-/// What the player's thread returns.
 struct PlayerDone {
     rest: Rest,
     result: Result<(), Ended>,
@@ -145,7 +146,7 @@ struct PlayerDone {
     stalls: u64,
 }
 
-/// A replay that runs.
+/// A running replay.
 pub struct Session {
     control: Arc<Control>,
     loader: JoinHandle<Loaded>,
@@ -153,10 +154,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts loading; playing begins once the buffer is full or the source has ended.
+    /// Starts to load. The player begins when the buffer is full or the source has ended.
     ///
     /// # Errors
-    /// There is no memory or no thread, or the consumer cannot pace the replay.
+    /// Fails if memory or a thread cannot be had, or if the consumer cannot pace the replay.
     pub fn start(
         mut source: Box<dyn Source>,
         outputs: Outputs,
@@ -169,7 +170,7 @@ impl Session {
             }
         }
         let buffer = Buffer::new(settings.buffer_bytes, settings.largest_bytes)?;
-        // Fresh channels have places for both.
+        // A new channel has places for both ends.
         let attach = |_| ReplayError::Panicked;
         let producer = buffer.channel.producer().map_err(attach)?;
         let consumer = buffer.channel.consumer().map_err(attach)?;
@@ -225,18 +226,18 @@ impl Session {
         })
     }
 
-    /// Whether all has left, or the replay has ended otherwise.
+    /// Reports whether all items have left, or the replay has ended for another reason.
     pub fn is_over(&self) -> bool {
         self.player.is_finished()
     }
 
-    /// Waits for the end, and for consumers to have everything.
+    /// Waits for the end, and until consumers have received everything.
     ///
     /// # Errors
-    /// A thread panicked.
+    /// Fails if a thread panicked.
     pub fn finish(self) -> Result<Played, ReplayError> {
         let done = self.player.join();
-        // A loader that waits for room would wait for ever.
+        // Without a player, a loader that waits for room would wait forever.
         self.control.stop();
         let loaded = self.loader.join().map_err(|_| ReplayError::Panicked)?;
         let done = done.map_err(|_| ReplayError::Panicked)?;
@@ -244,14 +245,13 @@ impl Session {
     }
 }
 
-/// Gives this thread what the player needs, and says what it got.
 fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
     let mut options = ThreadOptions::new(PLAYER);
     options.stack_bytes = STACK_BYTES;
     options.prefault_bytes = PREFAULT_BYTES;
     options.cpus = settings.cpu.into_iter().collect();
     no_slack();
-    // Before the stack is touched, which locks it.
+    // This comes before the stack is touched. Touching it then also locks it.
     let unlocked = memory::lock_program().err().or(unlocked);
     if let Some(priority) = settings.priority {
         options.scheduling = Scheduling::Fifo { priority };
@@ -261,11 +261,11 @@ fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
         scheduling: match (settings.priority, refused) {
             (_, Some(error)) => format!("time-sharing: {error}"),
             (Some(priority), None) => format!("SCHED_FIFO {priority}"),
-            (None, None) => "time-sharing, as asked".into(),
+            (None, None) => "time-sharing, as requested".into(),
         },
         memory: match unlocked {
             None => "locked".into(),
-            Some(error) => format!("not all locked: {error}: needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)"),
+            Some(error) => format!("not all memory is locked: {error}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)"),
         },
         buffer_bytes: settings.buffer_bytes,
         ..Machine::default()
@@ -308,7 +308,6 @@ fn stage<'c>(
     }
 }
 
-/// Clocks at the beginning.
 struct Usage {
     wall_ns: u64,
     player_ns: u64,
@@ -332,7 +331,6 @@ impl Usage {
     }
 }
 
-/// Waits for consumers, and puts the figures together.
 fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     let PlayerDone {
         mut rest,
@@ -360,7 +358,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         retries: rest.timeline.retries,
     };
     if result.is_ok() {
-        // All that was read has reached the player, or something is wrong.
+        // All items that were read should have reached the player. The remainder is lost.
         items.lost = std::mem::take(&mut items.not_played);
     }
     Played {
@@ -375,7 +373,6 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     }
 }
 
-/// `VmHWM` of this process, in bytes.
 fn peak_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));

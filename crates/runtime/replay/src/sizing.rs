@@ -1,4 +1,5 @@
-//! The size of the playback buffer, from the curves of the recording and of the loader (HIL paper, section II).
+//! Computes the size of the playback buffer from the curves of the recording and of the loader (HIL
+//! paper, section II).
 
 use crate::buffer::{blocks_for, bytes_by_hand, bytes_for, packed};
 use crate::curves::{size, Arrival, ArrivalMeter, RateLatency, Service, ServiceMeter, Sizes};
@@ -6,27 +7,27 @@ use crate::item::Source;
 use onbeat_time::clock::monotonic_ns;
 use serde::Serialize;
 
-/// Items that meters keep one by one: some 3 MB each.
+/// Number of items that a meter keeps one by one. A meter then takes about 3 MB.
 const EXACT: usize = 1 << 16;
-/// How often a watcher is told how far the measurement is, in items.
+/// Number of items between two progress reports of a measurement.
 const TELL: u64 = 1 << 12;
 
-/// A recording and its loader, measured by reading it once. Bytes are those that items take in the buffer.
+/// The curves of a recording and its loader, measured by reading the recording once. Bytes are
+/// those that items take in the buffer.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// What playback at recorded pace takes.
     arrival: Arrival,
-    /// What the loader brings.
     service: Service,
-    /// All items, recorded time from the first to the last, their bytes in the buffer, and the largest as it is.
+    /// Number of all items. The next fields are the recorded time from first to last, the bytes in
+    /// the buffer, and the largest item's own size.
     items: u64,
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,
 }
 
-/// Reads a source to its end, or to where it cannot be read on, and measures it. `tell` hears of the number of items now
-/// and then.
+/// Measures a source by reading it to its end, or up to an error. Calls `tell` with the number of
+/// items from time to time.
 pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     let mut arrival = ArrivalMeter::within(EXACT);
     let mut service = ServiceMeter::within(EXACT);
@@ -56,59 +57,63 @@ pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     }
 }
 
-/// What is asked of a buffer.
+/// The requirements on a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// Recorded time per time.
+    /// The speed of playback: recorded time per real time.
     pub rate: f64,
-    /// So much longer than was measured the loader may stand still, in ns.
+    /// The time for which the loader may stand still beyond what was measured, in ns.
     pub stall_ns: u64,
-    /// Memory that it may take, in bytes.
+    /// The most memory that the buffer may take, in bytes.
     pub memory_bytes: u64,
-    /// It takes all of that memory, a quarter of it for the largest item.
+    /// The buffer takes all of that memory, and keeps a quarter of it for the largest item.
     pub by_hand: bool,
 }
 
-/// A buffer, and what it rules out.
+/// The size of a buffer, and the failures that it prevents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
-    /// The smallest buffer that neither runs empty nor over, in bytes of memory. `None`: none is, because the loader is
-    /// slower than playback and the whole recording is larger than memory.
+    /// The smallest buffer that never runs empty or over, in bytes. It is `None` if the loader is
+    /// slower than playback and the recording is larger than memory.
     pub least_bytes: Option<u64>,
-    /// As `least_bytes`, if the loader stands still for `stall_asked_ns` longer than was measured.
+    /// The size like `least_bytes` for a loader that stands still for `stall_asked_ns` longer than
+    /// measured.
     pub wanted_bytes: Option<u64>,
-    /// The buffer, in bytes of memory.
+    /// The memory of the buffer, in bytes.
     pub buffer_bytes: u64,
-    /// It was given by hand, and keeps a quarter of its memory for the largest item.
+    /// The user gave the size, and a quarter of it is kept for the largest item.
     pub by_hand: bool,
-    /// All of the recording has room in it.
+    /// The buffer has room for the whole recording.
     pub holds_all: bool,
-    /// Longest that the loader may stand still beyond what was measured, as asked for and as this buffer allows, in ns.
+    /// The time for which the loader should be able to stand still beyond what was measured, in ns.
     pub stall_asked_ns: u64,
-    /// As this buffer allows; `None`: it is too small for the loader as it was measured.
+    /// The time for which the loader may stand still with this buffer, beyond what was measured, in
+    /// ns. It is `None` if the buffer is too small even without that.
     pub stall_ns: Option<u64>,
-    /// Longest time from an item's leaving to when the loader has replaced it, in ns. `None`: no bound.
+    /// The longest time from when an item leaves to when the loader has replaced it, in ns. It is
+    /// `None` without a bound.
     pub delay_ns: Option<u64>,
-    /// Most items that playback is ahead of the loader, both from a full buffer on. The pre-load, in items.
+    /// The most items by which playback gets ahead of the loader after the buffer was full. This is
+    /// the pre-load, in items.
     pub preload_items: Option<u64>,
-    /// The largest item, in bytes.
+    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
-    /// What the loader brings in the long run, in bytes of the buffer per second.
+    /// The long-term rate of the loader, in bytes of the buffer per second.
     pub loader_bytes_per_s: f64,
-    /// What playback takes in the long run, likewise.
+    /// The long-term rate of playback, in bytes of the buffer per second.
     pub playback_bytes_per_s: f64,
-    /// Curve of the loader that its monitor watches.
+    /// The curve against which the loader is checked during playback.
     #[serde(skip)]
     pub watched: Option<RateLatency>,
 }
 
 impl Curves {
-    /// Whether there is nothing in the recording.
+    /// Reports whether the recording has no items.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }
 
-    /// A buffer as it is wished for, as far as its memory goes. Pure.
+    /// Returns the size of the buffer that meets the wish, limited by its memory. Pure.
     pub fn sizing(&self, wish: &Wish) -> Sizing {
         let arrival = self.arrival.faster(wish.rate);
         let needed = |stall_ns| self.needed(&arrival, wish, stall_ns);
@@ -147,7 +152,8 @@ impl Curves {
         }
     }
 
-    /// Memory and sizes for a loader that stands still for so much longer than was measured. `None`: it is too slow.
+    /// Returns memory and sizes for a loader that stands still for `stall_ns` longer than measured.
+    /// It is `None` if the loader is too slow.
     fn needed(&self, arrival: &Arrival, wish: &Wish, stall_ns: u64) -> Option<(u64, Sizes)> {
         let sizes = size(arrival, &self.service.later(stall_ns)).ok()?;
         let recorded_ns = (sizes.delay_ns as f64 * wish.rate).ceil() as u64;
@@ -155,7 +161,7 @@ impl Curves {
         Some((self.memory(blocks, wish).min(self.whole(wish)), sizes))
     }
 
-    /// Memory that the whole recording takes.
+    /// Returns the memory that the whole recording takes.
     fn whole(&self, wish: &Wish) -> u64 {
         let blocks = blocks_for(self.bytes, self.length_ns, self.items);
         self.memory(blocks, wish)
@@ -174,7 +180,8 @@ fn fastest(bounds: &[RateLatency]) -> f64 {
     rates.fold(0.0, f64::max)
 }
 
-/// The largest number up to `most` that is allowed, to a thousandth of it; smaller ones are if larger ones are.
+/// Returns the largest number up to `most` that `allows` accepts, to a thousandth of `most`.
+/// `allows` must accept all smaller numbers too.
 fn largest(most: u64, allows: impl Fn(u64) -> bool) -> Option<u64> {
     if allows(most) {
         return Some(most);

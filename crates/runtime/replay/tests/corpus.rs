@@ -1,4 +1,5 @@
-//! Replays the fuzzer's corpus of recordings, without a fuzzer: whole, torn at every tenth, and with bytes changed.
+//! Replays the fuzzer's corpus of recordings without a fuzzer: whole, torn at every tenth, and with
+//! changed bytes.
 #[path = "../../../../fuzz/checks_replay.rs"]
 mod checks;
 

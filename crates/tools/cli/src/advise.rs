@@ -1,4 +1,4 @@
-//! `onbeat advise`: what costs chains their time, and what to do.
+//! `onbeat advise`: shows what costs chains their time, and how to improve it.
 
 use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report};
 use onbeat_document::text::{duration, percent};
@@ -11,7 +11,7 @@ use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Show what costs chains their time, the evidence, and what to do.
+/// Show what costs chains their time, the evidence, and what to do
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,9 +22,9 @@ Examples:
   onbeat advise model.json --bounds                      and how late chains can be
   onbeat plan model.json --chain 664e --strategy fifo    these, for `onbeat shape`
 
-What is shown costs a chain at least --min-share of its mean latency and 0.1 ms, or one in 200
-items, or fills a CPU or an executor to more than 80 %. Costs are upper limits, and may overlap.
-docs/how-to/advise.md says how each rule tells.
+A cost is shown if it is at least --min-share of a chain's mean latency and 0.1 ms, or one in 200
+items, or if a CPU or an executor is used for more than 80 %. Costs are upper limits and may
+overlap. docs/how-to/advise.md explains each rule.
 
 Exit codes: 0 done, with or without advice; 1 failed; 2 wrong command line; 3 no chain has an
 execution.")]
@@ -32,16 +32,17 @@ pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
-    /// A chain, by its id or the id's beginning; several: the most important first
+    /// Advise on this chain: its id, or the beginning of the id. Repeat it for several, the most
+    /// important first
     #[arg(long = "chain", value_name = "ID")]
     chains: Vec<String>,
-    /// Smallest part of a chain's mean latency that matters
+    /// Ignore costs below this share of a chain's mean latency
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     min_share: f64,
-    /// Show priorities for the threads of all chains, too
+    /// Also show priorities for the threads of all chains
     #[arg(long)]
     priorities: bool,
-    /// Show bounds of the chains' latencies beside the measured ones, too
+    /// Also show bounds of the chains' latencies beside the measured ones
     #[arg(long)]
     bounds: bool,
     /// Write these priorities as a configuration of the Callback Isolated Executor
@@ -52,7 +53,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat advise`")?;
     let order = args.chains.iter().map(|c| place(&model, c, &args.model));
@@ -89,7 +89,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// The one chain whose id is, or begins with, what was asked for.
+/// Returns the index of the only chain whose id begins with `asked`.
 fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
     let fits = |id: &str| {
         let short = id.strip_prefix("chain-").unwrap_or(id);
@@ -100,12 +100,12 @@ fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
     match found[..] {
         [one] => Ok(one),
         [] => Err(CliError::Refused(format!(
-            "{}: no chain '{}': `onbeat chains` lists them",
+            "{}: no chain has the id '{}'. `onbeat chains` lists the chains",
             path.display(),
             term::one_line(asked)
         ))),
         _ => Err(CliError::Refused(format!(
-            "{}: {} chains begin with '{}': write more of the id",
+            "{}: the ids of {} chains begin with '{}'. Write more of the id",
             path.display(),
             found.len(),
             term::one_line(asked)
@@ -157,7 +157,7 @@ fn write(out: &mut dyn Write, model: &Model, report: &Report) -> Result<(), CliE
     writeln!(out, "{}", screen.bold(&found)).map_err(CliError::Stdout)
 }
 
-/// An advice: what it costs, what was found, what to do.
+/// Prints one advice: its cost, the evidence and the remedy.
 fn block(
     out: &mut dyn Write,
     screen: &Screen,
@@ -186,7 +186,7 @@ fn block(
     wrap(out, screen, &format!("To do: {}", advice.remedy))
 }
 
-/// Writes a sentence in lines that fit the screen. A name that is longer stands alone.
+/// Prints a sentence on lines that fit the screen. A longer name gets its own line.
 fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);
@@ -227,7 +227,7 @@ fn write_priorities(out: &mut dyn Write, priorities: &Priorities) -> Result<(), 
     if priorities.crowded {
         writeln!(
             out,
-            "note: there are more threads than priorities: the last ones share one"
+            "note: there are more threads than priorities, so the last threads share one"
         )
         .map_err(CliError::Stdout)?;
     }
@@ -262,8 +262,8 @@ fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Re
         }
     }
     for sentence in [
-        "note: bounds hold for executors that run all they have fetched before they fetch again, as far as",
-        "      callbacks and messages take no longer, and come no sooner, than was measured",
+        "note: bounds hold for executors that run all fetched callbacks before they fetch again, if",
+        "      callbacks and messages take at most as long, and come at most as often, as measured",
     ] {
         writeln!(out, "{sentence}").map_err(CliError::Stdout)?;
     }

@@ -1,4 +1,4 @@
-//! `onbeat chains`: a model's chains with their latency and its parts.
+//! `onbeat chains`: prints a model's chains with their latencies.
 
 use crate::mode;
 use onbeat_document::schema::{Chain, ChainFigures, Share};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Show the chains of a model: latency, jitter, losses, and where the time goes.
+/// Show the chains of a model: latency, jitter, losses, and the parts of the latency
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,15 +19,15 @@ Examples:
   onbeat chains model.json --mode urban
   onbeat chains model.json --json | jq '.chains[] | [.id, .latency_ns.p99]'
 
-Latency runs from the start of the first callback to the publication of the chain's output; jitter
-is half of its largest minus its smallest value.
+Latency is the time from the start of the first callback to the publication of the chain's output.
+Jitter is half of the difference between the largest and the smallest latency.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no chain.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Figures of the runs of this mode only
+    /// Show only figures of the runs in this mode
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
     /// Print JSON, for programs
@@ -35,7 +35,6 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat chains`")?;
     let mode = args.mode.as_deref();
@@ -66,7 +65,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if chains.is_empty() {
         writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
     }
-    // Longest first.
     chains.sort_by(|a, b| {
         b.1.latency_ns
             .max()
@@ -83,7 +81,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(status)
 }
 
-/// A chain with its readable name.
 #[derive(serde::Serialize)]
 struct Titled<'a> {
     title: &'a str,
@@ -91,7 +88,7 @@ struct Titled<'a> {
     chain: Chain,
 }
 
-/// The blocks of the share bar, one letter per element.
+/// The letters of the parts in the bar of shares.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 fn write_chain(
@@ -139,7 +136,7 @@ fn write_chain(
     write_shares(out, screen, &f.shares)
 }
 
-/// Figures of the latency, on as many lines as the screen needs.
+/// Prints the latency's statistics on as many lines as the screen needs.
 fn write_latency(out: &mut dyn Write, screen: &Screen, f: &ChainFigures) -> io::Result<()> {
     let l = &f.latency_ns;
     let time = |v: u64| duration(v as f64);
@@ -163,7 +160,6 @@ fn write_latency(out: &mut dyn Write, screen: &Screen, f: &ChainFigures) -> io::
     writeln!(out, "{line}")
 }
 
-/// Reaction time and data age.
 fn write_reaction(out: &mut dyn Write, f: &ChainFigures) -> io::Result<()> {
     let (reaction, age) = (&f.reaction_ns, f.data_age_ns());
     let time = |v: u64| duration(v as f64);
@@ -182,7 +178,7 @@ fn write_reaction(out: &mut dyn Write, f: &ChainFigures) -> io::Result<()> {
     Ok(())
 }
 
-/// Shares of callbacks and edges in the mean latency: a bar, and a line for each.
+/// Prints each callback's and edge's share of the mean latency: a bar, and a line for each.
 fn write_shares(out: &mut dyn Write, screen: &Screen, shares: &[Share]) -> io::Result<()> {
     if shares.is_empty() {
         return Ok(());
@@ -206,13 +202,12 @@ fn write_shares(out: &mut dyn Write, screen: &Screen, shares: &[Share]) -> io::R
     Ok(())
 }
 
-/// The letter of an element in the bar.
 fn letter(i: usize) -> String {
     char::from(LETTERS[i % LETTERS.len()]).to_string()
 }
 
-/// A bar whose parts are as long as the shares: `[aaaaabbcccc]`. Letters, so that it can be read
-/// without colours.
+/// Returns a bar whose parts are as long as the shares: `[aaaaabbcccc]`. The letters make it
+/// readable without colours.
 fn bar(screen: &Screen, shares: &[Share]) -> String {
     let width = (screen.width - 6).min(94) as f64;
     let mut text = String::from("[");

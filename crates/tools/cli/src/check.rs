@@ -1,4 +1,4 @@
-//! `onbeat check`: a model against requirements.
+//! `onbeat check`: checks a model against requirements.
 
 use crate::mode;
 use onbeat_check::{Finding, Verdict};
@@ -9,7 +9,7 @@ use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Hold a model against requirements: figures, structure, and whether the sample suffices.
+/// Check a model against requirements: figures, structure, and whether the sample suffices
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -17,8 +17,8 @@ Examples:
   onbeat check model.json requirements.yaml --junit check.xml --sarif check.sarif
   onbeat check model.json --init requirements.yaml --margin 30%
 
-A requirement is *passed* or *violated* only where the model has the executions to tell, with 95 %
-confidence; else it is *not known*, with what is missing. How to write them: docs/how-to/check.md.
+A requirement is *passed* or *violated* if the model has enough executions to decide, with 95 %
+confidence. Otherwise it is *not known*, with the reason. docs/how-to/check.md has more.
 
 Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not
 known.")]
@@ -29,16 +29,16 @@ pub struct Args {
     /// Requirements file
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
-    /// Write requirements that this model keeps, to be edited
+    /// Write requirements that this model satisfies, for you to edit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "json", "junit", "sarif", "all"])]
     init: Option<PathBuf>,
-    /// How much beyond what was measured they allow
+    /// Let the limits exceed the measured values by this share
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
-    /// Limit medians alone, which differ least from run to run: to compare builds
+    /// Limit only medians, which differ least from run to run. Use it to compare builds
     #[arg(long, requires = "init")]
     medians: bool,
-    /// List what passed, too
+    /// Also list requirements that passed
     #[arg(long)]
     all: bool,
     /// Print JSON, for programs
@@ -47,12 +47,11 @@ pub struct Args {
     /// Write the findings as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write what was not kept as SARIF
+    /// Write the requirements that did not pass as SARIF
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat check`")?;
     if let Some(path) = &args.init {
@@ -94,7 +93,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// The findings that are not as they should be, the worst first, and how many there are of each verdict.
+/// Prints the findings that did not pass, the worst first, and the number of each verdict.
 fn write(out: &mut dyn Write, findings: &[Finding], all: bool) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut shown: Vec<&Finding> = findings.iter().collect();

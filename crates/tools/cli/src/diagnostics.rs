@@ -1,5 +1,5 @@
-//! `onbeat diagnostics`: the process that publishes a session's status. `onbeat shape` starts it; the
-//! help does not list it.
+//! `onbeat diagnostics`: the process that publishes a session's status. `onbeat shape` starts it,
+//! and the help does not list it.
 
 use onbeat_ros::diagnostics::Config;
 use onbeat_terminal::CliError;
@@ -7,18 +7,17 @@ use onbeat_terminal::ExitStatus;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Most bytes of a configuration.
+/// The maximum size of a configuration in bytes.
 const MOST: u64 = 1 << 20;
 
-/// Publish a session's status on /diagnostics (started by onbeat itself).
+/// Publish a session's status on /diagnostics (started by onbeat itself)
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration on the standard input
+    /// Read the configuration from the standard input
     #[arg(value_name = "-", value_parser = ["-"])]
     pub config: String,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let path = PathBuf::from(args.config);
     let mut text = String::new();

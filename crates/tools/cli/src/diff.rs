@@ -1,4 +1,4 @@
-//! `onbeat diff`: what changed between two models.
+//! `onbeat diff`: shows what changed between two models.
 
 use crate::mode;
 use onbeat_diff::{Found, Influences, Options, Report};
@@ -11,7 +11,7 @@ use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Show what changed between two models: structure and times, what matters for chains first.
+/// Show what changed between two models: structure and times, largest effects first
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,37 +23,37 @@ Examples:
   onbeat diff alone.json integrated.json --influence
 
 A change is shown if it is significant, with Holm's correction over all figures, and at least as
-large as --min-effect. Runs differ: record five and more of each, in turn, and merge their models.
-docs/how-to/diff.md says how changes are told.
+large as --min-effect. Runs differ, so record at least five of each, in turn, and merge their
+models. docs/how-to/diff.md explains how changes are found.
 
 Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
 7 something changed.")]
 pub struct Args {
-    /// Model before
+    /// Model before the change
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Model after
+    /// Model after the change
     #[arg(value_name = "B", required_unless_present = "modes")]
     b: Option<PathBuf>,
-    /// Smallest change that matters
+    /// Ignore changes smaller than this share
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     min_effect: f64,
-    /// Smallest change of a time that matters, in microseconds
+    /// Ignore changes of a time smaller than this, in microseconds
     #[arg(long, value_name = "US", default_value_t = 20)]
     min_us: u32,
-    /// By how much runs of one program differ, for models of one run
+    /// Assume that runs of one program differ by this share. It is used for models of a single run
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "8%")]
     run_spread: f64,
-    /// Take times as they are: not relative to how fast the machine was in each run
+    /// Compare times as measured, without a correction for the speed of the machine in each run
     #[arg(long)]
     absolute: bool,
-    /// Compare the runs of one mode only
+    /// Compare only the runs in one mode
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Show which component costs which chain how much, instead: preemption and sleep by cause
+    /// Show instead how much time each component costs each chain: preemption and sleep by cause
     #[arg(long, conflicts_with_all = ["html", "absolute"])]
     influence: bool,
-    /// Compare two modes of A; with B, this mode of A with that of B
+    /// Compare two modes of A. With B, compare the first mode of A with the second mode of B
     #[arg(
         long,
         value_name = "MODE,MODE",
@@ -65,12 +65,11 @@ pub struct Args {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
-    /// Write a page with both distributions of each changed figure
+    /// Write an HTML page with both distributions of each changed figure
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let [mode_a, mode_b] = modes(&args)?;
     let (path_a, path_b) = (&args.a, args.b.as_ref().unwrap_or(&args.a));
@@ -113,7 +112,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// The mode of each model that is compared.
+/// Returns the mode to compare for each of the two models.
 fn modes(args: &Args) -> Result<[Option<&str>; 2], CliError> {
     match args.modes.as_slice() {
         [] => Ok([args.mode.as_deref(); 2]),
@@ -131,7 +130,7 @@ fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {
     onbeat_document::merge::filter_mode(model, only).map_err(CliError::from)
 }
 
-/// What components cost chains in both models.
+/// Compares the time that components cost chains, and prints the result.
 fn influence(a: &Model, b: &Model, options: &Options, json: bool) -> Result<ExitStatus, CliError> {
     let report = onbeat_diff::influence(a, b, options);
     let told = onbeat_diff::tells(a) && onbeat_diff::tells(b);
@@ -182,9 +181,9 @@ fn write_influence(out: &mut dyn Write, report: &Influences, told: bool) -> Resu
         writeln!(out, "note: {}", term::one_line(note)).map_err(CliError::Stdout)?;
     }
     let found = match (report.found.len(), told) {
-        (0, false) => "not known: the models do not say who made callbacks wait".into(),
-        (0, true) => "no component costs a chain more or less than before".into(),
-        (1, _) => "1 component costs a chain another amount than before".into(),
+        (0, false) => "not known: the models do not contain the causes of waits".into(),
+        (0, true) => "no component costs any chain more or less than before".into(),
+        (1, _) => "1 pair of component and chain differs".into(),
         (n, _) => format!("{n} pairs of component and chain differ"),
     };
     let all = report.compared;
@@ -267,7 +266,7 @@ fn before(f: &Found) -> String {
     }
 }
 
-/// A share with its sign, as per cent.
+/// Formats a share as a percentage with its sign.
 fn signed(share: f64) -> String {
     let sign = if share < 0.0 { "-" } else { "+" };
     format!("{sign}{}", percent(share.abs()))
@@ -284,7 +283,7 @@ fn interval(f: &Found) -> String {
     }
 }
 
-/// A chance: `0.02`, `<1e-6`.
+/// Formats a probability, such as `0.02` or `<1e-6`.
 fn chance(p: f64) -> String {
     match p {
         p if p < 1e-6 => "<1e-6".into(),
@@ -302,7 +301,7 @@ fn summary(report: &Report, screen: &Screen) -> String {
     };
     let following = report.structure.len() + report.figures.len() - report.causes();
     if following > 0 {
-        text += &format!(", {following} more that follow from these");
+        text += &format!(", and {following} that follow from others");
     }
     text += &format!("; {} figures of {a} and {b} runs compared", report.compared);
     if report.small > 0 {

@@ -1,4 +1,4 @@
-//! `onbeat export`: a model or a trace in the format of another tool.
+//! `onbeat export`: writes a model or a trace in the format of another tool.
 
 use crate::programs::Program;
 use onbeat_terminal::files::{self, Kind};
@@ -12,29 +12,29 @@ use onbeat_views::export::perfetto::{Names, Timeline};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Formats that can be written.
+/// The formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// The graph for Graphviz (of a model)
+    /// The graph for Graphviz (from a model)
     Dot,
-    /// The graph as a picture (of a model)
+    /// The graph as a picture (from a model)
     Svg,
-    /// CARET's architecture file, YAML (of a model)
+    /// CARET's architecture file, YAML (from a model)
     Caret,
-    /// Tables: callbacks.csv, edges.csv, chains.csv and more (of a model)
+    /// Tables: callbacks.csv, edges.csv, chains.csv and more (from a model)
     Csv,
-    /// Timeline for ui.perfetto.dev (of a trace)
+    /// Timeline for ui.perfetto.dev (from a trace)
     Perfetto,
-    /// One table of all events, for DuckDB, pandas, Spark (of a trace)
+    /// One table of all events, for DuckDB, pandas, Spark (from a trace)
     Parquet,
-    /// Table of all executions: callback, thread, start, end, execution time (of a trace)
+    /// Table of all executions: callback, thread, start, end, execution time (from a trace)
     Executions,
-    /// Every event as a line of text (of a trace)
+    /// Every event as a line of text (from a trace)
     Text,
 }
 
 impl Format {
-    /// How the command line names it.
+    /// Returns the format's name on the command line.
     fn name(self) -> &'static str {
         match self {
             Format::Dot => "dot",
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// Write a model or a trace for another tool.
+/// Write a model or a trace in the format of another tool
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,13 +77,12 @@ pub struct Args {
     /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
-    /// File to write ('-', the default: standard output); for csv a directory, for parquet a
+    /// File to write ('-', the default: standard output). For csv it is a directory, for parquet a
     /// file or a directory [default: .]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let input = match (&args.input, args.to.wants()) {
         (Some(path), _) => path.clone(),
@@ -135,7 +134,7 @@ fn output_or_stdout(args: &Args) -> &Path {
     args.output.as_deref().unwrap_or(Path::new("-"))
 }
 
-/// Writes every event as a line. Returns their number.
+/// Writes each event as a line, and returns the number of events.
 fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
     let mut written = 0;
     files::write_whole(output, |out| {
@@ -148,7 +147,7 @@ fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
     Ok(written)
 }
 
-/// The first of two passes: ids of callbacks are known only after all events.
+/// Reads all events once to learn the ids of callbacks, which are known only at the end.
 fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     let (events, bytes) = (
         reader.manifest().written.events,
@@ -165,7 +164,7 @@ fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     export::perfetto::names(run, all)
 }
 
-/// The second of two passes: every event goes to `push`.
+/// Reads all events again and passes each one to `push`.
 fn second_pass(
     reader: &mut Reader,
     input: &Path,
@@ -185,7 +184,7 @@ fn second_pass(
     Ok(())
 }
 
-/// Writes the timeline. Returns the number of slices.
+/// Writes the timeline, and returns the number of slices.
 fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
     let run = onbeat_terminal::traces::run_of(reader, None);
     let names = first_pass(reader, input);
@@ -199,7 +198,7 @@ fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, Cli
     Ok(slices)
 }
 
-/// Writes the table of executions. Returns their number.
+/// Writes the table of executions, and returns their number.
 fn executions(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
     let run = onbeat_terminal::traces::run_of(reader, None);
     let names = first_pass(reader, input);

@@ -1,4 +1,4 @@
-//! `onbeat model --join`: traces of several hosts that were recorded at one time, as one run.
+//! `onbeat model --join`: makes one run of traces that several hosts recorded at the same time.
 
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
@@ -12,7 +12,8 @@ use onbeat_trace::Reader;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The model of hosts that were recorded at one time. All times are those of the first host's clock.
+/// Makes the model of hosts that were recorded at the same time. All times are converted to the
+/// first host's clock.
 pub fn model(
     traces: &[PathBuf],
     mode: Option<&str>,
@@ -57,7 +58,7 @@ pub fn model(
     Ok(model)
 }
 
-/// The hosts' names; of those that are called the same, the later ones have a number.
+/// Returns the hosts' names. Later hosts with an equal name get a number.
 fn names(readers: &[Reader]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for reader in readers {
@@ -74,7 +75,7 @@ fn names(readers: &[Reader]) -> Vec<String> {
     names
 }
 
-/// One run of all hosts. Its length and losses are as the events say.
+/// Makes one run of all hosts. Its duration and losses come from the events.
 fn run(readers: &[Reader], names: &[String], mode: Option<&str>) -> Run {
     let runs: Vec<Run> = readers.iter().map(|r| run_of(r, mode)).collect();
     let joined = |of: fn(&Run) -> &str| {
@@ -109,7 +110,7 @@ fn exchange(reader: &mut Reader, name: &str) -> Exchange {
     exchange
 }
 
-/// One pass over the events of all hosts, in the order of the common clock.
+/// Reads the events of all hosts once, in the order of the common clock.
 fn pass(readers: &mut [Reader], clocks: &[Clock], options: SynthOptions) -> Synth {
     let sum = |of: fn(&Reader) -> u64| readers.iter().map(of).sum::<u64>();
     let (events, bytes) = (

@@ -1,5 +1,5 @@
-//! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in
-//! a crate below.
+//! The `onbeat` command: reads the command line, prints results and shows progress. All decisions
+//! are made in the crates below.
 mod advise;
 mod chains;
 mod check;
@@ -30,7 +30,7 @@ use programs::Program;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Find out when every callback of a ROS 2 system really runs.
+/// Find out when every callback of a ROS 2 system really runs
 #[derive(Parser)]
 #[command(
     name = "onbeat",
@@ -51,14 +51,14 @@ Examples:
 
 Exit codes:
   0  done
-  1  failed; one line on stderr says what and what to do
+  1  failed; one line on stderr names the fault and the way out
   2  the command line is wrong
   3  done, but empty: no callback in the trace, no chain in the model
-  4  this kernel or user may not record or shape; recover: a session lives
+  4  this kernel or user may not record or shape; recover: a session is running
   5  a promise of the plan was broken (shape --verify); no bound (link
      bound); a requirement was violated (check); an item left too late
      (replay --max-late)
-  6  the model does not tell of a requirement (check); nothing could be
+  6  the model cannot decide a requirement (check); nothing could be
      compared (diff)
   7  something changed (diff)"
 )]
@@ -88,7 +88,7 @@ enum Command {
     Link(programs::Words),
     /// Play recorded traffic again: nothing is lost, and every item leaves at its time
     Replay(programs::Words),
-    /// Keep traces and models of many runs: queries, merges that cost little for a new run
+    /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),
@@ -121,30 +121,32 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Before anything else is read or loaded: gives up what the subcommand does not need. `record` and
-/// `shape` set aside what they need, and use it once they have read what their caller names.
+/// Gives up the rights that the subcommand does not need, before anything else is read or loaded.
+/// `record` and `shape` set their rights aside until they have read the files that the caller
+/// named.
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {
         Some("record") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
-        // With rights of its file it refuses.
+        // With the rights of its file, the command refuses to run.
         Some("shape") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(&onbeat_shape::rights())?
         }
         Some("recover") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(onbeat_shape::RECOVER_RIGHTS)?
         }
-        // A root's player is to be on time, and its raw packets leave.
+        // As root, the player needs real-time priority, locked memory and raw sockets.
         Some("replay") => onbeat_rights::give_up(&[
             Capability::CAP_SYS_NICE,
             Capability::CAP_IPC_LOCK,
             Capability::CAP_NET_RAW,
         ])?,
-        // What they read is found through descriptors of processes that may have more rights.
+        // These commands open descriptors of other processes, which may have more rights.
         Some("link") if ["status", "bound"].iter().any(|what| word(2) == *what) => {
             onbeat_rights::give_up(&[Capability::CAP_SYS_PTRACE])?
         }
-        // Of a root's application: in a container root may have no right to raise its limits.
+        // The shaper belongs to root's application. Inside a container, root may lack the right to
+        // raise its limits.
         Some("shaper") => {
             onbeat_rights::give_up(&[Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK])?
         }
@@ -157,7 +159,7 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let program = words.get(1).and_then(|word| Program::of_command(word));
     onbeat_terminal::run(
-        // The words of a command that another program carries out are that program's to read.
+        // A separate program parses the other words of its command.
         words
             .iter()
             .take(if program.is_some() { 2 } else { usize::MAX })
@@ -186,7 +188,8 @@ mod tests {
         }
     }
 
-    /// Examples and explanations are broken by hand: a line that is too long leaves a word alone on the next.
+    /// Examples and explanations are wrapped by hand. A line that is too long would be broken, with
+    /// a single word on the next line.
     #[test]
     fn help_fits_the_width_of_tables() {
         let mut found = Vec::new();

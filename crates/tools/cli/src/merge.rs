@@ -1,4 +1,4 @@
-//! `onbeat merge`: one model from the models of several runs.
+//! `onbeat merge`: merges the models of several runs into one.
 
 use onbeat_document::merge::Merger;
 use onbeat_terminal::progress::Progress;
@@ -6,7 +6,7 @@ use onbeat_terminal::CliError;
 use onbeat_terminal::{files, summary, ExitStatus};
 use std::path::PathBuf;
 
-/// Merge the models of several runs.
+/// Merge the models of several runs
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,32 +15,31 @@ Examples:
   onbeat merge all.json --only-mode urban -o urban.json
   find fleet -name '*.json' | onbeat merge --list - -o all.json
 
-The result is that of one `onbeat model` over all traces: the same bytes in any order, and if some
-of the models were merged before. One model is read at a time.
+The result is the same as that of one `onbeat model` for all traces: the same bytes, in any order
+and with any models merged before. One model is read at a time.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
     /// Model files
     #[arg(required_unless_present = "list", value_name = "MODEL")]
     pub models: Vec<PathBuf>,
-    /// File that names more of them, one a line ('-': standard input)
+    /// Read the names of more model files from this file, one per line ('-': standard input)
     #[arg(long, value_name = "FILE")]
     pub list: Option<PathBuf>,
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Write it without white space: a part that is to be merged further
+    /// Write JSON without white space. Use it for intermediate results that are merged again
     #[arg(long)]
     pub compact: bool,
-    /// Mode of all runs
+    /// Set the mode of all runs
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Keep only the runs of this mode
+    /// Keep only the runs in this mode
     #[arg(long, value_name = "NAME")]
     pub only_mode: Option<String>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut models = args.models.clone();
     if let Some(list) = &args.list {

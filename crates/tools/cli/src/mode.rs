@@ -1,11 +1,11 @@
-//! `--mode`: the figures of one mode of operation.
+//! The option `--mode`, which selects the figures of one mode.
 
 use onbeat_document::Model;
 use onbeat_terminal::CliError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Fails if the model has no run of this mode; the error lists the modes that it has.
+/// Fails if the model has no run in this mode. The error lists the modes that exist.
 pub fn check(model: &Model, mode: Option<&str>, path: &Path) -> Result<(), CliError> {
     let Some(mode) = mode else { return Ok(()) };
     let known: BTreeSet<_> = model.runs.iter().map(|r| r.mode.as_str()).collect();

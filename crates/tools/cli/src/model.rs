@@ -1,4 +1,4 @@
-//! `onbeat model`: traces to a timing model.
+//! `onbeat model`: makes a timing model from traces.
 
 use onbeat_document::cuts::{self, Cut, Ends};
 use onbeat_document::schema::{Junction, Run};
@@ -16,7 +16,7 @@ use onbeat_trace::Reader;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Make the timing model of one or more recorded runs.
+/// Make the timing model of one or more recorded runs
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,45 +34,46 @@ Examples:
   onbeat model trace --from /lidar --to /objects     a part of a chain as a chain of its own
   onbeat model trace --policy policy.yaml            parts that `onbeat redact` hides, measured
 
-A link says that data passes through a node's memory from one callback to another. A trace does not
-show that, so the model marks everything that depends on it as assumed.
+A link states that data passes through a node's memory from one callback to another. A trace does
+not show this, so the model marks everything that depends on it as assumed.
 
-A junction says whether a node waits for several inputs before it publishes a topic ('= and'), or
+A junction states whether a node waits for several inputs before it publishes a topic ('= and'), or
 publishes on one input alone ('= or'). It settles a junction that the model calls ambiguous. To name
 the inputs: '/fusion(/lidar/front, /lidar/rear) -> /fused = and'.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but no callback ran in the trace.")]
 pub struct Args {
-    /// Trace directories, each one run
+    /// Trace directories, one per run
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Mode of all runs, whatever mode they were recorded with; or, as often as there are modes, when
-    /// each of a run's begins: 'NAME@FROM..TO' since its start, 'NAME@NODE=STATE' while a lifecycle
-    /// node is in a state, 'NAME,NAME@TOPIC' the next one with each message on a topic
+    /// Set the mode of all runs, in place of the recorded one. Repeat it with '@' if modes change
+    /// within a run: 'NAME@FROM..TO' by the time since the start, 'NAME@NODE=STATE' while a
+    /// lifecycle node is in a state, 'NAME,NAME@TOPIC' to the next one with each message on a topic
     #[arg(long, value_name = "NAME[@WHEN]")]
     pub mode: Vec<String>,
-    /// Data passes from callback A to callback B through memory: "A -> B"
+    /// State that data passes from callback A to callback B through memory: "A -> B"
     #[arg(long, value_name = "A -> B")]
     pub link: Vec<String>,
-    /// A node waits for all inputs before it publishes a topic, or publishes on one: "NODE -> TOPIC
-    /// = and", "NODE -> TOPIC = or"
+    /// State that a node waits for all inputs before it publishes a topic, or publishes on each
+    /// one: "NODE -> TOPIC = and", "NODE -> TOPIC = or"
     #[arg(long, value_name = "NODE -> TOPIC = and")]
     pub junction: Vec<String>,
-    /// Chains begin where this topic is taken, even if its publisher (a driver, a bag) was recorded
+    /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
-    /// Measure the part of chains that begins with this callback, with the first of this node, or
-    /// with what takes this topic, as a chain of its own
+    /// Begin at this callback, at the first one of this node, or where this topic is taken, and
+    /// measure this part of chains as a chain of its own
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// End that part with what this callback, the last of this node, publishes, or with this topic
+    /// End that part at the output of this callback, at the output of the last one of this node, or
+    /// at this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
-    /// The traces are of several hosts that were recorded at one time: one run. The messages between
-    /// them tell how far their clocks are apart
+    /// Treat the traces as one run that several hosts recorded at the same time. The offsets of
+    /// their clocks are computed from the messages between them
     #[arg(long, conflicts_with_all = ["link", "from", "to", "policy"])]
     pub join: bool,
     /// Measure the parts of chains that `onbeat redact` hides by this policy
@@ -82,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
     /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
-    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are left out anyway
+    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are removed without it
     #[arg(long, value_name = "REGEX=REPLACEMENT")]
     pub normalise: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services
@@ -90,10 +91,9 @@ pub struct Args {
     pub infrastructure: bool,
 }
 
-/// The first format of traces with an event for synchronisers by approximate time.
+/// The first trace format with an event for synchronisers by approximate time.
 const FORMAT_OF_APPROXIMATE: u16 = 3;
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let links: Vec<Link> = args
         .link
@@ -142,7 +142,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
-/// The mode of all runs, and when the modes of each begin.
+/// Separates the mode of all runs from the rules for modes that begin within a run.
 fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError> {
     let (rules, names): (Vec<&String>, Vec<&String>) = texts.iter().partition(|t| t.contains('@'));
     let rules = rules.into_iter().map(|text| text.parse());
@@ -152,12 +152,12 @@ fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError>
         [] => Ok((None, rules)),
         [name] => Ok((Some(name), rules)),
         [a, b, ..] => Err(CliError::Usage(format!(
-            "--mode {a} --mode {b}: a run has one mode, unless '@' says when each begins (--mode {a}@0s..30s)"
+            "--mode {a} --mode {b}: a run has one mode. Use '@' to say when each begins (--mode {a}@0s..30s)"
         ))),
     }
 }
 
-/// The model of one recording.
+/// Makes the model of one recording.
 fn of_trace(
     (path, mode): (&Path, Option<&str>),
     args: &Args,
@@ -175,7 +175,7 @@ fn of_trace(
         through: Vec::new(),
     };
     if !options.links.is_empty() || !ends.is_empty() || policy.is_some() {
-        // Links and cuts name callbacks by ids that are known only after all events.
+        // Links and cuts name callbacks by ids, which are known only after all events.
         let first = pass(&mut reader, options.clone(), "first pass");
         if !ends.is_empty() {
             let model = first.clone().finish();
@@ -208,7 +208,7 @@ fn of_trace(
     Ok(model)
 }
 
-/// The cuts of a recording's chains at these ends.
+/// Returns the cuts of a recording's chains between these ends.
 fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
     let ways = cuts::ways(model, ends).map_err(CliError::in_file(path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
@@ -216,7 +216,7 @@ fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError
     if topics.len() > 1 {
         let topics: Vec<String> = topics.iter().map(|t| term::one_line(t)).collect();
         return Err(CliError::Usage(format!(
-            "--to: '{}' publishes several topics: name one of them: {}",
+            "--to: '{}' publishes several topics. Name one of them: {}",
             term::one_line(ends.to.as_deref().unwrap_or_default()),
             topics.join(", ")
         )));
@@ -224,8 +224,8 @@ fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError
     Ok(cuts.into_iter().collect())
 }
 
-/// The assumption that the synchronisers of a trace join the items that came together, where its
-/// format has no event that tells those by approximate time from exact ones.
+/// Returns an assumption about synchronisers if the trace's format does not show which of them work
+/// by approximate time.
 fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| j.criterion == "message_filters" && j.matching.is_in_turn();
     let open: Vec<&str> = junctions
@@ -236,12 +236,12 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
     let older = format.filter(|f| *f < FORMAT_OF_APPROXIMATE && !open.is_empty())?;
     let (first, n) = (open.first()?, open.len());
     Some(format!(
-        "Traces of format {older} do not show which synchronisers join by approximate time: the {n} seen ({first}{}) are taken to join the items that came together, and latencies through one that does not are too short; --junction 'NODE -> TOPIC = approximate' states it, or record anew.",
+        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} seen ({first}{}) are assumed to join the items that came together. Latencies through one that does not are too short. State it with --junction 'NODE -> TOPIC = approximate', or record again.",
         if n > 1 { " ..." } else { "" }
     ))
 }
 
-/// One pass over all events of a recording.
+/// Reads all events of a recording once.
 fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
     let (events, bytes) = (
         reader.manifest().written.events,
@@ -268,7 +268,7 @@ mod tests {
     use onbeat_document::schema::{JunctionKind, JunctionState, Matching};
 
     #[test]
-    fn an_older_trace_does_not_tell_approximate_synchronisers_from_exact_ones() {
+    fn an_older_trace_gives_an_assumption_about_approximate_synchronisers() {
         let junction = |criterion: &str, matching| Junction {
             callback: "/f:sync(/out)".into(),
             kind: JunctionKind::And,
@@ -286,7 +286,7 @@ mod tests {
             said.starts_with("Traces of format 2 do not show "),
             "{said}"
         );
-        assert!(said.contains("the 1 seen (/f:sync(/out)) are"), "{said}");
+        assert!(said.contains("The 1 seen (/f:sync(/out)) are"), "{said}");
         assert_eq!(exact_or_approximate(Some(3), &seen), None);
         let stated = [junction("message_filters", Matching::Nearest)];
         assert_eq!(exact_or_approximate(Some(2), &stated), None);

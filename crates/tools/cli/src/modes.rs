@@ -1,4 +1,4 @@
-//! `onbeat modes`: what is in which mode of a model.
+//! `onbeat modes`: shows which parts of a model exist in which mode.
 
 use onbeat_document::presence::{presence, Part, Presence};
 use onbeat_document::schema::Run;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Show the modes of a model, and what exists in some of them only.
+/// Show the modes of a model, and the parts that exist only in some of them
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,14 +22,14 @@ Examples:
   onbeat diff all.json --modes urban,highway         also compares the times
 
 Counts are executions of callbacks and chains, items taken over edges, and inputs that meet at
-junctions; '-' means that it is not there in that mode.
+junctions; '-' means that the part does not exist in that mode.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has one mode only.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
-    /// Also what exists in all modes
+    /// Also list parts that exist in all modes
     #[arg(long)]
     all: bool,
     /// Print JSON, for programs
@@ -37,7 +37,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat modes`")?;
     let modes = modes(&model);
@@ -55,7 +54,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// The runs of each mode.
+/// Returns the runs of each mode.
 fn modes(model: &Model) -> BTreeMap<&str, Vec<&Run>> {
     let mut modes: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in &model.runs {
@@ -113,7 +112,7 @@ fn write(
     table.write(out, &screen)?;
     writeln!(out).map_err(CliError::Stdout)?;
     if shown.is_empty() {
-        let none = "What there is exists in every mode.";
+        let none = "All parts exist in every mode.";
         return writeln!(out, "{none}").map_err(CliError::Stdout);
     }
     let mut table = Table::new().column("", Align::Left).names("what", 3);

@@ -1,21 +1,23 @@
-//! Tells the service manager (sd_notify(3)) where a session is: datagrams to `NOTIFY_SOCKET`. Without it, nothing.
+//! Reports a session's state to the service manager (sd_notify(3)) by datagrams to `NOTIFY_SOCKET`.
+//! Without this variable it does nothing.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The service manager's socket.
+/// The connection to the service manager.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     is_ready: bool,
-    /// Whether it wants to hear that this process lives.
+    /// Set if the manager wants regular signs of life.
     watchdog: bool,
     said: String,
 }
 
 impl Notifier {
-    /// From the environment. What cannot be reached is not told: the manager notices by itself.
+    /// Connects to the socket in the environment. Errors are not reported: the manager notices the
+    /// silence.
     pub fn of_environment() -> Notifier {
         let variable = |name: &str| std::env::var_os(name);
         let for_us = variable("WATCHDOG_PID")
@@ -28,7 +30,7 @@ impl Notifier {
         }
     }
 
-    /// The session is alive, and does this.
+    /// Reports that the session is alive, with its status.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -45,20 +47,20 @@ impl Notifier {
         self.send(&text);
     }
 
-    /// The session puts everything back.
+    /// Reports that the session is ending and restores everything.
     pub fn ends(&self) {
         self.send("STOPPING=1\n");
     }
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = self.socket.as_ref().filter(|_| !text.is_empty()) {
-            // Never waits; what is lost is said again in a second.
+            // The send never waits. A lost message is repeated within a second.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }
 }
 
-/// A path, or a name of the abstract namespace after `@`.
+/// Returns an address for a path, or for an abstract name after `@`.
 fn connect(name: OsString) -> Option<(UnixDatagram, SocketAddr)> {
     let address = match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_hears_of_each_step() {
+    fn the_service_manager_gets_each_state() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bound");
@@ -102,7 +104,7 @@ mod tests {
         assert_eq!(hear(&manager), "WATCHDOG=1\nSTATUS=shaping\n");
         notifier.ends();
         assert_eq!(hear(&manager), "STOPPING=1\n");
-        // A manager that is gone, and one that never reads, are no errors and are not waited for.
+        // A manager that has ended or never reads causes neither an error nor a wait.
         drop(manager);
         notifier.lives("alone");
         let deaf = UnixDatagram::bind(dir.path().join("deaf")).expect("bound");
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_name_is_reached_and_another_is_none() {
+    fn an_abstract_socket_is_reached_and_a_relative_path_is_not() {
         let name = format!("onbeat-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("bound");

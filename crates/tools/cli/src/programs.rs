@@ -1,13 +1,13 @@
-//! The programs beside this one that carry out some of its commands, and how they are started.
+//! Starts the separate programs that carry out some commands.
 //!
-//! What needs large libraries (databases, TLS, readers of strangers' files) is in a program of its
-//! own, so that this one, which runs as root, has none of it. `onbeat NAME ...` becomes the process
-//! `onbeat-NAME`: arguments, signals and the exit code are that program's.
+//! Commands that need large libraries (databases, TLS, parsers of foreign formats) are programs of
+//! their own, because `onbeat` runs as root and must not contain these. `onbeat NAME ...` becomes
+//! the process `onbeat-NAME`, which gets the arguments and signals and gives the exit code.
 //!
-//! A program is opened once, checked and started through that descriptor, so that nothing can be put
-//! in its place in between. With more rights than the caller's own, only a program in this program's
-//! directory is started that belongs to root or to the owner of this program's file, and that nobody
-//! else can write.
+//! The program's file is opened once, checked, and started through the same descriptor, so nobody
+//! can replace it in between. If this process has more rights than its caller, the program must be
+//! in the directory of `onbeat`. It must belong to root or to the owner of `onbeat`, and nobody
+//! else may be able to write to it.
 
 use onbeat_files::{Directory, Meta};
 use onbeat_terminal::{CliError, VERSION};
@@ -19,18 +19,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program that carries out the command of the same name.
+/// A separate program that carries out one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Links between processes and machines.
+    /// Connects processes and machines.
     Link,
-    /// Recorded traffic, played again.
+    /// Plays recorded traffic again.
     Replay,
-    /// Stores of traces and models, and tables as Parquet.
+    /// Stores traces and models, and writes tables as Parquet.
     Store,
 }
 
-/// The words of a command of another program; that program reads them.
+/// The arguments of a command that a separate program parses.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Words {
@@ -39,7 +39,6 @@ pub struct Words {
 }
 
 impl Program {
-    /// The program of the command of this name.
     pub fn of_command(name: &OsStr) -> Option<Program> {
         [Program::Link, Program::Replay, Program::Store]
             .into_iter()
@@ -54,12 +53,11 @@ impl Program {
         }
     }
 
-    /// The name of its file.
     fn file_name(self) -> String {
         format!("onbeat-{}", self.command())
     }
 
-    /// Becomes this program. Returns only if that fails.
+    /// Replaces this process with the program. Returns only if that fails.
     pub fn become_it(self, words: impl IntoIterator<Item = OsString>) -> CliError {
         match self.find().and_then(|found| self.check_version(found)) {
             Ok(found) => {
@@ -70,7 +68,8 @@ impl Program {
         }
     }
 
-    /// Opens the program's file: in the directory of this program, or, without rights to lose, on PATH.
+    /// Opens the program's file in the directory of this program. A process without extra rights
+    /// also searches PATH.
     fn find(self) -> Result<Found, CliError> {
         let own = std::env::current_exe().map_err(|source| CliError::Read {
             path: "/proc/self/exe".into(),
@@ -104,7 +103,7 @@ impl Program {
         ))
     }
 
-    /// Asks the program for its version, which must be this program's.
+    /// Checks that the program has the same version as this one.
     fn check_version(self, found: Found) -> Result<Found, CliError> {
         let name = self.file_name();
         let mut asked = found.started_as(&name);
@@ -118,7 +117,7 @@ impl Program {
             Some(other) => {
                 Err(found.refused(&format!("it has version {other}, and onbeat has {VERSION}")))
             }
-            None => Err(found.refused("it does not say which version of onbeat it belongs to")),
+            None => Err(found.refused("it does not report its version of onbeat")),
         }
     }
 }
@@ -130,14 +129,13 @@ fn refused(path: &Path, why: &str) -> CliError {
     ))
 }
 
-/// A program's file, held open.
 struct Found {
     path: PathBuf,
     file: File,
 }
 
 impl Found {
-    /// Opens the file if there is one that is not a directory.
+    /// Opens the file if it exists and is not a directory.
     fn open(path: PathBuf) -> Option<Found> {
         let directory = Directory::open(path.parent()?).ok()?;
         let file = directory.open_program(path.file_name()?, true).ok()?;
@@ -151,7 +149,7 @@ impl Found {
         refused(&self.path, why)
     }
 
-    /// The program, to be started through its descriptor under a name of its own.
+    /// Returns a command that starts the program through its descriptor, under the given name.
     fn started_as(&self, name: &str) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(name);
@@ -159,14 +157,15 @@ impl Found {
     }
 }
 
-/// Opens a program that may get the rights of this process.
+/// Opens a program that may get the rights of this process, after checks of its owner and mode.
 fn open_trusted(directory: &Path, name: &str) -> io::Result<File> {
     let denied = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let own = Meta::of(File::open("/proc/self/exe")?)?;
     let belongs = |meta: &Meta| meta.uid == 0 || meta.uid == own.uid;
     let directory = Directory::open(directory)?;
     let above = directory.meta()?;
-    // Members of the group of /usr/local/bin could replace this program itself.
+    // The group may have write access: members of the group of /usr/local/bin could replace
+    // `onbeat` itself, too.
     if !belongs(&above) || above.mode & 0o002 != 0 {
         return Err(denied(
             "everybody, or another user, can write to its directory".into(),

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Record a ROS 2 system, running or started for it, into a trace directory.
+/// Record a running ROS 2 system, or one that this command starts, into a trace directory
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   sudo onbeat record --container $(docker inspect -f '{{.State.Pid}}' robot)
   sudo onbeat record --keep 10 --segment 64M  flight recorder: the last 640 MB
 
-Under sudo, COMMAND runs as the user who called sudo. Where this user or kernel may not probe
+Under sudo, COMMAND runs as the user who called sudo. If this user or kernel may not probe
 programs from outside, COMMAND is recorded as with --preload.
 
 Exit codes: 0 recorded; 1 failed; 2 wrong command line; 3 recorded, but no ROS 2 process was seen;
@@ -41,12 +41,12 @@ pub struct Args {
     /// Stop after this time: 500ms, 60s, 10min, 2h
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Observe only these processes (and what they start)
+    /// Observe only this process and its children; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// Scheduler events of all threads of these processes, the middleware's too
+    /// Record scheduler events of all threads of these processes, also of the middleware's
     #[arg(long, conflicts_with = "preload")]
     pub all_threads: bool,
     /// Size of the ring buffer between kernel and recorder
@@ -55,21 +55,22 @@ pub struct Args {
     /// Begin a new segment file at this size
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub segment: Option<u64>,
-    /// Keep only the newest N segments (a flight recorder)
+    /// Keep only the latest N segments (a flight recorder)
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
-    /// Load a library into COMMAND that sees its calls: it takes no right, and costs less
+    /// Load a library into COMMAND that records its calls. It needs no special rights and costs
+    /// less
     #[arg(long, requires = "command")]
     pub preload: bool,
-    /// Where probes sit in a function
+    /// Place of probes in a function
     #[arg(long, value_name = "WHERE", value_parser = ["cheapest", "entry"], default_value = "cheapest", hide = true)]
     pub placement: String,
-    /// Start this command and record it from its first instruction until it ends
+    /// Start this command and record it from its first instruction to its end
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
-/// The line that is shown during the recording.
+/// Formats the status line of a recording.
 fn line(p: &Progress) -> String {
     let s = p.elapsed.as_secs();
     format!(
@@ -86,7 +87,6 @@ fn line(p: &Progress) -> String {
     )
 }
 
-/// Shows how the recording goes.
 struct Shown(LiveLine);
 
 impl Observer for Shown {
@@ -102,7 +102,6 @@ impl Observer for Shown {
     }
 }
 
-/// The recorder's options from the command line.
 fn options(args: Args, output: PathBuf) -> RecordOptions {
     let files = FileOptions::default();
     RecordOptions {
@@ -131,7 +130,6 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
     }
 }
 
-/// Runs the command.
 pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
     let output = args.output.take().unwrap_or_else(date::trace_directory);
     let options = options(args, output.clone());
@@ -156,7 +154,7 @@ pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
         _ if summary.progress.processes == 0 => {
             let _ = writeln!(
                 err,
-                "note: no ROS 2 process was seen: is one running, and does it use libtracetools?"
+                "note: no ROS 2 process was seen. Check that one is running and uses libtracetools."
             );
             Ok(ExitStatus::NothingFound)
         }

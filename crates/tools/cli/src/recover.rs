@@ -1,4 +1,4 @@
-//! `onbeat recover`: puts back what a killed `onbeat shape` has left.
+//! `onbeat recover`: restores what a killed `onbeat shape` has changed.
 
 use onbeat_shape::{FoundLedger, GroupStanding, Recovery, Standing};
 use onbeat_terminal::term::{self, Align, Screen, Table};
@@ -9,45 +9,44 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Put back what a killed `onbeat shape` has left.
+/// Restore the threads and cgroups that a killed `onbeat shape` has changed
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo onbeat recover --dry-run       what would be put back
-  sudo onbeat recover                 puts it back
+  sudo onbeat recover --dry-run       what would be restored
+  sudo onbeat recover                 restores it
   ExecStopPost=onbeat recover --leave-living         in a unit of systemd
 
-Whenever `onbeat shape` ends, or is killed, it or its guard puts back policies, priorities, CPUs and
-cgroups of threads. Only if both are killed something is left: this command puts it back, and so
-does the next `onbeat shape`. It may be repeated, and does nothing where there is nothing to do.
+When `onbeat shape` ends or is killed, it or its guard restores the policies, priorities, CPUs and
+cgroups of threads. Only if both are killed, changes stay. This command restores them, and so does
+the next `onbeat shape`. It can be repeated safely.
 
-What a session that lives has changed is left alone; end that session instead (kill PID). Nothing
-but cgroups named onbeat-... is thawed, emptied and removed.
+The changes of a running session stay; end that session instead (kill PID). Only cgroups named
+onbeat-... are thawed, emptied and removed.
 
-Exit codes: 0 nothing is left; 1 something could not be put back, a line each; 2 wrong command line;
-4 not allowed: this needs root, or a session lives (0 with --leave-living).")]
+Exit codes: 0 nothing is left; 1 something could not be restored, one line each; 2 wrong command
+line; 4 not allowed: this needs root, or a session is running (0 with --leave-living).")]
 pub struct Args {
-    /// Only print what would be put back
+    /// Only print what would be restored
     #[arg(long)]
     pub dry_run: bool,
-    /// A session that lives is no reason to fail
+    /// Succeed even if a session is running. Use it in a systemd unit
     #[arg(long)]
     pub leave_living: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Directory of the notes from which threads are put back [default: /run/onbeat]
+    /// Directory of the ledgers from which threads are restored [default: /run/onbeat]
     #[arg(long, value_name = "DIR")]
     pub ledgers: Option<PathBuf>,
 }
 
-/// Longest time that a guard takes to put everything back.
+/// The maximum time that a guard takes to restore everything.
 const GUARD: Duration = Duration::from_secs(10);
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
-        let how = "only root puts threads back: sudo onbeat recover";
+        let how = "only root can restore threads: sudo onbeat recover";
         return Err(CliError::Refused(how.into()));
     }
     onbeat_rights::raise();
@@ -58,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let found = onbeat_shape::recover_in(&dir, how).map_err(|e| {
         CliError::Failed(format!(
-            "cannot read {}: {e}: it must belong to root, and nobody else may write to it",
+            "cannot read {}: {e}: the directory must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;
@@ -69,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let failed: usize = found.iter().map(|l| failures(l).len()).sum();
     if failed > 0 {
         return Err(CliError::Failed(format!(
-            "{failed} changes could not be put back (see above); `onbeat recover` may be repeated"
+            "{failed} changes could not be restored (see above). Run `onbeat recover` again"
         )));
     }
     match found.iter().find_map(living) {
@@ -78,15 +77,15 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Why a ledger is left alone.
+/// Returns the reason why a ledger must not be touched, if its session or guard is running.
 fn living(ledger: &FoundLedger) -> Option<String> {
     match ledger.standing {
         Standing::Held { owner } => Some(format!(
-            "a session lives (process {owner}), and what it has changed is left alone: end it with \
-             kill {owner}, which puts everything back"
+            "a session is running (process {owner}), so its changes stay. End it with \
+             kill {owner}, which restores everything"
         )),
         Standing::Guarded => Some(format!(
-            "a guard (process gate-keeper) still puts back what {} says, and is left alone: try again",
+            "a guard (process gate-keeper) is still restoring the threads in {}. Try again later",
             ledger.path.display()
         )),
         Standing::Abandoned | Standing::NotBelieved => None,
@@ -132,7 +131,7 @@ fn print(found: &[FoundLedger], dry_run: bool) -> Result<(), CliError> {
                 (GroupStanding::There, true) => "would be thawed, emptied and removed",
                 (GroupStanding::There, false) => "thawed, emptied and removed",
                 (GroupStanding::Gone, _) => "is gone already",
-                (GroupStanding::Refused, _) => "is no cgroup of a reservation: left alone",
+                (GroupStanding::Refused, _) => "is not a cgroup of a reservation, so it stays",
             };
             say(format!("cgroup {}: {what}", dir.display()))?;
         }
@@ -140,7 +139,7 @@ fn print(found: &[FoundLedger], dry_run: bool) -> Result<(), CliError> {
         if torn > 0 && dry_run {
             let path = ledger.path.display();
             say(format!(
-                "note: {path}: {torn} lines are torn: nobody knows what they said"
+                "note: {path}: {torn} lines are incomplete and cannot be read"
             ))?;
         }
         let notes = failures(ledger).iter().chain(remarks(ledger));
@@ -156,7 +155,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
     let sum = |of: fn(&FoundLedger) -> usize| found.iter().map(of).sum::<usize>();
     let abandoned = found.iter().filter(|l| l.standing == Standing::Abandoned);
     let sessions = match abandoned.count() {
-        0 => return "Nothing to put back: no killed session has left anything.".into(),
+        0 => return "Nothing to restore: no killed session has left any changes.".into(),
         n => count(n, "killed session"),
     };
     let alive = |l: &FoundLedger| l.threads.iter().filter(|t| t.name.is_some()).count();
@@ -166,7 +165,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
     };
     if dry_run {
         return format!(
-            "Would put back {} and remove {}, left by {sessions}.",
+            "Would restore {} and remove {}, left by {sessions}.",
             count(sum(alive), "thread"),
             count(sum(there), "cgroup")
         );
@@ -179,7 +178,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
             .sum()
     };
     format!(
-        "Put back {} ({} had ended) and removed {}, left by {sessions}.",
+        "Restored {} ({} had ended) and removed {}, left by {sessions}.",
         count(restored(|r| r.threads), "thread"),
         restored(|r| r.gone),
         count(restored(|r| r.groups), "cgroup")
@@ -191,7 +190,7 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{s}")
 }
 
-/// CPUs as the kernel lists them: `0-3,5`.
+/// Formats CPUs as the kernel does: `0-3,5`.
 fn cpus(cpus: &[u16]) -> String {
     let mut text = String::new();
     let mut rest = cpus;
@@ -260,7 +259,7 @@ mod tests {
     use super::cpus;
 
     #[test]
-    fn cpus_are_listed_as_the_kernel_does() {
+    fn cpus_are_formatted_like_the_kernels_lists() {
         assert_eq!(cpus(&[]), "");
         assert_eq!(cpus(&[3]), "3");
         assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");

@@ -1,4 +1,4 @@
-//! `onbeat redact`: a model without the names and the structure that its owner keeps.
+//! `onbeat redact`: removes the names and the structure from a model that its owner keeps secret.
 
 use onbeat_redact::{Key, Policy, Redacted};
 use onbeat_terminal::CliError;
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Hide names and structure of a model, but for an interface.
+/// Hide the names and structure of a model, except for an interface
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,9 +21,10 @@ policy.yaml:
     topics: [/points, /trajectory]
     nodes: [/driver]
 
-Whatever the policy does not name is hidden: names are replaced, and hidden callbacks between
+Everything that the policy does not name is hidden: names are replaced, and hidden callbacks between
 visible topics become parts with their timing. Under one key a name always becomes the same name.
-Keep the key: who has it can try out names. docs/how-to/redact.md says what is left of a model.
+Keep the key secret: with it, names can be guessed and tested. docs/how-to/redact.md lists what is
+left of a model.
 
 Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is
 left.")]
@@ -31,10 +32,10 @@ pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// What stays visible
+    /// Policy file: the names that stay visible
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// Key of the new names, 16 bytes or more; without it a new one, which nobody keeps
+    /// Key file for the new names, 16 bytes or more. Without it, onbeat makes a key and forgets it
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// File to write ('-': standard output)
@@ -42,10 +43,9 @@ pub struct Args {
     output: PathBuf,
 }
 
-/// Most bytes of a key.
+/// The maximum size of a key in bytes.
 const MOST_KEY: usize = 4096;
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat redact`")?;
     let policy = read_policy(&args.policy)?;
@@ -53,7 +53,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let redacted = onbeat_redact::redact(&model, &policy, &key).map_err(CliError::failed)?;
     for name in &redacted.unknown {
         let line = format!(
-            "{}: nothing in the model is called '{name}'",
+            "{}: '{name}' does not occur in the model",
             args.policy.display()
         );
         let _ = writeln!(io::stderr(), "onbeat: warning: {}", term::one_line(&line));
@@ -68,7 +68,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&redacted.model))
 }
 
-/// Reads a policy.
 pub fn read_policy(path: &Path) -> Result<Policy, CliError> {
     let bytes = files::read_at_most(path, onbeat_redact::MAX_BYTES)?;
     onbeat_redact::read(&bytes).map_err(CliError::in_file(path))
@@ -108,14 +107,14 @@ fn said(args: &Args, model: &onbeat_document::Model, redacted: &Redacted) -> Str
     );
     if redacted.unmeasured > 0 {
         said += &format!(
-            "{} ways through hidden parts have no distribution of their latency: `onbeat model TRACE --policy {}` measures it\n",
+            "{} paths through hidden parts have no distribution of their latency. Measure it with `onbeat model TRACE --policy {}`\n",
             redacted.unmeasured,
             name(&args.policy)
         );
     }
     if args.key.is_none() {
         said +=
-            "Names are of a new key, which is gone now: give --key for models that are to agree.\n";
+            "The names were made with a new key, which is not kept. Use --key if the names of several models must agree.\n";
     }
     said
 }

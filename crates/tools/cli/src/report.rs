@@ -1,4 +1,4 @@
-//! `onbeat report`: a model as one HTML page.
+//! `onbeat report`: writes a model as one HTML page.
 
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
@@ -6,7 +6,7 @@ use onbeat_views::report::{ProcessNames, Recordings};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Write a report of a model: one HTML file that loads nothing from elsewhere.
+/// Write a report of a model: one HTML file that loads nothing from elsewhere
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,10 +26,11 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// Trace directories that the model was made from: adds the recorders' own figures
+    /// Add the recorder's own figures from these trace directories. Name those from which the model
+    /// was made
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
-    /// Show whole command lines of processes, which may have secrets in them [default: programs]
+    /// Show whole command lines of processes, which may contain secrets [default: program names]
     #[arg(long, requires = "trace")]
     pub command_lines: bool,
     /// Title of the report [default: the model's file name]
@@ -37,7 +38,6 @@ pub struct Args {
     pub title: Option<String>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat report`")?;
     let title = args.title.unwrap_or_else(|| {

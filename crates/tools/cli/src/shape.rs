@@ -1,4 +1,5 @@
-//! `onbeat shape`: runs an application under a plan, and compares the result with its promises.
+//! `onbeat shape`: runs an application under a plan, and compares the result with the plan's
+//! promises.
 
 mod args;
 mod bands;
@@ -26,7 +27,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.instead.status {
         return status(&args);
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.instead.remap {
         return remap(&plan);
     }
-    // Before sudo can end: who called is read from it.
+    // This must happen before sudo can end, because the caller is read from the sudo process.
     let caller = onbeat_record::user_behind_sudo();
     let options = args.options(caller.as_ref())?;
     if args.instead.dry_run {
@@ -69,13 +69,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Where the status sockets are.
+/// Returns the directory of the status sockets.
 fn sockets(args: &Args) -> PathBuf {
     let chosen = args.instead.sockets.clone();
     chosen.unwrap_or_else(onbeat_shape::ledgers)
 }
 
-/// Prints the status of sessions that run.
 fn status(args: &Args) -> Result<ExitStatus, CliError> {
     let form = match (args.json, args.instead.prometheus) {
         (true, _) => status::Form::Json,
@@ -85,7 +84,6 @@ fn status(args: &Args) -> Result<ExitStatus, CliError> {
     status::status(&sockets(args), args.application.pid.first().copied(), form)
 }
 
-/// Prints the arguments that remap the plan's topics.
 fn remap(plan: &Plan) -> Result<ExitStatus, CliError> {
     let command = [String::from("-")];
     let moves = onbeat_shape::launch::moves(plan);
@@ -95,8 +93,8 @@ fn remap(plan: &Plan) -> Result<ExitStatus, CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Shapes, with its line, status socket and service manager; what came of it, and how many of its notes
-/// were printed.
+/// Shapes the application, with a status line, the status socket and messages to the service
+/// manager. Returns the result and the number of notes that were printed.
 fn session(
     plan: &Plan,
     options: &ShapeOptions,
@@ -114,7 +112,8 @@ fn session(
     };
     let service = service::serve(&sockets(args), &board, files, caller);
     let options = &ShapeOptions {
-        // A terminal that is closed ends the session; who has none is asked by this signal.
+        // SIGHUP from a closed terminal ends the session. Without a terminal, SIGHUP asks for a
+        // reload.
         hangup: (service.is_some() && !reload::has_terminal()).then_some(hangup),
         ..options.clone()
     };

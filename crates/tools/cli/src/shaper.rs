@@ -1,5 +1,5 @@
-//! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it; the help does not
-//! list it.
+//! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it, and the help does
+//! not list it.
 
 use onbeat_ros::config::Config;
 use onbeat_ros::shaper::Ended;
@@ -8,7 +8,7 @@ use onbeat_terminal::ExitStatus;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Hold topics back until their slots (started by onbeat itself).
+/// Hold topics back until their slots (started by onbeat itself)
 #[derive(clap::Args)]
 #[command(after_help = "\
 The configuration is JSON; one topic that leaves 60 to 61 ms after each release:
@@ -23,17 +23,15 @@ Examples:
 
 Exit codes: 0 asked to end, or nobody publishes any more; 1 failed; 2 wrong command line.")]
 pub struct Args {
-    /// Configuration ('-': standard input)
+    /// Configuration file ('-': standard input)
     #[arg(value_name = "FILE")]
     pub config: PathBuf,
 }
 
-/// Makes an error of what is wrong with a configuration.
 pub fn wrong_config(path: &Path) -> impl FnOnce(serde_json::Error) -> CliError + '_ {
-    |e| CliError::in_file(path)(format!("{e}: give what `onbeat shaper --help` shows"))
+    |e| CliError::in_file(path)(format!("{e}. See `onbeat shaper --help` for the form"))
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let read = |source| CliError::Read {
         path: args.config.clone(),

@@ -1,4 +1,4 @@
-//! `onbeat show`: a model's callbacks, edges and junctions as tables.
+//! `onbeat show`: prints a model's callbacks, edges and junctions as tables.
 
 use crate::mode;
 use onbeat_document::schema::{
@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Show the callbacks of a model and their figures.
+/// Show the callbacks of a model and their figures
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,13 @@ pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Also the edges and junctions
+    /// Also show edges and junctions
     #[arg(long)]
     pub edges: bool,
-    /// Also which threads ran which callbacks
+    /// Also show which threads ran which callbacks
     #[arg(long)]
     pub threads: bool,
-    /// Figures of the runs of this mode only
+    /// Show only figures of the runs in this mode
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
     /// Print JSON, for programs
@@ -43,19 +43,20 @@ pub struct Args {
     pub json: bool,
 }
 
-/// A thread in a few words; the policy only where it is not the usual one.
+/// Describes a thread. The scheduling policy is left out if it is `other`.
 fn thread(t: &ThreadUse) -> String {
     let cpus: Vec<String> = t.cpus.iter().map(u16::to_string).collect();
     let policy = match t.policy.as_str() {
         "other" => String::new(),
-        // The kernel counts real-time priorities downwards from 99; people count upwards.
+        // The kernel counts real-time priorities downwards from 99; the user's priorities count
+        // upwards.
         policy if t.priority < 100 => format!("{policy} {} ", 99 - t.priority),
         policy => format!("{policy} "),
     };
     format!("{policy}cpu {} {}", cpus.join(","), t.comm)
 }
 
-/// A callback in an edge: its node, and its type where that is not the usual one.
+/// Names a callback at the end of an edge: its node, and its type unless it is a subscription.
 fn end(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) if c.kind == CallbackType::Subscription => c.node.clone(),
@@ -88,7 +89,6 @@ fn runs_line(model: &Model) -> String {
 type Callbacks<'m> = Vec<(&'m Callback, &'m CallbackFigures)>;
 type Edges<'m> = Vec<(&'m Edge, &'m EdgeFigures)>;
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat show`")?;
     let mode = args.mode.as_deref();
@@ -117,7 +117,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// The model in the form for programs, with the figures of one mode.
+/// Returns the model as JSON, with the figures of one mode.
 fn json(model: &Model, mode: Option<&str>, callbacks: &Callbacks<'_>, edges: &Edges<'_>) -> Value {
     let callbacks: Vec<_> = callbacks
         .iter()
@@ -192,7 +192,7 @@ fn write_tables(
     Ok(())
 }
 
-/// Screens of at least this many columns have room for the threads.
+/// The width in columns from which a screen has room for the threads.
 const WIDE: usize = 130;
 
 fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
@@ -243,7 +243,7 @@ fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
     table
 }
 
-/// A timer's period is exact; a measured one is rounded.
+/// Formats a period. A timer's period is exact, a measured one is rounded.
 fn period_short(ns: u64) -> String {
     let exact = period(ns);
     if exact.len() <= 8 {
@@ -253,9 +253,9 @@ fn period_short(ns: u64) -> String {
     }
 }
 
-/// Stands below edges that have lost something.
+/// The footnote below edges with losses.
 const LOST: &str =
-    "lost: never taken, it is not known why; a content filter or a lifespan may be the reason";
+    "lost: never taken, for an unknown reason (possibly a content filter or a lifespan)";
 
 fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     let mut table = Table::new()
@@ -298,7 +298,7 @@ fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     table
 }
 
-/// The actions, with the figures of one mode.
+/// Returns the actions with the figures of one mode.
 fn actions(model: &Model, mode: Option<&str>) -> Vec<Action> {
     let of_mode = |a: &Action| {
         let figures = model.figures_of(mode, &a.figures, &a.modes)?.clone();
@@ -347,7 +347,7 @@ fn action_table(actions: &[Action]) -> Table {
     table
 }
 
-/// Threads and the callbacks that they ran.
+/// Returns the table of threads and the callbacks that they ran.
 fn thread_table(model: &Model) -> Table {
     let mut table = Table::new().names("thread", 1).names("callback", 3);
     let mut rows: Vec<(String, &str)> = model

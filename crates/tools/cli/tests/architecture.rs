@@ -1,5 +1,5 @@
-//! `docs/architecture.md` is true of the workspace: its table names every crate, in an order in
-//! which dependencies point down, with the dependencies that the Cargo manifests have.
+//! Tests that the table in `docs/architecture.md` agrees with the workspace. It must name every
+//! crate with its dependencies in the Cargo manifests, and no crate may depend on one above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// The workspace's crates among a manifest's `[dependencies]`, without the prefix `onbeat-`.
+/// Returns the workspace's crates in a manifest's `[dependencies]`, without the prefix `onbeat-`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -24,8 +24,8 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
-/// What the manifests say: by `folder/crate`, the crates that it depends on.
-fn as_built() -> BTreeMap<String, BTreeSet<String>> {
+/// Returns the dependencies in the manifests, by `folder/crate`.
+fn dependencies_in_manifests() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     let folders = |at: &Path| {
         let entries = fs::read_dir(at).unwrap().map(|e| e.unwrap().path());
@@ -44,8 +44,8 @@ fn as_built() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// What the table of crates says, in its order: (`folder/crate`, what it depends on).
-fn as_documented() -> Vec<(String, BTreeSet<String>)> {
+/// Returns the rows of the table of crates in order: `folder/crate` and its dependencies.
+fn dependencies_in_docs() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `crates/")?.split('|');
@@ -62,8 +62,8 @@ fn as_documented() -> Vec<(String, BTreeSet<String>)> {
 
 #[test]
 fn the_documented_dependencies_are_those_of_the_manifests() {
-    let documented: BTreeMap<_, _> = as_documented().into_iter().collect();
-    let built = as_built();
+    let documented: BTreeMap<_, _> = dependencies_in_docs().into_iter().collect();
+    let built = dependencies_in_manifests();
     assert!(built.len() > 10, "the manifests were not found: {built:?}");
     assert_eq!(
         documented, built,
@@ -73,7 +73,7 @@ fn the_documented_dependencies_are_those_of_the_manifests() {
 
 #[test]
 fn dependencies_point_down_the_table() {
-    let rows = as_documented();
+    let rows = dependencies_in_docs();
     for (at, (path, uses)) in rows.iter().enumerate() {
         for used in uses {
             let below = rows[at + 1..]
@@ -87,7 +87,7 @@ fn dependencies_point_down_the_table() {
     }
 }
 
-/// Libraries that read strangers' formats, speak TLS or keep databases, in any version.
+/// Libraries that parse foreign formats, speak TLS or contain databases, in any version.
 const NOT_AS_ROOT: [&str; 17] = [
     "arrow",
     "etherparse",
@@ -108,7 +108,7 @@ const NOT_AS_ROOT: [&str; 17] = [
     "url",
 ];
 
-/// The packages of the programs that are installed.
+/// The packages of the installed programs.
 const PROGRAMS: [&str; 4] = [
     "onbeat",
     "onbeat-link-cli",
@@ -116,7 +116,7 @@ const PROGRAMS: [&str; 4] = [
     "onbeat-store-cli",
 ];
 
-/// The crates that are compiled for these packages: name, version and features.
+/// Returns the crates that are compiled for these packages, with version and features.
 fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["tree", "--locked", "-e", edges, "--prefix", "none"])
@@ -132,7 +132,7 @@ fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
+fn the_program_that_runs_as_root_links_no_parser_of_foreign_formats() {
     let crates = compiled("normal", &["onbeat"]);
     assert!(crates.len() > 50, "{crates:?}");
     let name = |line: &String| line.split(' ').next().unwrap_or_default().to_string();
@@ -142,7 +142,7 @@ fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
         .filter(|n| NOT_AS_ROOT.contains(&n.as_str()) || n.starts_with("icu_"))
         .collect();
     assert!(wrong.is_empty(), "onbeat links {wrong:?}");
-    // The list means what it says: the other programs have these crates.
+    // The other programs have these crates, so the search can find them.
     let others = compiled("normal", &PROGRAMS[1..]);
     let others: BTreeSet<String> = others.iter().map(name).collect();
     for known in [
@@ -158,7 +158,8 @@ fn the_program_that_runs_as_root_has_no_reader_of_strangers_formats() {
     }
 }
 
-/// Otherwise `./dev demo` and `./dev build` compile these crates, and all that depend on them, twice.
+/// With different features, `./dev demo` and `./dev build` would compile these crates twice, with
+/// everything that depends on them.
 #[test]
 fn a_crate_has_the_same_features_in_every_program() {
     let alone = compiled("normal,build", &["onbeat"]);

@@ -1,4 +1,5 @@
-//! The command as a person uses it: on example models, on damaged files, in a terminal's width.
+//! Tests the command as a person uses it: on example models, on damaged files, at several terminal
+//! widths.
 #[path = "../../../observe/document/examples/models/generate.rs"]
 mod generate;
 
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A directory with the example models in it.
 fn directory() -> TempDir {
     let dir = TempDir::new().unwrap();
     for (name, model) in generate::all() {
@@ -29,7 +29,7 @@ fn onbeat(dir: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Runs it, checks the exit code, gives the standard output.
+/// Runs the command, checks its exit code, and returns its standard output.
 fn good(dir: &Path, args: &[&str], code: i32) -> String {
     let out = onbeat(dir, args);
     let err = String::from_utf8_lossy(&out.stderr);
@@ -38,7 +38,7 @@ fn good(dir: &Path, args: &[&str], code: i32) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Runs it, expects a failure with one line on stderr, gives that line.
+/// Runs the command, expects a failure with one line on stderr, and returns this line.
 fn fails(dir: &Path, args: &[&str], code: i32) -> String {
     let out = onbeat(dir, args);
     let err = String::from_utf8(out.stderr).unwrap();
@@ -90,7 +90,7 @@ fn show_and_chains_fit_the_width_and_agree_with_their_json() {
                     !text.contains('\x1b'),
                     "no colours and no escapes from names in a pipe"
                 );
-                // Tables of many numbers stay whole on a screen that is too narrow for them.
+                // Tables with many numbers are never shortened, so they may exceed a narrow screen.
                 let limit = if columns == "60" {
                     90
                 } else {
@@ -117,7 +117,7 @@ fn show_and_chains_fit_the_width_and_agree_with_their_json() {
         assert!(text.contains(chain["id"].as_str().unwrap()));
         assert!(text.contains(&format!("{} executions", chain["executions"])));
     }
-    // Nothing in it: said, and an exit code of its own.
+    // An empty model is reported, with an exit code of its own.
     assert!(good(dir.path(), &["show", "empty.json"], 3).contains("No callback"));
     assert!(good(dir.path(), &["chains", "empty.json"], 3).contains("No chain"));
 }
@@ -148,7 +148,7 @@ fn modes_are_kept_apart() {
 }
 
 #[test]
-fn exports_and_reports_are_written_whole() {
+fn exports_and_reports_are_written_whole_or_not_at_all() {
     let dir = directory();
     let here = dir.path();
     for (format, start) in [
@@ -188,7 +188,7 @@ fn exports_and_reports_are_written_whole() {
         1
     );
     good(here, &["report", "empty.json"], 3);
-    // Nothing temporary stays behind, whether it went well or not.
+    // No temporary file stays, neither after a success nor after a failure.
     fails(
         here,
         &["report", "parking.json", "-o", "no/such/place.html"],
@@ -203,8 +203,8 @@ fn exports_and_reports_are_written_whole() {
     fs::write(here.join("old.html"), "old").unwrap();
     fails(here, &["report", "nothere.json", "-o", "old.html"], 1);
     assert_eq!(fs::read_to_string(here.join("old.html")).unwrap(), "old");
-    // A link that somebody put there is replaced, wherever it leads to, and so is no temporary name
-    // that can be guessed.
+    // A symbolic link is replaced, wherever it leads, so that others cannot redirect the output.
+    // Temporary names cannot be guessed either.
     for target in ["old.html", "/dev/full"] {
         let _ = fs::remove_file(here.join("link.html"));
         symlink(target, here.join("link.html")).unwrap();
@@ -222,7 +222,7 @@ fn exports_and_reports_are_written_whole() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_with_the_way_out() {
+fn unusable_files_are_named_with_the_way_out() {
     let dir = directory();
     let here = dir.path();
     let text = fs::read(here.join("parking.json")).unwrap();
@@ -256,9 +256,9 @@ fn what_cannot_be_used_is_named_with_the_way_out() {
             );
         }
     }
-    // Without a name it is model.json, and there is none.
+    // The default is model.json, which does not exist.
     assert!(fails(here, &["show"], 1).contains("onbeat model TRACE"));
-    // A model where a trace is needed, and things that are neither.
+    // The command names a model given for a trace, and files that are neither.
     let line = fails(here, &["model", "parking.json"], 1);
     assert!(
         line.contains("is a model") && line.contains("onbeat merge"),
@@ -283,7 +283,7 @@ fn what_cannot_be_used_is_named_with_the_way_out() {
     assert!(line.contains("->"), "{line}");
 }
 
-/// A small recording, made by the generator.
+/// Writes a small generated recording.
 fn trace(path: &Path, seed: u64) {
     let options = onbeat_trace::WriterOptions::default();
     let mut writer = onbeat_trace::Writer::create(path, options).unwrap();
@@ -363,7 +363,6 @@ fn traces_become_models_that_merge() {
     assert!(report.contains("id=\"growth\"") && report.contains("Recorder of run"));
 }
 
-/// A time line's slices are the model's executions, and its arrows the model's items.
 #[test]
 fn traces_become_timelines() {
     let dir = TempDir::new().unwrap();
@@ -388,14 +387,14 @@ fn traces_become_timelines() {
         .filter(|c| c.figures.exec_ns.count() > 0)
     {
         let n = slices.iter().filter(|s| s["name"] == c.id.as_str()).count() as u64;
-        // Executions that the recording's end cut off have a slice, but no figures.
+        // An execution that is cut off by the end of the recording has a slice, but no figures.
         assert!(
             (0..=1).contains(&(n - c.figures.exec_ns.count())),
             "{}: {n}",
             c.id
         );
     }
-    // Both ends of every arrow lie in slices, and arrows begin where something was published.
+    // Both ends of each arrow lie in slices, and each arrow begins at a publication.
     let starts = of("s", "item");
     let ends = of("f", "item");
     let taken: u64 = model
@@ -437,7 +436,6 @@ fn traces_become_parquet() {
     );
 }
 
-/// A model's execution times are those of the executions, one by one.
 #[test]
 fn executions_add_up_to_the_models_figures() {
     let dir = TempDir::new().unwrap();
@@ -479,7 +477,7 @@ fn executions_add_up_to_the_models_figures() {
     assert!(times.is_empty(), "not in the model: {times:?}");
 }
 
-/// The text of a trace is the trace: every line reads back as the event.
+/// Every line of the text is read back as the same event.
 #[test]
 fn the_text_of_a_trace_is_the_trace() {
     let dir = TempDir::new().unwrap();
@@ -493,7 +491,7 @@ fn the_text_of_a_trace_is_the_trace() {
 }
 
 #[test]
-fn a_model_is_held_against_requirements() {
+fn a_model_is_checked_against_requirements() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     let trace = concat!(
@@ -507,12 +505,13 @@ fn a_model_is_held_against_requirements() {
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }
-    // 200 executions show neither that 99.9 % keep a limit, nor that the mean does not break this one.
+    // 200 executions show neither that 99.9 % satisfy a limit, nor that the mean satisfies this
+    // one.
     let own = "chains:\n  - from: lidar_rear\n    latency: {p50: 1s, p99.9: 1s}\n    loss: 5%\n";
     fs::write(here.join("own.yaml"), own).unwrap();
     let text = good(here, &["check", "parking.json", "own.yaml"], 6);
     assert!(
-        text.contains("not known") && text.contains("2995 have to"),
+        text.contains("not known") && text.contains("2995 are needed"),
         "{text}"
     );
     fs::write(here.join("own.yaml"), own.replace("p50: 1s", "p50: 1ms")).unwrap();
@@ -589,7 +588,7 @@ fn plans_are_made_compared_and_checked() {
         "/../../../demos/recorded/parking"
     );
     good(here, &["model", trace, "-o", "parking.json"], 0);
-    // Two chains: one must be named, by as much of its id as tells it from the other.
+    // The model has two chains, so one must be named by enough of its id.
     let line = fails(here, &["plan", "parking.json"], 1);
     assert!(
         line.contains("2 chains") && line.contains("--chain"),
@@ -601,7 +600,7 @@ fn plans_are_made_compared_and_checked() {
     let chain = &id["chain-".len()..id.len() - 2];
     assert!(fails(here, &["plan", "parking.json", "--chain", "nonsense"], 1).contains(id));
     let nowhere = fails(here, &["plan", "parking.json", "--from", "nowhere"], 1);
-    assert!(nowhere.contains("'nowhere' is no callback, node or topic on a chain"));
+    assert!(nowhere.contains("'nowhere' is not a callback, node or topic on a chain"));
 
     let of = |more: &[&'static str]| [&["plan", "parking.json", "--chain", chain], more].concat();
     let text = good(here, &of(&["--bands", "3"]), 0);
@@ -620,8 +619,8 @@ fn plans_are_made_compared_and_checked() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["promises"]["bands"].as_array().unwrap().len(), 3);
 
-    // A refusal leaves the old plan; a slip of the hand is named.
-    assert!(fails(here, &of(&["--slot", "99"]), 1).contains("longer than its period"));
+    // A refusal leaves the old plan, and a misspelled key is named.
+    assert!(fails(here, &of(&["--slot", "99"]), 1).contains("does not fit into its period"));
     assert_eq!(fs::read_to_string(here.join("plan.yaml")).unwrap(), written);
     fs::write(
         here.join("plan.yaml"),
@@ -663,7 +662,7 @@ fn plans_are_made_compared_and_checked() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_closed_output_pipe_is_not_an_error() {
     let dir = directory();
     for command in [
         &["show", "sixty.json"][..],
@@ -684,7 +683,7 @@ fn a_reader_that_leaves_early_is_no_error() {
     }
 }
 
-/// Runs of four printable bytes and more in a file, as `strings` prints them, in small letters.
+/// Returns the runs of four or more printable bytes in a file, like `strings`, in lower case.
 fn strings(path: &Path) -> Vec<String> {
     let bytes = fs::read(path).unwrap();
     let runs = bytes.split(|b| !(*b == b'\t' || (0x20..0x7f).contains(b)));
@@ -693,8 +692,8 @@ fn strings(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Names of a model's nodes, topics, symbols and threads that no visible topic has, without what is before their
-/// last slash.
+/// Returns the last parts of the names of a model's nodes, topics, symbols and threads, if no
+/// visible topic contains them.
 fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     let model: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(model).unwrap()).unwrap();
@@ -732,7 +731,7 @@ fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     names
 }
 
-/// Topics that a redacted model shows.
+/// The policy of a redaction that shows three topics.
 const VISIBLE: &str =
     "visible:\n  topics: [/lidar_front/points_raw, /lidar_rear/points_raw, /localization/ndt_pose]\n";
 const REDACT: [&str; 6] = [
@@ -744,7 +743,8 @@ const REDACT: [&str; 6] = [
     "out.json",
 ];
 
-/// `model.json` of the recorded parking demo, and `out.json`, redacted with the key in `key`: its text.
+/// Writes `model.json` of the recorded parking demo and its redaction `out.json` with the key in
+/// `key`. Returns the text of `out.json`.
 fn redacted(d: &Path) -> String {
     let trace = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -758,7 +758,7 @@ fn redacted(d: &Path) -> String {
     fs::read_to_string(d.join("out.json")).unwrap()
 }
 
-/// The chain of a redacted model from the rear lidar to the pose.
+/// Returns the id of a redacted model's chain from the rear lidar to the pose.
 fn rear_chain(text: &str) -> String {
     let model: serde_json::Value = serde_json::from_str(text).unwrap();
     let chains = model["chains"].as_array().unwrap();
@@ -768,9 +768,8 @@ fn rear_chain(text: &str) -> String {
     chain["id"].as_str().unwrap().into()
 }
 
-/// Every reader reads it, and its interface answers as before.
 #[test]
-fn a_redacted_model_is_read_by_all_and_answers_as_before() {
+fn all_commands_read_a_redacted_model_with_the_same_answers() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     let text = redacted(d);
@@ -800,7 +799,7 @@ fn a_redacted_model_is_read_by_all_and_answers_as_before() {
     assert!(fault.contains("redacted"), "{fault}");
 }
 
-/// All files below, or this one.
+/// Returns all files below a directory, or the file itself.
 fn files_of(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.into()];
@@ -811,9 +810,8 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| files_of(&path)).collect()
 }
 
-/// Nothing that the policy hides is in any byte of it, or of what is made of it.
 #[test]
-fn a_redacted_model_and_what_is_made_of_it_tell_no_hidden_name() {
+fn a_redacted_model_and_its_exports_contain_no_hidden_name() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     let chain = rear_chain(&redacted(d));
@@ -829,7 +827,7 @@ fn a_redacted_model_and_what_is_made_of_it_tell_no_hidden_name() {
             .filter(|name| lines.iter().any(|l| l.contains(*name)));
         found.cloned().collect::<BTreeSet<_>>()
     };
-    // It finds what there is to be found.
+    // The search finds the names in the original model.
     assert_eq!(found(&d.join("model.json")), hidden);
     good(d, &["report", "out.json", "-o", "out.html"], 0);
     good(
@@ -853,7 +851,7 @@ fn a_redacted_model_and_what_is_made_of_it_tell_no_hidden_name() {
 }
 
 #[test]
-fn a_key_makes_the_same_names_and_what_is_wrong_is_told_in_a_line() {
+fn the_same_key_makes_the_same_names_and_errors_take_one_line() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     let text = redacted(d);

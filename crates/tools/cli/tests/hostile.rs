@@ -1,8 +1,8 @@
-//! `onbeat record` as root beside processes of another user that want to harm it: with files, with
-//! names, with more of everything than a robot has.
+//! Tests of `onbeat record` as root beside hostile processes of another user: with prepared files,
+//! with names that act on terminals, and with more objects than a robot has.
 //!
-//! A harness of its own, so that skipped tests are listed by name and reason. The hostile processes
-//! are this program, called with a word that says what to do.
+//! The test has its own harness, which lists skipped tests by name and reason. The hostile
+//! processes are this program again, called with a word that selects the attack.
 
 #[macro_use]
 mod common;
@@ -25,13 +25,13 @@ const NOBODY: u32 = 65534;
 
 struct Harness {
     dir: tempfile::TempDir,
-    /// This program, where nobody may execute it.
+    /// This test program, at a path that other users can execute.
     own: PathBuf,
 }
 
 impl Harness {
     fn new() -> Result<Harness, String> {
-        // SAFETY: cannot fail.
+        // SAFETY: `geteuid` cannot fail and takes no arguments.
         if unsafe { libc::geteuid() } != 0 {
             return Err("not root: there is no other user to be harmed by".into());
         }
@@ -60,7 +60,7 @@ impl Harness {
         command
     }
 
-    /// A hostile process that has said that it is ready.
+    /// Starts a hostile process and waits until it has reported that it is ready.
     fn hostile(&self, words: &[&str]) -> Ended {
         let folder = self.dir.path().join(words[0]);
         fs::create_dir(&folder).expect("a directory");
@@ -81,7 +81,7 @@ impl Harness {
         self.record_until(trace, || true)
     }
 
-    /// Records everything until something is so.
+    /// Records everything until a condition holds.
     fn record_until(&self, trace: &str, enough: impl FnMut() -> bool) -> Recorded {
         let recorder = self
             .recorder(trace)
@@ -91,14 +91,14 @@ impl Harness {
         let path = self.dir.path().join(trace);
         let mut recorder = Ended(recorder);
         let id = recorder.0.id();
-        // The first manifest is written before what runs is probed.
+        // The first manifest is written before running processes are probed.
         wait_until("the recorder records", || {
             Reader::open(&path).is_ok_and(|trace| trace.manifest().span.start_monotonic_ns > 0)
         });
         std::thread::sleep(Duration::from_secs(1));
         wait_until("there is enough to record", enough);
         let peak_kib = peak_if_it_runs(id).expect("it runs");
-        // SAFETY: plain system call on a child that has not been waited for.
+        // SAFETY: a plain system call on a child that has not been waited for.
         unsafe { libc::kill(id as i32, libc::SIGTERM) };
         wait_until("the recorder ends", || {
             recorder.0.try_wait().expect("a child").is_some()
@@ -119,12 +119,12 @@ impl Harness {
     }
 }
 
-/// A recording that ended as it should.
+/// A recording that ended without an error.
 struct Recorded {
-    /// On the standard error.
+    /// The output on the standard error.
     said: String,
     path: PathBuf,
-    /// The most memory that it took.
+    /// The recorder's peak memory.
     peak_kib: u64,
 }
 
@@ -136,7 +136,7 @@ fn peak_if_it_runs(pid: u32) -> Option<u64> {
     peak.trim().split(' ').next()?.parse().ok()
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed when the test ends.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -157,10 +157,10 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Maps the file at a path for good. Returns the address.
+/// Maps the file at a path permanently, and returns the address.
 fn map(path: &Path) -> usize {
     let file = File::open(path).expect("it was made");
-    // SAFETY: a mapping of its own, which nobody reads.
+    // SAFETY: the mapping is new and nobody reads it.
     let place = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -177,12 +177,12 @@ fn map(path: &Path) -> usize {
 
 fn fifo(path: &Path) {
     let text = CString::new(path.as_os_str().as_bytes()).expect("no zero in it");
-    // SAFETY: a text that ends with a zero.
+    // SAFETY: the text ends with a zero.
     assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o666) }, 0);
 }
 
-/// Maps a file, then moves to a root in which a FIFO is at the same path: what every user may do in
-/// a user namespace. Becomes nobody.
+/// Maps a file, then changes to a root directory with a FIFO at the same path, and becomes nobody.
+/// Every user can do this in a user namespace.
 fn map_beside_fifo(library: &Path) {
     let here = std::env::current_dir().expect("it is there");
     fs::write(library, [0; 4096]).expect("written");
@@ -192,7 +192,7 @@ fn map_beside_fifo(library: &Path) {
     fs::create_dir_all(inside.parent().expect("it has one")).expect("made");
     fifo(&inside);
     let text = CString::new(jail.as_os_str().as_bytes()).expect("no zero in it");
-    // SAFETY: plain system calls, with a text that ends with a zero.
+    // SAFETY: plain system calls with a text that ends with a zero.
     unsafe {
         assert_eq!(libc::chroot(text.as_ptr()), 0);
         assert_eq!(libc::setgid(NOBODY), 0);
@@ -200,17 +200,17 @@ fn map_beside_fifo(library: &Path) {
     }
 }
 
-/// What the hostile processes do, by their first word.
-fn be_hostile(words: &[String]) {
+/// Carries out the attack that the first word selects.
+fn attack(words: &[String]) {
     match words[0].as_str() {
-        // A FIFO in the place of the library that shows a process to be of ROS 2.
+        // A FIFO replaces the library by which a process is recognised as a ROS 2 process.
         "fifo" => map_beside_fifo(Path::new("libtracetools.so")),
-        // The same, below a name that acts on terminals.
+        // The same attack below a directory whose name contains a terminal escape.
         "name" => {
             fs::create_dir("\x1b[31m").expect("made");
             map_beside_fifo(&Path::new("\x1b[31m").join("libtracetools.so"));
         }
-        // A GiB of zeros in the places of libraries.
+        // Files of 1 GiB of zeros replace the libraries.
         "sparse" => {
             for name in ["libtracetools.so", "librcl.so", "librmw_hostile_cpp.so"] {
                 fs::copy("/bin/true", name).expect("copied");
@@ -219,19 +219,19 @@ fn be_hostile(words: &[String]) {
                 file.set_len(1 << 30).expect("room for nothing");
             }
         }
-        // A file of a file system that is not answered for any more.
+        // The file belongs to a file system that no longer answers.
         "served" => {
             serve();
             map(&Path::new("served").join(served::NAME));
-            fall_silent();
+            stop_answering();
             be_nobody();
         }
-        // Memory of such a file, to which a pointer leads that the recorder follows.
-        "speechless" => be_speechless(),
+        // The recorder follows a pointer into memory mapped from such a file.
+        "speechless" => wait_on_silent_memory(),
         other => panic!("{other}?"),
     }
     fs::write("ready", b"").expect("written");
-    // The test ends it.
+    // The test kills this process.
     std::thread::sleep(Duration::from_secs(1000));
 }
 
@@ -247,21 +247,22 @@ fn serve() {
     fs::create_dir("served").expect("made");
     let on = Path::new("served").canonicalize().expect("it is there");
     served::mount(&on);
-    // After the first close none is asked for.
+    // The kernel asks for a FLUSH at the first close only.
     drop(File::open(on.join(served::NAME)).expect("it is served"));
 }
 
-fn fall_silent() {
+fn stop_answering() {
     fs::write(served::SILENT, b"").expect("written");
 }
 
-/// How often it has waited.
+/// The file with the number of waits.
 const WAITS: &str = "waits";
 
-/// Waits on a handle that lies in memory for which nobody answers.
-fn be_speechless() {
+/// Waits on a handle in memory mapped from a file system that does not answer.
+fn wait_on_silent_memory() {
     let text = |text: &str| CString::new(text).expect("no zero in it");
-    // SAFETY: libraries of this test's own, whose functions take numbers and use none.
+    // SAFETY: the libraries belong to this test, and their functions take numbers and do not use
+    // them.
     let wait: extern "C" fn(*const [usize; 10], i64) = unsafe {
         for name in ["../libtracetools.so", "../librcl.so"] {
             assert!(
@@ -276,7 +277,7 @@ fn be_speechless() {
     let handle = [map(&Path::new("served").join(served::NAME))];
     let mut set = [0; 10];
     (set[0], set[1]) = (handle.as_ptr() as usize, handle.len());
-    fall_silent();
+    stop_answering();
     be_nobody();
     fs::write("ready", b"").expect("written");
     for round in 0u64.. {
@@ -314,7 +315,8 @@ fn a_name_of_another_user_cannot_act_on_the_terminal(harness: &Harness) {
     assert!(!said.contains('\x1b'), "{said:?}");
 }
 
-/// Creates nodes and takes messages, none of which exist: more than any robot has.
+/// A program that creates more nodes and takes more messages than any robot has; none of them
+/// exists.
 const FLOOD: &str = r#"
 #include <stdio.h>
 void ros_trace_rcl_init(void *context);
@@ -352,7 +354,6 @@ static volatile unsigned long calls;
 void rcl_wait(void *set, long timeout_ns) { calls++; }
 "#;
 
-/// Compiles a program or library in the harness's folder.
 fn compile(harness: &Harness, source: &str, name: &str, words: &[&str]) {
     let path = harness.dir.path().join(format!("{name}.c"));
     fs::write(&path, source).expect("written");
@@ -371,7 +372,7 @@ fn tracetools(harness: &Harness) {
     compile(harness, TRACETOOLS, "libtracetools.so", &words);
 }
 
-fn a_flood_of_calls_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
+fn a_flood_of_nodes_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
     tracetools(harness);
     compile(
         harness,
@@ -429,12 +430,12 @@ fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
     let waits = || fs::read_to_string(&waits).ok()?.parse::<u64>().ok();
     let mut before = None;
     let Recorded { said, path, .. } = harness.record_until("beside-speechless", || {
-        // The first that is seen while it is recorded may have begun before.
+        // The first wait that is seen may have begun before the recording.
         let now = waits();
         before = before.or(now);
         now > before.map(|n| n + 1)
     });
-    // Beside other such processes of that user, if there are.
+    // Other such processes of the same user may be in the same line.
     let process = hostile.0.id().to_string();
     let line = said.lines().find(|line| line.contains("did not answer"));
     assert!(
@@ -454,14 +455,14 @@ fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "hostile") {
-        be_hostile(&words[1..]);
+        attack(&words[1..]);
         return;
     }
     let tests: &[Test<Harness>] = tests![
         a_fifo_in_the_place_of_a_library_is_left_out_and_named,
         a_sparse_file_in_the_place_of_a_library_takes_no_memory,
         a_name_of_another_user_cannot_act_on_the_terminal,
-        a_flood_of_calls_is_listed_up_to_a_limit_and_counted,
+        a_flood_of_nodes_is_listed_up_to_a_limit_and_counted,
         a_file_system_that_does_not_answer_is_not_waited_for,
         memory_that_does_not_answer_is_not_waited_for,
     ];

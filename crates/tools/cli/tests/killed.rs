@@ -1,5 +1,5 @@
-//! `onbeat record --preload`, killed at a hundred moments: the program goes on unharmed, what was written
-//! can be read, and the next recording removes what the killed ones have left.
+//! Kills `onbeat record --preload` at a hundred moments. The recorded program must continue
+//! unharmed, the written data must be readable, and the next recording must remove all leftovers.
 
 use onbeat_trace::Reader;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 const ROUNDS: u64 = 100;
 
-/// A program that publishes by imitations of ROS 2, until it is killed.
+/// Compiles a program that publishes through imitations of ROS 2 libraries until it is killed.
 fn compile(dir: &Path) -> PathBuf {
     let sources =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../observe/record/src/preload/tests");
@@ -38,7 +38,7 @@ fn compile(dir: &Path) -> PathBuf {
     dir.join("program")
 }
 
-/// What the program says in its file: how often it published, and its process.
+/// The program's file, with the number of publications and the process id.
 struct Count(File);
 
 impl Count {
@@ -56,7 +56,7 @@ impl Count {
         u64::from_le_bytes(bytes)
     }
 
-    /// Waits until the program has published more often than this.
+    /// Waits until the program has published more than `count` times.
     fn wait_beyond(&self, count: u64) {
         let begin = Instant::now();
         while self.word(0) <= count {
@@ -69,7 +69,7 @@ impl Count {
     }
 }
 
-/// Directories that recordings of these processes have left behind.
+/// Returns the directories that recordings of these processes have left behind.
 fn left(below: &Path, recorders: &[u32]) -> Vec<PathBuf> {
     let entries = fs::read_dir(below).into_iter().flatten().flatten();
     let own = |name: &str| {
@@ -81,7 +81,7 @@ fn left(below: &Path, recorders: &[u32]) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
+fn a_killed_recorder_harms_nobody_and_its_leftovers_are_removed() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = compile(dir.path());
     let (mut recorders, mut opened, mut with_events) = (vec![], 0, 0);
@@ -94,7 +94,7 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
             .process_group(0)
             .spawn()
             .expect("onbeat starts");
-        // From the program's first publication on, at moments that no clock chooses.
+        // The kill comes after a growing number of publications, so no clock decides the moment.
         count.wait_beyond(round * round * 50);
         let is_long = round % 33 == 32;
         while is_long && !has_events(&trace) {
@@ -102,10 +102,10 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
         }
         recorder.kill().expect("it is our child");
         recorder.wait().expect("it is our child");
-        // It publishes on, far more than its ring has room for.
+        // The program continues to publish, far more than its ring buffer can hold.
         count.wait_beyond(count.word(0) + 10_000);
         let pid = i32::try_from(count.word(1)).expect("a process");
-        // SAFETY: ends a process of ours, which only we end.
+        // SAFETY: only this test ends the process, which it has started.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
         recorders.push(recorder.id());
         match read(&trace) {
@@ -116,7 +116,7 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
         assert!(!is_long || has_events(&trace), "it could be read before");
         fs::remove_dir_all(&trace).expect("the trace");
     }
-    // The first rounds end before there is a trace, the long ones with events on the disk.
+    // The first rounds are killed before a trace exists; the long ones have events on the disk.
     assert!(opened >= 50 && with_events >= 3, "{opened}, {with_events}");
     let places = [dir.path(), Path::new("/dev/shm")];
     let all = || places.iter().flat_map(|place| left(place, &recorders));
@@ -124,13 +124,13 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
         all().count() > 0,
         "nothing was left behind: not what is tested"
     );
-    // As if some time had passed.
+    // The files are dated back by a minute, so they look abandoned.
     for directory in all() {
         let open = File::open(directory).expect("a directory");
         let old = SystemTime::now() - Duration::from_secs(60);
         open.set_modified(old).expect("its time");
     }
-    // It says that `true` is no ROS 2 program.
+    // Exit code 3 reports that `true` is not a ROS 2 program.
     let next = record(dir.path(), &dir.path().join("next"))
         .arg("true")
         .output();
@@ -138,8 +138,8 @@ fn a_recorder_that_is_killed_harms_nobody_and_what_it_left_is_removed() {
     assert_eq!(all().collect::<Vec<_>>(), [] as [PathBuf; 0]);
 }
 
-/// Events on the disk, all of which are readable but those of a block at the end that was not finished. None: there is
-/// no trace yet.
+/// Returns the number of readable events on the disk, or `None` if no trace exists. Only one
+/// unfinished block at the end may be unreadable.
 fn read(trace: &Path) -> Option<usize> {
     if !trace.join("manifest.json").exists() {
         return None;
@@ -156,7 +156,7 @@ fn has_events(trace: &Path) -> bool {
     read(trace).is_some_and(|events| events > 0)
 }
 
-/// A recording by the library, whose files lie in this directory and in memory.
+/// Returns a recording with the preloaded library, whose files are in this directory and in memory.
 fn record(dir: &Path, trace: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat"));
     command

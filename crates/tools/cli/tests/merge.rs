@@ -1,4 +1,5 @@
-//! `onbeat merge` as engines use it: models of the recorded application, merged in parts.
+//! Tests of `onbeat merge` as a batch system uses it: models of the recorded application are merged
+//! in parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn good(dir: &Path, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {err}");
 }
 
-/// A directory with models of runs in three modes: the recorded one, under many ids.
+/// Makes models of runs in three modes: copies of the recorded run with different ids.
 fn runs(number: usize) -> TempDir {
     let dir = TempDir::new().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
@@ -52,13 +53,14 @@ fn parts_merged_in_any_order_give_the_same_file() {
         ],
         "all.json",
     );
-    // A part of one, an output over an input, an unbalanced tree, and the last models first.
+    // The parts are a single model, an output that replaces an input, an unbalanced tree, and the
+    // last models first.
     merge(&["6.json", "2.json", "4.json"], "a.json");
     merge(&["5.json"], "b.json");
     merge(&["1.json", "a.json", "--compact"], "a.json");
     merge(&["b.json", "a.json", "3.json"], "c.json");
     assert!(merge(&["c.json", "0.json"], "tree.json") == all);
-    // Names from a list, from a file or a pipe.
+    // The names come from a list in a file or a pipe.
     let names: Vec<String> = (0..7).rev().map(|n| format!("{n}.json\n")).collect();
     fs::write(here.join("names"), names.concat()).unwrap();
     assert!(merge(&["--list", "names"], "list.json") == all);
@@ -72,7 +74,7 @@ fn parts_merged_in_any_order_give_the_same_file() {
 }
 
 #[test]
-fn a_model_that_does_not_fit_is_named_and_nothing_is_written() {
+fn a_model_that_cannot_be_merged_is_named_and_nothing_is_written() {
     let dir = runs(2);
     let here = dir.path();
     let text = fs::read_to_string(here.join("1.json")).unwrap();

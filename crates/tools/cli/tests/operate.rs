@@ -1,4 +1,4 @@
-//! Commands around a session: `shape --dry-run`, `shape --status`.
+//! Tests of commands around a session: `shape --dry-run`, `--status` and `--reload`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Policy, priority, CPUs and cgroups of a process.
+/// Returns the policy, priority, CPUs and cgroups of a process.
 fn likeness(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
@@ -53,7 +53,8 @@ fn likeness(pid: u32) -> String {
     format!("{policy} {priority} {cpus:?} {cgroups}")
 }
 
-/// An enforcer that the kernel does not have is refused in one line, before the application starts.
+/// The command refuses an enforcer that the kernel does not have, in one line and before the
+/// application starts.
 #[test]
 fn sched_ext_is_refused_where_the_kernel_has_none() {
     if Path::new("/sys/kernel/sched_ext").exists() {
@@ -68,13 +69,14 @@ fn sched_ext_is_refused_where_the_kernel_has_none() {
         let said = text(&refused);
         assert_eq!(refused.status.code(), Some(4), "{said}");
         assert!(said.contains("this kernel has no sched_ext"), "{said}");
-        assert!(said.contains("use cgroup freezers"), "{said}");
+        assert!(said.contains("Use cgroup freezers"), "{said}");
         assert_eq!(said.trim().lines().count(), 1, "{said}");
     }
     assert!(!dir.path().join("started").exists());
 }
 
-/// Without an application, and without the right to look for one, the plan and the machine are shown.
+/// Without an application and without the right to look for one, the dry run shows the plan and the
+/// machine.
 #[test]
 fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -87,7 +89,7 @@ fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     let said = text(&shown);
     for part in [
         "gamma",
-        "The plan alone",
+        "Only the plan is shown",
         "preemption model",
         "Nothing was changed.",
     ] {
@@ -111,9 +113,9 @@ fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     assert_eq!(both.status.code(), Some(2), "{}", text(&both));
 }
 
-/// The unit that is shipped, read by systemd itself.
+/// systemd itself checks the unit that is shipped.
 #[test]
-fn systemd_takes_the_unit() {
+fn systemd_accepts_the_unit() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../packaging/systemd/onbeat-shape.service");
     let unit = fs::read_to_string(&shipped).expect("the unit");
@@ -125,7 +127,7 @@ fn systemd_takes_the_unit() {
     ] {
         assert!(unit.lines().any(|l| l.starts_with(line)), "no {line}");
     }
-    // Its words are words of the command.
+    // The options in the unit must exist in the command's help.
     let help = text(&onbeat(Path::new("/"), &["shape", "--help"]))
         + &text(&onbeat(Path::new("/"), &["recover", "--help"]));
     let commands = unit.lines().filter(|l| l.starts_with("Exec"));
@@ -135,7 +137,7 @@ fn systemd_takes_the_unit() {
     {
         assert!(help.contains(word), "{word} is no option");
     }
-    // The program is where the package puts it; here it lies elsewhere.
+    // The unit names the installed path; the test replaces it with the path of the built program.
     let dir = tempfile::tempdir().expect("a directory");
     let here = unit.replace("/usr/bin/onbeat", env!("CARGO_BIN_EXE_onbeat"));
     let copy = dir.path().join("onbeat-shape.service");
@@ -147,7 +149,7 @@ fn systemd_takes_the_unit() {
         .output();
     let Ok(verified) = verified else {
         println!(
-            "skipped: systemd_takes_the_unit: no systemd-analyze here: the unit is read by nobody"
+            "skipped: systemd_accepts_the_unit: no systemd-analyze here: the unit is read by nobody"
         );
         return;
     };
@@ -176,7 +178,7 @@ fn without_a_session_the_status_is_empty() {
     assert!(text(&said).contains("No session runs."), "{}", text(&said));
     let found: Value = serde_json::from_slice(&asked(&["--json"]).stdout).expect("JSON");
     assert_eq!(found["sessions"].as_array().map(Vec::len), Some(0));
-    // Nobody has a plan to be read again.
+    // No session is there to reload a plan.
     let sockets = dir.path().join("none").display().to_string();
     let said = onbeat(dir.path(), &["shape", "--reload", "--sockets", &sockets]);
     assert_eq!(said.status.code(), Some(3), "{}", text(&said));
@@ -185,7 +187,7 @@ fn without_a_session_the_status_is_empty() {
     assert_eq!(asked(&["--", "true"]).status.code(), Some(2));
 }
 
-/// The action for Python launch files; its own test says where `launch` is missing.
+/// Runs the test of the action for Python launch files. That test reports if `launch` is missing.
 #[test]
 fn the_launch_action_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");

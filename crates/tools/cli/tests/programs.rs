@@ -1,5 +1,5 @@
-//! Commands that other programs carry out: which program is started, which is refused, and that words,
-//! exit codes and signals are that program's.
+//! Tests of commands that separate programs carry out: which program is started, which is refused,
+//! and that the program gets arguments and signals and gives the exit code.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, Permissions};
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
 
-/// A program in the place of `onbeat-replay`. With a file named `next` beside it, the question for
-/// the version puts that file in its place.
+/// A program in the place of `onbeat-replay`. If a file named `next` is beside it, it replaces
+/// itself with this file when it is asked for its version.
 const SOURCE: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A directory with a space in its name, and a copy of onbeat in it.
+/// A directory with a space in its name and a copy of onbeat.
 struct Place {
     dir: TempDir,
 }
@@ -56,7 +56,8 @@ impl Place {
             dir: dir.expect("a directory"),
         };
         fs::set_permissions(place.dir.path(), Permissions::from_mode(0o755)).expect("chmod");
-        // By another process: a descriptor for writing here would be inherited by what other tests start.
+        // Another process copies the file. A descriptor open for writing in this process would be
+        // inherited by children of other tests.
         let copied = Command::new("cp")
             .args([
                 env!("CARGO_BIN_EXE_onbeat").as_ref(),
@@ -71,7 +72,8 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// Compiles a program that prints `says` when it is asked for its version, and else `name` first.
+    /// Compiles a program that prints `says` when it is asked for its version, and otherwise begins
+    /// with `name`.
     fn compile(&self, file: &str, name: &str, says: &str) {
         fs::write(self.path("program.c"), SOURCE).expect("written");
         let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
@@ -84,7 +86,7 @@ impl Place {
         assert!(status.expect("clang starts").success());
     }
 
-    /// A program of this version in the place of `onbeat-replay`.
+    /// Makes a place with a program of this version as `onbeat-replay`.
     fn with_program() -> Place {
         let place = Place::new();
         place.compile("onbeat-replay", "first", &version());
@@ -101,7 +103,7 @@ impl Place {
         self.command(words).output().expect("it starts")
     }
 
-    /// Is refused in one line that has these words.
+    /// Asserts that the program is refused in one line with these words.
     fn is_refused(&self, says: &[&str]) {
         let output = self.run(&["replay", "x"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -126,9 +128,9 @@ fn lines(output: &Output) -> Vec<&OsStr> {
         .collect()
 }
 
-/// Some checks are of what root may start. Prints why they do not run.
+/// Reports whether this is root. Prints the reason if the checks for root are skipped.
 fn is_root() -> bool {
-    // SAFETY: cannot fail.
+    // SAFETY: `geteuid` cannot fail and takes no arguments.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {
         println!("skipped: not root: nothing is refused to an ordinary user");
@@ -137,7 +139,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn words_exit_codes_and_signals_are_the_programs_own() {
+fn a_separate_program_gets_arguments_and_signals_and_gives_the_exit_code() {
     let place = Place::with_program();
     let odd = OsStr::from_bytes(b"\xff\xfe");
     let output = place.command(&["replay", "--help", "-x", "--", ""]);
@@ -202,7 +204,7 @@ fn root_starts_no_program_that_others_could_have_put_there() {
     mode(&program, 0o755);
     chown(&program, Some(NOBODY), None).expect("chown");
     place.is_refused(&["belongs to user 65534"]);
-    // With an owner of onbeat's own file: a checkout that its user starts with sudo.
+    // A checkout that its user starts with sudo: onbeat's own file has another owner than root.
     chown(place.path("onbeat"), Some(NOBODY), None).expect("chown");
     assert_eq!(
         place.run(&["replay", "exit", "9"]).status.code(),
@@ -217,7 +219,7 @@ fn root_starts_no_program_that_others_could_have_put_there() {
     place.is_refused(&["regular file"]);
     fs::remove_file(&program).expect("removed");
 
-    // Root does not look further.
+    // Root does not search PATH.
     let path = std::env::join_paths([place.dir.path().join("bin")]).expect("a path");
     fs::create_dir(place.path("bin")).expect("a directory");
     fs::rename(place.path("elsewhere"), place.path("bin/onbeat-replay")).expect("renamed");
@@ -247,7 +249,6 @@ fn an_ordinary_users_program_is_found_on_the_path() {
     assert_eq!(output.status.code(), Some(8), "{output:?}");
 }
 
-/// What was checked is what runs, whatever has its name by then.
 #[test]
 fn a_program_that_is_replaced_meanwhile_is_not_started() {
     let place = Place::with_program();
@@ -259,7 +260,7 @@ fn a_program_that_is_replaced_meanwhile_is_not_started() {
     assert_eq!(lines(&place.run(&["replay", "x"]))[0], "second");
 }
 
-/// Root's rights that `onbeat replay` gave up before there were several programs.
+/// These are the rights that `onbeat replay` gave up before it was a separate program.
 #[test]
 fn a_program_of_root_gets_no_more_rights_than_its_command_needs() {
     if !is_root() {
@@ -298,7 +299,7 @@ fn a_program_of_root_gets_no_more_rights_than_its_command_needs() {
     assert!(text.contains("NoNewPrivs:\t1"), "{text}");
 }
 
-/// What each program says it is for stands in the list of all commands, too.
+/// The description that each program prints must also be in the list of all commands.
 #[test]
 fn help_lists_the_commands_of_all_programs() {
     let onbeat = Path::new(env!("CARGO_BIN_EXE_onbeat"));
@@ -325,7 +326,7 @@ fn help_lists_the_commands_of_all_programs() {
             format!("onbeat-{name} {}\n", env!("CARGO_PKG_VERSION"))
         );
     }
-    // The name that other tools show.
+    // Other tools show this name.
     assert!(
         CString::new("onbeat-replay")
             .expect("no zero")

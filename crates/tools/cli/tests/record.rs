@@ -1,7 +1,7 @@
-//! `onbeat record` as a command: exit codes, messages, and what a killed one leaves to the others.
-//! The recorder's own tests are in its crate.
+//! Tests of `onbeat record` as a command: exit codes, messages, and the use of a killed recording
+//! by other commands. The recorder's own tests are in its crate.
 //!
-//! A harness of its own, so that skipped tests are listed by name and reason.
+//! The test has its own harness, which lists skipped tests by name and reason.
 
 #[macro_use]
 mod common;
@@ -27,8 +27,8 @@ impl Harness {
     }
 }
 
-/// From before the command runs to the middle of the recording. The manifest of a killed recording is
-/// older than its events.
+/// Kills recordings at moments from before the command runs to the middle. The manifest of a killed
+/// recording is older than its events.
 fn the_model_of_a_killed_recording_spans_its_events(harness: &Harness) {
     let moments = [30u64, 120, 280, 520].map(Some);
     for (number, ms) in moments.into_iter().chain([None]).enumerate() {
@@ -53,7 +53,7 @@ fn the_model_of_a_killed_recording_spans_its_events(harness: &Harness) {
     }
 }
 
-/// Waits until the trace of a recording has events on the disk that span some time.
+/// Waits until a trace on the disk has events that span some time.
 fn wait_for_events(trace: &Path) {
     let begin = Instant::now();
     while !Reader::open(trace).is_ok_and(|mut reader| reader.events().count() > 10) {
@@ -70,7 +70,7 @@ fn a_model_spans_its_events(harness: &Harness, trace: &Path) {
         .onbeat(&["model", &trace.display().to_string(), "-o", "killed.json"])
         .output()
         .expect("onbeat starts");
-    // 3: there is nothing in it yet.
+    // Exit code 3: the trace is still empty.
     assert!(matches!(made.status.code(), Some(0 | 3)), "{made:?}");
     let text = std::fs::read(harness.dir.path().join("killed.json")).expect("a model");
     let model: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
@@ -80,7 +80,7 @@ fn a_model_spans_its_events(harness: &Harness, trace: &Path) {
 fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    // A copy that another user can reach.
+    // Another user must be able to execute the copy.
     let place = tempfile::tempdir().expect("a directory");
     let copy = place.path().join("onbeat");
     std::fs::copy(program(), &copy).expect("copy");
@@ -102,7 +102,7 @@ fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
         "{said}"
     );
     assert!(!place.path().join("refused").exists());
-    // But a command is recorded.
+    // A command can be recorded without these rights.
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).expect("chmod");
     let output = Command::new(&copy)
         .args(["record", "-o", "kept", "--", "true"])
@@ -120,7 +120,7 @@ fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
     assert_eq!(manifest["state"], "complete");
 }
 
-fn wrong_words_are_named_in_one_line(harness: &Harness) {
+fn a_wrong_option_is_reported_in_one_line(harness: &Harness) {
     for (args, code, word) in [
         (&["record", "--pid", "4194303"][..], 2, "4194303"),
         (
@@ -162,7 +162,7 @@ fn main() {
     let tests: &[Test<Harness>] = tests![
         the_model_of_a_killed_recording_spans_its_events,
         a_user_who_may_not_record_learns_why_in_one_line,
-        wrong_words_are_named_in_one_line,
+        a_wrong_option_is_reported_in_one_line,
         the_commands_own_failure_is_the_exit_code,
         a_recording_without_ros_has_an_exit_code_of_its_own,
     ];

@@ -1,4 +1,5 @@
-//! `onbeat recover`: a real reservation, its owner and guard killed, and what is left put back.
+//! Tests of `onbeat recover`: the owner and the guard of a real reservation are killed, and the
+//! command restores the threads.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_reserve::{Options, Reservation, Server};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
 
-/// The owner of a reservation that has the threads of its environment, until it is killed.
+/// Runs as a separate process that owns a reservation of the threads in its environment, until it
+/// is killed.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -32,7 +34,7 @@ fn helper_owner() {
     reservation.assign(tid, "s").expect("assigned");
     println!("SAYS taken");
     std::io::stdout().flush().expect("said");
-    // Until it is killed.
+    // The process sleeps until it is killed.
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
@@ -42,7 +44,7 @@ fn last_cpu() -> u16 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u16 - 1 }
 }
 
-/// Whether a reservation can be made here; prints why not.
+/// Reports whether a reservation can be made on this machine, and prints the reason if not.
 fn can_reserve(test: &str) -> bool {
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: {test}: needs root");
@@ -56,7 +58,7 @@ fn can_reserve(test: &str) -> bool {
     there
 }
 
-/// Everything of a process that has to be as it was.
+/// Describes all properties of a process that must be restored.
 fn likeness(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
@@ -85,7 +87,6 @@ fn kill(pid: u32) {
     unsafe { libc::kill(pid as i32, libc::SIGKILL) };
 }
 
-/// The guard of a process.
 fn guard_of(pid: u32) -> Option<u32> {
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let id: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -96,7 +97,7 @@ fn guard_of(pid: u32) -> Option<u32> {
     })
 }
 
-/// A process that is shaped, and the owner that does it.
+/// A process to be shaped, and the owner of its reservation.
 struct Scene {
     dir: tempfile::TempDir,
     target: Child,
@@ -158,7 +159,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _ = self.owner.kill();
         let _ = self.owner.wait();
-        // What a test that failed has left would keep it from ending.
+        // The remains of a failed test would keep the process from ending.
         let _ = recover(&self.state(), &[]);
         let _ = self.target.kill();
         let _ = self.target.wait();
@@ -185,13 +186,13 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn what_a_killed_owner_and_guard_left_is_put_back() {
-    if !can_reserve("what_a_killed_owner_and_guard_left_is_put_back") {
+fn threads_are_restored_after_owner_and_guard_were_killed() {
+    if !can_reserve("threads_are_restored_after_owner_and_guard_were_killed") {
         return;
     }
     let mut scene = Scene::set();
     let (state, pid) = (scene.state(), scene.target.id());
-    // While the owner lives, nothing is touched.
+    // While the owner lives, nothing is changed.
     let shaped = likeness(pid);
     assert_ne!(shaped, scene.before);
     let refused = recover(&state, &[]);
@@ -205,7 +206,7 @@ fn what_a_killed_owner_and_guard_left_is_put_back() {
     assert_eq!(left.status.code(), Some(0), "{}", text(&left));
     assert_eq!(json(&left)["ledgers"][0]["standing"], "held");
     assert_eq!(likeness(pid), shaped);
-    // Looking changes nothing, and says what would be done.
+    // A dry run changes nothing, and reports what would be done.
     scene.kill_both();
     assert_eq!(likeness(pid), shaped);
     let looked = recover(&state, &["--dry-run", "--json"]);
@@ -224,11 +225,11 @@ fn what_a_killed_owner_and_guard_left_is_put_back() {
         .to_owned();
     assert!(Path::new(&group).exists());
     assert_eq!((likeness(pid), &ledger["restored"]), (shaped, &Value::Null));
-    // Then it is put back, once.
+    // The first call restores everything, and the second has nothing to do.
     let done = recover(&state, &[]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done));
     assert!(
-        text(&done).contains("Put back 1 thread "),
+        text(&done).contains("Restored 1 thread "),
         "{}",
         text(&done)
     );
@@ -237,15 +238,15 @@ fn what_a_killed_owner_and_guard_left_is_put_back() {
     let again = recover(&state, &[]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again));
     assert!(
-        text(&again).contains("Nothing to put back"),
+        text(&again).contains("Nothing to restore"),
         "{}",
         text(&again)
     );
 }
 
 #[test]
-fn what_is_gone_is_no_error_and_what_is_no_cgroup_is_refused() {
-    if !can_reserve("what_is_gone_is_no_error_and_what_is_no_cgroup_is_refused") {
+fn ended_threads_are_no_error_and_paths_outside_of_cgroups_are_refused() {
+    if !can_reserve("ended_threads_are_no_error_and_paths_outside_of_cgroups_are_refused") {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -253,7 +254,7 @@ fn what_is_gone_is_no_error_and_what_is_no_cgroup_is_refused() {
     let absent = recover(&state, &[]);
     assert_eq!(absent.status.code(), Some(0), "{}", text(&absent));
     assert!(!state.exists(), "nothing is made by looking");
-    // As after a start of the machine: groups and threads are gone.
+    // After a restart of the machine, groups and threads no longer exist.
     fs::create_dir(&state).expect("made");
     fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700))
         .expect("chmod");
@@ -272,7 +273,7 @@ fn what_is_gone_is_no_error_and_what_is_no_cgroup_is_refused() {
     let ledger = json(&done)["ledgers"][0].clone();
     assert_eq!(ledger["restored"]["gone"], 1, "{ledger}");
     assert_eq!(ledger["groups"][0]["found"], "gone", "{ledger}");
-    // A path outside cgroup mounts.
+    // The path is outside of all cgroup mounts.
     let victim = dir.path().join("onbeat-victim");
     fs::create_dir(&victim).expect("made");
     fs::write(state.join("onbeat-1-1-1.json"), group(&victim)).expect("written");

@@ -1,8 +1,8 @@
-//! What a user gets who may start onbeat with file capabilities (`setcap`): no right that outlives
-//! the recorder's own work.
+//! Tests of onbeat with file capabilities (`setcap`): its caller gets no right beyond the
+//! recorder's own work.
 //!
-//! A copy of the command has the capabilities that docs/how-to/record.md names; the user nobody
-//! calls it. A harness of its own, so that skipped tests are listed by name and reason.
+//! A copy of the command has the capabilities that docs/how-to/record.md names, and the user nobody
+//! calls it. The test has its own harness, which lists skipped tests by name and reason.
 
 #[macro_use]
 mod common;
@@ -18,12 +18,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 const NOBODY: u32 = 65534;
-/// So many times 10 ms something is waited for that has to come: four minutes.
+/// The number of waits of 10 ms for something that must happen: four minutes.
 const PATIENCE: usize = 24_000;
 /// CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
 const GRANTED: [u32; 6] = [39, 38, 21, 19, 2, 5];
 
-/// Shows the capabilities of the process that loads it, before it has found a single symbol.
+/// A library that prints the capabilities of the process that loads it, before any symbol is looked
+/// up.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,7 @@ struct Harness {
 
 impl Harness {
     fn new() -> Result<Harness, String> {
-        // SAFETY: cannot fail.
+        // SAFETY: `geteuid` cannot fail and takes no arguments.
         if unsafe { libc::geteuid() } != 0 {
             return Err("not root: capabilities cannot be given to a file".into());
         }
@@ -64,7 +65,7 @@ impl Harness {
         Ok(harness)
     }
 
-    /// The copy with capabilities, called by nobody.
+    /// Returns a command that calls the copy with capabilities as the user nobody.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.onbeat);
         command
@@ -83,14 +84,14 @@ impl Harness {
     fn fifo(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         let text = CString::new(path.as_os_str().as_bytes()).expect("no zero in it");
-        // SAFETY: a text that ends with a zero.
+        // SAFETY: the text ends with a zero.
         assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o666) }, 0);
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("chmod");
         path
     }
 }
 
-/// What `setcap CAPABILITIES+ep FILE` does.
+/// Does the same as `setcap CAPABILITIES+ep FILE`.
 fn set_capabilities(file: &Path) -> std::io::Result<()> {
     const REVISION_2_AND_EFFECTIVE: u32 = 0x0200_0001;
     let mut words = [REVISION_2_AND_EFFECTIVE, 0, 0, 0, 0];
@@ -100,7 +101,7 @@ fn set_capabilities(file: &Path) -> std::io::Result<()> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let path = CString::new(file.as_os_str().as_bytes())?;
     let name = c"security.capability".as_ptr();
-    // SAFETY: texts that end with zeros, and as many bytes as named.
+    // SAFETY: the texts end with zeros, and the length is that of the bytes.
     let set = unsafe { libc::setxattr(path.as_ptr(), name, bytes.as_ptr().cast(), bytes.len(), 0) };
     match set {
         0 => Ok(()),
@@ -108,7 +109,7 @@ fn set_capabilities(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Values of the capability sets with these names in a text of the form of `/proc/PID/status`.
+/// Returns the capability sets with these names from the text of `/proc/PID/status`.
 fn sets(text: &str, names: &[&str]) -> Vec<u64> {
     let value = |name: &&str| {
         let line = text.lines().find_map(|line| line.split_once(name));
@@ -120,7 +121,7 @@ fn sets(text: &str, names: &[&str]) -> Vec<u64> {
 
 const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// The status of a process once it waits for somebody to write into a FIFO.
+/// Returns the status of a process once it waits for a writer to a FIFO.
 fn status_when_waiting(child: &mut Child) -> String {
     for _ in 0..PATIENCE {
         assert!(
@@ -128,7 +129,7 @@ fn status_when_waiting(child: &mut Child) -> String {
             "it ended instead of reading the file"
         );
         let waits = fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap_or_default();
-        // openat, on every processor that can be recorded.
+        // These are the numbers of openat on x86-64 and AArch64.
         if waits.starts_with("257 ") || waits.starts_with("56 ") {
             return fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it waits");
         }
@@ -190,8 +191,8 @@ fn no_other_command_has_a_capability_when_it_reads_its_file(harness: &Harness) {
     }
 }
 
-/// `shape` needs rights later; the file that its caller names is read without.
-fn a_plan_is_read_with_the_callers_own_rights(harness: &Harness) {
+/// `shape` needs rights later, but reads the caller's file without them.
+fn a_plan_is_read_with_the_callers_rights(harness: &Harness) {
     harness.fifo("plan.yaml");
     let mut child = harness
         .command(&["shape", "plan.yaml"])
@@ -203,8 +204,8 @@ fn a_plan_is_read_with_the_callers_own_rights(harness: &Harness) {
     assert_eq!(sets(&status, &["CapInh:", "CapEff:", "CapAmb:"]), [0; 3]);
 }
 
-fn nothing_is_shaped_with_rights_of_the_file(harness: &Harness) {
-    // Else the caller's own ledgers say what is written where, with these rights.
+fn shape_refuses_to_run_with_file_capabilities(harness: &Harness) {
+    // Otherwise the caller's own ledgers would decide what is written where, with these rights.
     let plan = include_str!("../../../enforce/plan/tests/golden/plan.yaml");
     fs::write(harness.path("golden.yaml"), plan).expect("written");
     let output = harness
@@ -215,7 +216,7 @@ fn nothing_is_shaped_with_rights_of_the_file(harness: &Harness) {
     assert!(said(&output).contains("sudo"), "{}", said(&output));
 }
 
-fn a_recorded_command_has_the_callers_own_rights(harness: &Harness) {
+fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
     let script = "cat /proc/self/status >&2; echo MARK=$MARK >&2";
     let output = harness
         .command(&["record", "-o", "own", "--", "sh", "-c", script])
@@ -225,7 +226,7 @@ fn a_recorded_command_has_the_callers_own_rights(harness: &Harness) {
     let said = said(&output);
     assert_eq!(sets(&said, &ALL_SETS), [0; 4], "{said}");
     assert!(said.contains("MARK=the user's own"), "{said}");
-    // A program in a folder that the caller may not enter.
+    // The program is in a directory that the caller may not enter.
     let hidden = harness.path("hidden");
     fs::create_dir(&hidden).expect("a directory");
     fs::set_permissions(&hidden, Permissions::from_mode(0o700)).expect("chmod");
@@ -239,8 +240,9 @@ fn a_recorded_command_has_the_callers_own_rights(harness: &Harness) {
     assert!(!printed.contains("it ran"), "{printed}");
 }
 
-/// As root too: never those of no use to it, and while it records only what attaching takes.
-fn root_records_with_the_least(harness: &Harness) {
+/// Root, too, never gets rights without a use. While it records, it has only those for attaching
+/// probes.
+fn root_records_with_the_fewest_capabilities(harness: &Harness) {
     /// CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
     const NEVER: [u32; 5] = [12, 16, 17, 22, 27];
     /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
@@ -266,7 +268,7 @@ fn root_records_with_the_least(harness: &Harness) {
     let starts = until(&|| harness.path("least/manifest.json").exists());
     let had_others = has(&NEVER);
     let gave_up = until(&|| !has(&AT_START));
-    // SAFETY: plain system call on a child.
+    // SAFETY: a plain system call on a child.
     unsafe { libc::kill(id as i32, libc::SIGTERM) };
     child.wait().expect("it ends");
     assert!(
@@ -278,7 +280,7 @@ fn root_records_with_the_least(harness: &Harness) {
 fn a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller(harness: &Harness) {
     let copy = harness.path("for-everybody");
     fs::copy(program(), &copy).expect("copied");
-    // What only root may read, to be shown to nobody.
+    // Only root may read this file, and nobody must not see it.
     let secret = harness.path("secret.json");
     fs::write(&secret, b"not for nobody").expect("written");
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("chmod");
@@ -315,10 +317,10 @@ fn main() {
     let tests: &[Test<Harness>] = tests![
         a_library_that_the_caller_names_gets_no_capability,
         no_other_command_has_a_capability_when_it_reads_its_file,
-        a_plan_is_read_with_the_callers_own_rights,
-        nothing_is_shaped_with_rights_of_the_file,
-        a_recorded_command_has_the_callers_own_rights,
-        root_records_with_the_least,
+        a_plan_is_read_with_the_callers_rights,
+        shape_refuses_to_run_with_file_capabilities,
+        a_recorded_command_runs_with_the_callers_rights,
+        root_records_with_the_fewest_capabilities,
         a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller,
     ];
     common::run(tests, &Harness::new(), |_| None);

@@ -1,4 +1,5 @@
-//! Keys on a terminal, and the signals that end a command: both ask, nothing is interrupted.
+//! Reads keys from a terminal, and notes the signals that end a command. Both set a flag and
+//! interrupt nothing.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
@@ -11,7 +12,7 @@ extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted; the second of a kind ends the process.
+/// Notes SIGINT, SIGTERM and SIGHUP from now on. The second signal of a kind ends the process.
 pub fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to an atomic.
@@ -24,37 +25,32 @@ pub fn catch_signals() {
     }
 }
 
-/// Whether such a signal came.
 pub fn was_interrupted() -> bool {
     INTERRUPTED.load(Relaxed)
 }
 
-/// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// Pause, or go on.
     Pause,
-    /// Play one item.
     Step,
-    /// End.
     End,
 }
 
-/// A terminal that gives keys as they are pressed, until this is dropped.
+/// A terminal that delivers keys as they are pressed, until this value is dropped.
 pub struct Keys {
     before: libc::termios,
 }
 
 impl Keys {
-    /// The terminal of the standard input, if this process is in its foreground.
+    /// Returns the terminal of the standard input, if this process is in its foreground.
     pub fn of_terminal() -> Option<Keys> {
         if !io::stdin().is_terminal() {
             return None;
         }
         let fd = io::stdin().as_raw_fd();
-        // SAFETY: the settings are there for the calls.
+        // SAFETY: the settings are valid during the calls.
         unsafe {
-            // In the background, changing the terminal would stop this process.
+            // A background process that changes the terminal would be stopped.
             if libc::tcgetpgrp(fd) != libc::getpgrp() {
                 return None;
             }
@@ -68,7 +64,6 @@ impl Keys {
         }
     }
 
-    /// Waits for a key, but no longer than that.
     pub fn wait(keys: Option<&Keys>, at_most: Duration) -> Option<Key> {
         if keys.is_none() {
             std::thread::sleep(at_most);
@@ -79,11 +74,12 @@ impl Keys {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one entry, which lives while the call lasts.
+        // SAFETY: the one entry is valid during the call.
         let ready = unsafe { libc::poll(&mut ask, 1, at_most.as_millis() as libc::c_int) };
         let mut byte = 0u8;
-        // Not through the standard library, which would read keys ahead that poll then does not see.
-        // SAFETY: room for one byte.
+        // The standard library would read keys ahead, which poll then does not see.
+        // SAFETY: the
+        // buffer has room for one byte.
         if ready <= 0 || unsafe { libc::read(ask.fd, (&raw mut byte).cast(), 1) } != 1 {
             return None;
         }
@@ -98,7 +94,7 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // SAFETY: the settings that were there.
+        // SAFETY: these are the settings that the terminal had before.
         unsafe { libc::tcsetattr(io::stdin().as_raw_fd(), libc::TCSANOW, &self.before) };
     }
 }

@@ -1,5 +1,5 @@
-//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without loss
-//! and on time.
+//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
+//! loss and on time.
 
 mod keys;
 mod options;
@@ -30,9 +30,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it looks for keys and signals.
 const LOOK: Duration = Duration::from_millis(50);
-/// Nothing is shown before this time, and then once in so long.
+/// The delay before progress is shown, and its period.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -46,7 +45,7 @@ enum Words {
     Replay(Box<Args>),
 }
 
-/// A root's player is to be on time, and its raw packets leave.
+/// Keeps only the capabilities for real-time scheduling and raw packets.
 fn confine() -> io::Result<()> {
     onbeat_rights::give_up(&[
         Capability::CAP_SYS_NICE,
@@ -66,13 +65,13 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     match (from, args.link()) {
         (Some(_), Some(_)) => {
             return Err(CliError::Usage(
-                "link: on both sides: what comes over a link is played here, and not sent on"
+                "link: on both sides: a recording that comes over a link can be played here, but not sent on. Choose another --to"
                     .into(),
             ))
         }
         (None, None) if args.key.is_some() => {
             return Err(CliError::Usage(
-                "--key: nothing goes over a link here: leave it out, or write link:HOST:PORT"
+                "--key needs a link, and this replay has none. Leave it out, or write link:HOST:PORT"
                     .into(),
             ))
         }
@@ -101,7 +100,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.paused {
         control.pause();
     }
-    // Before the threads start, which inherit it.
+    // This comes before the threads start, because they inherit it.
     keys::catch_signals();
     let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
     let session = session.map_err(failed)?;
@@ -120,18 +119,17 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     verdict(&args, &played)
 }
 
-/// Opens the sinks. ROS 2 is looked for only if something goes there.
+/// Opens the sinks. ROS 2 is loaded only if a stream goes there.
 fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     let targets = route::targets(streams, &args.targets()).map_err(failed)?;
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
-        let how =
-            "the recording has a /clock of its own: add --exclude /clock, or leave --clock out";
+        let how = "the recording already has a /clock. Add --exclude /clock, or leave --clock out";
         return Err(failed(how));
     }
     if args.answer().is_some() && !targets.contains(&Target::Ros) {
         return Err(failed(
-            "--answer: nothing goes into ROS 2, and only there an application answers: leave it out",
+            "--answer works only with ROS 2, and no stream goes there. Leave it out",
         ));
     }
     let wait = args.wait;
@@ -164,7 +162,7 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     Ok(outputs)
 }
 
-/// Opens the recordings on one axis of time, as often as they are played.
+/// Returns a function that opens the recordings on one axis of time, once for each repetition.
 fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
@@ -178,12 +176,12 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     })
 }
 
-/// Shows how far it is, and passes keys and signals on, until it is over.
+/// Shows the progress, and passes keys and signals on, until the replay is over.
 fn watch(session: &Session, control: &Control) {
     let mut line = LiveLine::new();
     let keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space goes on, s plays one item, q ends.");
+        line.print("Paused: space continues, s plays one item, q ends.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;
@@ -210,7 +208,6 @@ fn watch(session: &Session, control: &Control) {
     line.clear();
 }
 
-/// Which form a report has.
 #[derive(Debug, Clone, Copy)]
 enum Report {
     Json,
@@ -235,7 +232,7 @@ fn verdict(args: &Args, played: &Played) -> Result<ExitStatus, CliError> {
     }
     if played.items.lost > 0 {
         return Err(failed(format!(
-            "{} items were read and have not left: report this as a bug",
+            "{} items were read but did not leave. Report this as a bug",
             played.items.lost
         )));
     }

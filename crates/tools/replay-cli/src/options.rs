@@ -1,4 +1,4 @@
-//! The words of `onbeat replay`.
+//! Defines the options of `onbeat replay`.
 
 use super::place::{source_of, Where};
 use super::Report;
@@ -14,14 +14,15 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Of the player's thread, unless another is asked for.
+/// The default SCHED_FIFO priority of the player's thread.
 const PRIORITY: u8 = 80;
-/// Most bytes of the buffer, unless others are asked for: 64M in words.
+/// The default limit of the buffer, in bytes. The help text calls it 64M.
 const MEMORY: u64 = 64 << 20;
-/// What the loader may stand still in addition, unless asked for: 1s in words.
+/// The default time for which the loader may stand still beyond what was measured. The help text
+/// calls it 1s.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Play recorded traffic again: nothing is lost, and every item leaves at its time.
+/// Play recorded traffic again: no item is lost, and each item leaves at its recorded time.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,39 +42,40 @@ The recording is read once before: how fast it comes and how fast it is read giv
 buffer that never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is
 full; a warning says that it falls behind, before an item is late. The player lets each item leave
 at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
-report says what it got). An item that was not in the buffer at its time leaves late, is counted
-and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
+report says what it got). An item that was not in the buffer at its time leaves late and is counted
+in the report. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
 LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
-space pauses and goes on, s plays one item, q ends.
+space pauses and continues, s plays one item, q ends.
 
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
 its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recordings: bags of rosbag2, MCAP files, logs of candump -l, pcap and pcapng captures; several
-    /// share one axis of time. link:ADDRESS:PORT: what another host sends there
+    /// Recordings: rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng captures. Several
+    /// recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
-    /// Several recordings of different times: all begin at once
+    /// Let recordings of different times all begin at once
     #[arg(long)]
     pub align: bool,
-    /// Where to: ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits.
-    /// link:HOST:PORT: to another host, which plays it
+    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. With several, each stream
+    /// goes to the one that suits it best. link:HOST:PORT sends the recording to another host,
+    /// which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
-    /// The key of a link, the same on both hosts (onbeat link key FILE)
+    /// Key of the link, the same on both hosts (onbeat link key FILE)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     #[command(flatten)]
     what: What,
     #[command(flatten)]
     how: How,
-    /// Play nothing: measure the recording, and say which buffer it needs at this --rate
+    /// Play nothing: measure the recording, and print the buffer that it needs at this --rate
     #[arg(long)]
     pub plan: bool,
-    /// Wait for a subscriber of each topic, or for the host that plays, but no longer than this
+    /// Wait at most this long for a subscriber of each topic, or for the host that plays
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
-    /// Begin paused: for stepping through it
+    /// Begin paused, to step through the recording
     #[arg(long)]
     pub paused: bool,
     /// Fail with exit code 5 if an item left later than this
@@ -95,60 +97,63 @@ struct What {
     /// Leave these streams out; * stands for any characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Play CAN frames with these identifiers only, in hexadecimal digits
+    /// Play CAN frames with these hexadecimal identifiers only
     #[arg(long, value_name = "ID,FROM-TO,...", value_delimiter = ',', value_parser = parse_ids)]
     ids: Vec<RangeInclusive<u32>>,
     /// Play stream A under the name B
     #[arg(long, value_name = "A:=B", value_parser = parse_remap)]
     remap: Vec<(String, String)>,
-    /// Begin so much after the recording's beginning
+    /// Skip this much recorded time at the beginning
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     start: Duration,
-    /// Play it so many times
+    /// Play the recording this many times
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
 }
 
 #[derive(clap::Args)]
 struct How {
-    /// So many times as fast as recorded
+    /// Play this many times as fast as recorded
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
     rate: f64,
-    /// Leave recorded times out: the next item leaves once the consumer has consumed enough
+    /// Ignore recorded times: the next item leaves once the consumer has consumed enough
     #[arg(long, conflicts_with = "rate", requires = "answer")]
     as_fast_as_consumed: bool,
-    /// A message on IN waits until the application has answered the one before by one on OUT; several
-    /// IN that it answers together: A,B=OUT
+    /// Hold a message on IN until the application has answered the one before by a message on OUT.
+    /// For several IN that one message answers together, write A,B=OUT
     #[arg(long, value_name = "IN,...=OUT", value_parser = parse_answer)]
     answer: Option<Answer>,
     #[command(flatten)]
     buffer: BufferArgs,
-    /// Priority of the player under SCHED_FIFO; 0: time-sharing
+    /// Priority of the player under SCHED_FIFO; 0 means time-sharing
     #[arg(long, value_name = "1-99", default_value_t = PRIORITY, value_parser = clap::value_parser!(u8).range(0..=99))]
     priority: u8,
-    /// CPU of the player
+    /// CPU on which the player runs
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Publish recorded time on /clock, so many times a second
+    /// Publish recorded time on /clock, this many times a second
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clock: Option<u32>,
-    /// Stay awake for so long before each item: less late, at the cost of CPU
+    /// Busy-wait this long before each item: items are less late, at the cost of CPU time
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
 }
 
 #[derive(clap::Args)]
 struct BufferArgs {
-    /// Most memory that the playback buffer takes, which is sized by what the recording needs
+    /// Limit of the memory of the playback buffer. The buffer takes what the recording needs, up to
+    /// this limit
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     memory: u64,
-    /// Memory of the playback buffer by hand; a quarter of it is room for the largest item
+    /// Memory of the playback buffer, instead of a measured size; a quarter of it is kept for the
+    /// largest item
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
     buffer: Option<u64>,
-    /// Size it for a loader that stands still for so much longer than it did when it was measured
+    /// Size the buffer for a loader that stands still for this much longer than measured
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     stall: Duration,
-    /// Play at once, without reading the recording before: the buffer takes all of its memory, and nobody warns
+    /// Play at once, without measuring the recording first: the buffer takes all its memory, and no
+    /// warning precedes late items
     #[arg(long, conflicts_with = "plan")]
     unmeasured: bool,
 }
@@ -156,7 +161,7 @@ struct BufferArgs {
 fn parse_remap(text: &str) -> Result<(String, String), String> {
     match text.split_once(":=") {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
-        _ => Err("write OLD:=NEW, as /scan:=/front/scan".into()),
+        _ => Err("write OLD:=NEW, for example /scan:=/front/scan".into()),
     }
 }
 
@@ -171,7 +176,7 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
                 credits: 1,
             })
         }
-        _ => Err("write IN=OUT, as /scan=/cmd, or A,B=OUT".into()),
+        _ => Err("write IN=OUT, for example /scan=/cmd, or A,B=OUT".into()),
     }
 }
 
@@ -180,7 +185,7 @@ fn parse_ids(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     match (number(from), number(to)) {
         (Ok(from), Ok(to)) if from <= to && to <= 0x1fff_ffff => Ok(from..=to),
-        _ => Err("write hexadecimal identifiers, as 123 or 200-2ff".into()),
+        _ => Err("write hexadecimal identifiers, for example 123 or 200-2ff".into()),
     }
 }
 
@@ -188,7 +193,7 @@ fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor
         .filter(|f| (1e-6..=1e6).contains(f))
-        .ok_or_else(|| String::from("write a number above 0, like 0.5 or 2"))
+        .ok_or_else(|| String::from("write a number above 0, for example 0.5 or 2"))
 }
 
 fn ns(time: Duration) -> u64 {
@@ -196,7 +201,6 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Args {
-    /// Targets on this host.
     pub fn targets(&self) -> Vec<Target> {
         let here = self.to.iter().filter_map(|to| match to {
             Where::Here(target) => Some(target.clone()),
@@ -205,7 +209,7 @@ impl Args {
         here.collect()
     }
 
-    /// The other host that plays.
+    /// Returns the address of the other host, if it plays.
     pub fn link(&self) -> Option<&str> {
         self.to.iter().find_map(|to| match to {
             Where::Link(address) => Some(address.as_str()),
@@ -213,7 +217,7 @@ impl Args {
         })
     }
 
-    /// Whether anything is said of how items are played here.
+    /// Returns whether an option says how items are played on this host.
     pub fn says_how(&self) -> bool {
         let (how, buffer) = (&self.how, &self.how.buffer);
         let paced = how.rate != 1.0 || how.as_fast_as_consumed || how.clock.is_some();
@@ -224,7 +228,6 @@ impl Args {
         played || sized || buffer.unmeasured || told || self.plan
     }
 
-    /// What is played.
     pub fn choice(&self) -> Choice {
         Choice {
             only: self.what.topics.clone(),
@@ -236,7 +239,6 @@ impl Args {
         }
     }
 
-    /// How it is played.
     pub fn settings(&self) -> Result<Settings, CliError> {
         let how = &self.how;
         let least = onbeat_replay::LEAST_BYTES;
@@ -244,7 +246,7 @@ impl Args {
         let buffer_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
         if buffer_bytes < least {
             return Err(CliError::Usage(format!(
-                "a buffer of {memory} bytes (--buffer, --memory) is too small: give at least {}K",
+                "a buffer of {memory} bytes (--buffer, --memory) is too small. Give at least {}K",
                 least >> 10
             )));
         }
@@ -263,7 +265,8 @@ impl Args {
         })
     }
 
-    /// What is measured of it: the seam of two loops stands for all.
+    /// Returns the selection to measure. The transition between two repetitions is measured once
+    /// for all of them.
     pub fn choice_measured(&self) -> Choice {
         Choice {
             times: self.what.times.min(2),
@@ -271,17 +274,16 @@ impl Args {
         }
     }
 
-    /// Memory that the buffer may take.
     fn buffer_memory(&self) -> u64 {
         self.how.buffer.buffer.unwrap_or(self.how.buffer.memory)
     }
 
-    /// Whether the buffer takes all of it.
     fn buffer_by_hand(&self) -> bool {
         self.how.buffer.buffer.is_some()
     }
 
-    /// What is asked of the buffer. `None`: nothing is to be measured, or times do not count.
+    /// Returns the requirements on the buffer. It is `None` if nothing is to be measured, or if
+    /// recorded times are ignored.
     pub fn wish(&self) -> Option<Wish> {
         let how = &self.how;
         let comes = source_of(&self.sources).is_some();
@@ -293,17 +295,14 @@ impl Args {
         })
     }
 
-    /// What the application answers.
     pub fn answer(&self) -> Option<&Answer> {
         self.how.answer.as_ref()
     }
 
-    /// Period of `/clock`.
     pub fn clock_ns(&self) -> Option<u64> {
         self.how.clock.map(|hz| 1_000_000_000 / u64::from(hz))
     }
 
-    /// Where reports go, and in which form.
     pub(super) fn reports(&self) -> Result<Vec<(PathBuf, Report)>, CliError> {
         let of = |path: &PathBuf| {
             let ending = path.extension().and_then(|e| e.to_str());
@@ -313,7 +312,7 @@ impl Args {
                 Some("svg") => Report::Svg,
                 _ => {
                     return Err(CliError::Usage(format!(
-                        "--report {}: end its name in .json, .html or .svg",
+                        "--report {}: the file name must end in .json, .html or .svg",
                         path.display()
                     )))
                 }
@@ -329,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_they_are_meant() {
+    fn option_values_are_parsed() {
         assert_eq!(parse_ids("200-2ff"), Ok(0x200..=0x2ff));
         assert_eq!(parse_ids("0x7"), Ok(7..=7));
         for wrong in ["", "xyz", "3-2", "20000000"] {

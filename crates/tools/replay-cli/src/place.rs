@@ -1,29 +1,26 @@
-//! Places of `onbeat replay`: devices, and other hosts over a link.
+//! Parses the places of `onbeat replay`: devices, and other hosts over a link.
 
 use onbeat_replay::route::Target;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What stands before an address.
 pub const WORD: &str = "link:";
 
-/// The address of a place that is the other end of a link.
+/// Returns the address of a place that is the other end of a link.
 fn address_of(place: &str) -> Option<&str> {
     place.strip_prefix(WORD)
 }
 
-/// Where a recording comes from that another host sends.
+/// Returns the address of the host that sends the recording, if the recording comes over a link.
 pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
     let texts = paths.iter().filter_map(|p| p.as_ref().to_str());
     texts.into_iter().find_map(address_of)
 }
 
-/// Where items go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
-    /// To a device, or into ROS 2.
     Here(Target),
-    /// To another host: `HOST:PORT`.
+    /// Another host: `HOST:PORT`.
     Link(String),
 }
 
@@ -44,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_told_from_a_device_and_from_a_file() {
+    fn a_link_is_distinguished_from_a_device_and_a_file() {
         assert_eq!("link:a:1".parse(), Ok(Where::Link("a:1".into())));
         assert_eq!("ros".parse(), Ok(Where::Here(Target::Ros)));
         assert!("link:a".parse::<Where>().is_err() && "tcp:a:1".parse::<Where>().is_err());

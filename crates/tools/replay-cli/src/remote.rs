@@ -1,5 +1,5 @@
-//! A recording between two hosts: `--to link:HOST:PORT` on one of them, `link:ADDRESS:PORT` in place of a recording
-//! on the other.
+//! Plays a recording across two hosts: `--to link:HOST:PORT` on the sender, `link:ADDRESS:PORT` in
+//! place of a recording on the receiver.
 
 use super::options::Args;
 use super::place::WORD;
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 /// How long one of several addresses of a host is tried before the next.
 const TURN: Duration = Duration::from_secs(1);
 
-/// All addresses of a host.
 fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     let how = || {
         CliError::Usage(format!(
@@ -41,7 +40,7 @@ fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     }
 }
 
-/// Meets the side that plays, at the first of its addresses where it is.
+/// Connects to the playing host at the first of its addresses that answers.
 fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, CliError> {
     let until = Instant::now() + wait;
     loop {
@@ -59,7 +58,7 @@ fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, C
     }
 }
 
-/// Listens at the first of these addresses that is one of this host's and free.
+/// Listens at the first address that belongs to this host and is free.
 fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
     let mut tried = addresses.iter().map(|at| Tcp::listen(*at, key.clone()));
     let first = tried.next().ok_or_else(|| failed("no address"))?;
@@ -69,14 +68,14 @@ fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
 fn key(args: &Args) -> Result<Key, CliError> {
     let path = args.key.as_ref().ok_or_else(|| {
         CliError::Usage(format!(
-            "{WORD}... needs --key: `onbeat link key FILE` makes one, and both hosts need it"
+            "{WORD}... needs --key. Create a key with `onbeat link key FILE`, and copy it to both hosts"
         ))
     })?;
     Key::read_file(path).map_err(failed)
 }
 
-/// Opens what another host sends: waits until it is there, and has said which streams there are.
-/// An item has room for `most` bytes.
+/// Opens the recording that another host sends. Waits until the sender has connected and listed its
+/// streams. An item has at most `most` bytes.
 pub fn receiver(
     args: &Args,
     at: &str,
@@ -85,7 +84,7 @@ pub fn receiver(
 ) -> Result<Open, CliError> {
     let refused = |what: &str| {
         Err(CliError::Usage(format!(
-            "{what}: a recording that comes over a link comes once; say it to the side that sends"
+            "{what}: a recording that comes over a link comes once. Give this option to the side that sends"
         )))
     };
     match () {
@@ -97,7 +96,7 @@ pub fn receiver(
     let link = listen(&resolve(at)?, &key(args)?)?;
     let name = format!("{WORD}{}", link.address());
     let mut err = io::stderr();
-    let _ = writeln!(err, "onbeat: waits at {name} for the side that sends");
+    let _ = writeln!(err, "onbeat: waiting at {name} for the side that sends");
     let halves = remote::meet(&link, None).map_err(failed)?;
     let control = control.clone();
     let stop = Box::new(move || control.is_stopping());
@@ -111,22 +110,20 @@ pub fn receiver(
     }))
 }
 
-/// What was sent, for programs.
 #[derive(Serialize)]
 struct Told<'a> {
     to: &'a str,
     items: u64,
     bytes: u64,
-    /// Whether it was ended before all was sent.
+    /// The user ended it before all was sent.
     stopped: bool,
     damage: &'a [String],
 }
 
-/// Sends the recordings to another host, which plays them.
 pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     if args.to.len() > 1 || args.says_how() {
         return Err(CliError::Usage(
-            "--to link: the receiving side says where items go, when and from which buffer: give such options there".into(),
+            "--to link: the receiving side decides where and when items go, and has the buffer. Give these options on the receiving side".into(),
         ));
     }
     let (addresses, key) = (resolve(to)?, key(args)?);
@@ -165,11 +162,11 @@ fn tell(args: &Args, to: &str, sent: &Sent, stopped: bool) -> Result<(), CliErro
     }
     let line = match stopped {
         true => format!(
-            "stopped after {} items: {WORD}{to} plays what it has",
+            "stopped after {} items. {WORD}{to} plays the items that it has",
             sent.items
         ),
         false => format!(
-            "{} items of {} bytes: {WORD}{to} has all of them",
+            "{} items of {} bytes sent; {WORD}{to} has all of them",
             sent.items, sent.bytes
         ),
     };

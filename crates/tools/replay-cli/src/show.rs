@@ -1,4 +1,4 @@
-//! What `onbeat replay` shows: the live line, the table at the end.
+//! Formats the output of `onbeat replay`: the live line and the final table.
 
 use onbeat_document::text::duration;
 use onbeat_replay::control::State;
@@ -8,13 +8,12 @@ use onbeat_terminal::term::{one_line, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use std::io::Write;
 
-/// The live line.
 pub fn progress(state: &State) -> String {
     if !state.began {
         return format!("{} items read ahead", state.read);
     }
     let mut text = format!(
-        "{} at {}: buffer {} % full, {} ahead; latest {}",
+        "{} at {}: buffer {} % full, {} read ahead; largest lateness {}",
         match state.paused {
             true => "paused",
             false => "playing",
@@ -25,7 +24,7 @@ pub fn progress(state: &State) -> String {
         duration(state.max_late_ns as f64),
     );
     if state.starved > 0 {
-        text += &format!("; {} not there in time", state.starved);
+        text += &format!("; {} missing from the buffer when due", state.starved);
     }
     text
 }
@@ -44,7 +43,6 @@ fn lateness(of: &Lateness) -> [String; 4] {
     .map(time)
 }
 
-/// The table of streams, and what was not as it should be.
 pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("stream", 2)
@@ -95,7 +93,7 @@ fn row(s: &StreamFigures) -> Vec<String> {
     cells
 }
 
-/// Sentences about what the figures rest on.
+/// Returns sentences that explain or limit the figures.
 fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;
@@ -114,7 +112,7 @@ fn notes(played: &Played) -> Vec<String> {
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {
         notes.push(format!(
-            "the loader was {} behind its measured curve after {}; the first item that was not there in time: {}",
+            "the loader was {} behind its measured curve after {}; first item missing from the buffer when due: {}",
             duration(supply.behind_ns as f64),
             duration(after_ns as f64),
             supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),
@@ -127,21 +125,21 @@ fn notes(played: &Played) -> Vec<String> {
     };
     some(
         items.not_played,
-        "read and not played: the replay was ended before",
+        "read but not played: the replay was ended before",
     );
     some(
         items.unsuitable,
-        "not played: their sink cannot (no UDP payload, a fragment, a wrong length)",
+        "not played: the sink cannot play them (no UDP payload, a fragment, a wrong length)",
     );
-    some(items.starved, "not in the buffer at their time: the recording is read too slowly; a larger --stall or --memory helps");
-    some(items.retries, "times a sink was busy and was tried again");
+    some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
+    some(items.retries, "times a busy sink was tried again");
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [
         (&machine.scheduling, "SCHED_FIFO"),
         (&machine.memory, "locked"),
     ] {
         if !what.starts_with(fine) {
-            notes.push(format!("the player ran with: {what}"));
+            notes.push(format!("restriction of the player: {what}"));
         }
     }
     notes

@@ -1,4 +1,4 @@
-//! The size of the playback buffer: measured before, told, and warned of.
+//! Measures the size of the playback buffer, reports it, and warns if it is too small.
 
 use super::{failed, Args, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
@@ -14,7 +14,8 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Measures the recording, and sizes the buffer by it. `None`: it is not to be measured, or it is empty.
+/// Measures the recording and sizes the buffer. Returns `None` if it is not to be measured, or is
+/// empty.
 pub fn of(
     args: &Args,
     open: impl FnOnce() -> Result<Chain, SourceError>,
@@ -51,20 +52,19 @@ pub fn of(
             ),
         };
         return Err(failed(format!(
-            "an item of {} bytes has no room in the buffer: give {option} {least} or more",
+            "an item of {} bytes does not fit into the buffer. Give {option} {least} or more",
             sizing.largest_bytes
         )));
     }
     Ok(Some(sizing))
 }
 
-/// Gives the session the buffer and the curve to watch.
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
     settings.buffer_bytes = usize::try_from(sizing.buffer_bytes).unwrap_or(usize::MAX);
     if !sizing.by_hand {
         settings.largest_bytes = usize::try_from(sizing.largest_bytes).ok();
     }
-    // Half of the reserve is left when it warns.
+    // The warning comes while half of the reserve is left.
     let reserve_ns = sizing.stall_ns.unwrap_or(0) / 2;
     settings.watched = sizing.watched.map(|curve| (curve, reserve_ns));
 }
@@ -73,14 +73,13 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Says before playing that the buffer is smaller than it should be.
 pub fn tell(sizing: &Sizing) {
     if sizing.stall_ns != Some(sizing.stall_asked_ns) {
         eprintln!("onbeat: {}", shortage(sizing));
     }
 }
 
-/// What a buffer that is too small lets happen, and the way out.
+/// Returns the consequence of a buffer that is too small, and the way out.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -91,23 +90,23 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "a buffer of {have} bears a loader that stands still for {} longer than measured, not {asked} (--stall){}",
+            "with a buffer of {have} the loader may stand still for {} longer than measured, not for {asked} (--stall){}",
             duration(stall_ns as f64),
-            wanted.map_or(String::new(), |w| format!(": that takes {option} {w}")),
+            wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
         (None, Some(least), wanted) => format!(
-            "a buffer of {have} is too small, items may be late: the recording needs {least} at this rate{}",
+            "a buffer of {have} is too small, so items may be late. The recording needs {least} at this rate{}",
             wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
         ),
         (None, None, _) => format!(
-            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late; play slower, or give memory for all of it",
+            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late. Play more slowly, or give memory for the whole recording",
             sizing.loader_bytes_per_s / 1e6,
             sizing.playback_bytes_per_s / 1e6,
         ),
     }
 }
 
-/// What the buffer is, and what it rules out.
+/// Describes the buffer, and the failures that it prevents.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);
@@ -121,32 +120,29 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}, by measured curves: never empty if the loader stands still for {stall} longer than \
-         measured ({least} if it does not); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured (without that, {least} would do); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 
-/// The loader falls behind.
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} behind its measured curve; {} of recorded time are in the buffer",
+        "onbeat: the loader is {} later than measured; the buffer still holds {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )
 }
 
-/// Prints the sizing alone.
 pub fn show(sizing: Option<&Sizing>, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
     let Some(sizing) = sizing else {
-        eprintln!("onbeat: there is nothing to play, or times do not count: no buffer is better than another");
+        eprintln!("onbeat: nothing to measure: the recording is empty, or recorded times are ignored (--as-fast-as-consumed)");
         return Ok(ExitStatus::NothingFound);
     };
     match json {
         true => term::write_json(&mut out, sizing)?,
         false => {
             let rates = format!(
-                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (as they lie in the buffer)",
+                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (in bytes of the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );

@@ -1,4 +1,5 @@
-//! `onbeat replay` between two hosts as a person uses it: which words fit which side, and how a side ends.
+//! Tests `onbeat replay` between two hosts as a user runs it: which options each side accepts, and
+//! how each side ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,14 +17,13 @@ fn onbeat(dir: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// The exit code of a call, and what it says.
 fn said(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     let out = onbeat(dir, words).output().expect("onbeat starts");
     let text = String::from_utf8(out.stderr).expect("UTF-8");
     (out.status.code(), text)
 }
 
-/// A directory with a key, and a log of so many frames, one each millisecond.
+/// Creates a directory with a key, and a log of this many frames, one each millisecond.
 fn directory(frames: u32) -> TempDir {
     let dir = TempDir::new().expect("a directory");
     assert_eq!(said(dir.path(), &["link", "key", "key"]).0, Some(0));
@@ -40,7 +40,7 @@ fn directory(frames: u32) -> TempDir {
 }
 
 #[test]
-fn words_of_the_other_side_are_refused_in_a_line_that_says_where_they_belong() {
+fn options_of_the_other_side_are_refused_with_a_hint_to_that_side() {
     let dir = directory(1);
     let send = [
         "replay",
@@ -126,7 +126,6 @@ fn words_of_the_other_side_are_refused_in_a_line_that_says_where_they_belong() {
     );
 }
 
-/// Ends the process when the test does.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -136,7 +135,7 @@ impl Drop for Ended {
     }
 }
 
-/// A receiving side that plays at this rate to a socket, and where it listens.
+/// Starts a receiver that plays at this rate to a socket. Returns the receiver and its address.
 fn receiver(dir: &Path, rate: &str, socket: &UdpSocket) -> (Ended, String) {
     let to = format!("udp:{}", socket.local_addr().expect("an address"));
     let words = [
@@ -160,10 +159,10 @@ fn receiver(dir: &Path, rate: &str, socket: &UdpSocket) -> (Ended, String) {
     (Ended(child), place)
 }
 
-/// The sender waits for room, since the other side plays slowly, and is then ended as Ctrl-C does.
+/// The sender waits for room, because the receiver plays slowly. Then it is ended as Ctrl-C does.
 #[test]
-fn a_sender_ends_well_when_it_is_interrupted() {
-    // More than what is on its way (4 MiB) and the buffer together.
+fn an_interrupted_sender_ends_with_exit_code_0() {
+    // More than what may be in transit (4 MiB) and the buffer together.
     let dir = directory(400_000);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let (_receiver, place) = receiver(dir.path(), "0.001", &socket);
@@ -171,14 +170,14 @@ fn a_sender_ends_well_when_it_is_interrupted() {
         "replay", "can.log", "--to", &place, "--key", "key", "--json",
     ];
     let mut sender = Ended(onbeat(dir.path(), &send).spawn().expect("onbeat starts"));
-    // It sends once something comes out at the other side, and then waits.
+    // The sender has begun once an item leaves the receiver. After that it waits for room.
     socket.recv(&mut [0; 64]).expect("an item");
     std::thread::sleep(Duration::from_secs(1));
     assert!(
         sender.0.try_wait().expect("ours").is_none(),
         "it does not wait"
     );
-    // SAFETY: a signal to a child that nobody has waited for.
+    // SAFETY: sends a signal to a child that has not been waited for.
     unsafe { libc::kill(sender.0.id() as i32, libc::SIGINT) };
     let status = sender.0.wait().expect("ours");
     let out = std::io::read_to_string(sender.0.stdout.take().expect("a pipe")).expect("text");

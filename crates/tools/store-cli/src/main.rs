@@ -1,5 +1,5 @@
-//! `onbeat-store`: the program behind `onbeat store`, which keeps traces and models of many runs in one
-//! place; and behind `onbeat export --to parquet`.
+//! `onbeat-store`: the program behind `onbeat store`, which keeps traces and models of many runs in
+//! one place, and behind `onbeat export --to parquet`.
 
 mod parquet;
 mod show;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Keep traces and models of many runs: queries, merges that cost little for a new run.
+/// Keep traces and models of many runs: query them, and merge each new run at little cost.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   onbeat store init runs
   onbeat store put runs model.json trace --build 1.4.2
   onbeat store list runs --build 1.4.2 --mode urban --from 2026-11-01
-  onbeat store merge runs --build 1.4.2 -o all.json      reads what is new, and earlier merges
+  onbeat store merge runs --build 1.4.2 -o all.json      reads new models and earlier merges
   onbeat store get runs 4f1c2a -o model.json
   onbeat store check runs
   onbeat store list s3://robots/runs                     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
@@ -37,7 +37,7 @@ struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a store in an empty directory, or below an unused prefix of a bucket
+    /// Create a store in an empty directory, or below an unused prefix of a bucket
     Init {
         /// Directory, or s3://BUCKET/PREFIX
         store: String,
@@ -47,7 +47,7 @@ enum Command {
     Get(GetArgs),
     Merge(MergeArgs),
     Tidy(TidyArgs),
-    /// Read all that is in the store and compare it with its names; exit code 1 if something is damaged
+    /// Read every object in the store and compare it with its id; exit code 1 if one is damaged
     Check {
         /// Directory, or s3://BUCKET/PREFIX
         store: String,
@@ -59,7 +59,7 @@ enum Command {
     Parquet(parquet::Args),
 }
 
-/// Put models and traces into a store; the same twice is once
+/// Put models and traces into a store; putting the same again changes nothing
 #[derive(clap::Args)]
 struct PutArgs {
     /// Directory, or s3://BUCKET/PREFIX
@@ -67,7 +67,7 @@ struct PutArgs {
     /// Model files and trace directories
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What was recorded, in your words: a version, a commit
+    /// Name of what was recorded, for example a version or a commit
     #[arg(long, value_name = "NAME", default_value = "")]
     build: String,
     /// Print JSON, for programs
@@ -75,37 +75,36 @@ struct PutArgs {
     json: bool,
 }
 
-/// What is asked for.
 #[derive(clap::Args)]
 struct Which {
-    /// Of this build; several may be given
+    /// Only runs of this build; give the option again for more builds
     #[arg(long = "build", value_name = "NAME")]
     builds: Vec<String>,
-    /// Of this mode; several may be given
+    /// Only runs of this mode; give the option again for more modes
     #[arg(long = "mode", value_name = "NAME")]
     modes: Vec<String>,
-    /// Of this host; several may be given
+    /// Only runs of this host; give the option again for more hosts
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// Started at this time or later: 2026-11-24, 2026-11-24T15:00 (UTC)
+    /// Only runs that started at this time or later: 2026-11-24, 2026-11-24T15:00 (UTC)
     #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
     from: Option<u64>,
-    /// Started before this time
+    /// Only runs that started before this time
     #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
     to: Option<u64>,
-    /// Leave this object out, by the first digits of its name
+    /// Leave out the object whose id begins with these digits
     #[arg(long, value_name = "OBJECT")]
     without: Vec<String>,
 }
 
-/// Show what is in a store: a line for each run
+/// Show the content of a store, a line for each run
 #[derive(clap::Args)]
 struct ListArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
     #[command(flatten)]
     which: Which,
-    /// Models or traces only
+    /// Only models, or only traces
     #[arg(long, value_name = "KIND", value_parser = ["model", "trace"])]
     kind: Option<String>,
     /// Print JSON, for programs
@@ -118,18 +117,18 @@ struct ListArgs {
 struct GetArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
-    /// First digits of its name, as `list` shows it
+    /// First digits of the object's id, as `list` shows it
     object: String,
-    /// File of the model, or new directory of the trace
+    /// File for the model, or new directory for the trace
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
 }
 
-/// Merge all models that fit, using merges of before
+/// Merge all models that fit, and reuse earlier merges
 #[derive(clap::Args)]
 #[command(after_help = "\
-The result is that of `onbeat merge` over the same models, byte for byte. Merges on the way are kept
-in the store and used again. A damaged model is named and left out.")]
+The result equals that of `onbeat merge` over the same models, byte for byte. Intermediate merges
+are kept in the store and reused. The command names each damaged model and leaves it out.")]
 struct MergeArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
@@ -140,12 +139,12 @@ struct MergeArgs {
     output: PathBuf,
 }
 
-/// Make the index one file, remove what killed writers and old merges have left
+/// Join the index into one file, and remove old merges and the leftovers of killed writers
 #[derive(clap::Args)]
 struct TidyArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
-    /// Keep merges that were made since then
+    /// Keep merges that are younger than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "720h")]
     keep: Duration,
     /// Print JSON, for programs
@@ -153,7 +152,6 @@ struct TidyArgs {
     json: bool,
 }
 
-/// Why a command failed: in the store, or around it.
 struct Failed(CliError);
 
 impl From<CliError> for Failed {
@@ -206,8 +204,8 @@ fn warn(lines: &[String]) {
 
 fn init(place: &str) -> Result<ExitStatus, Failed> {
     match Store::init(place)? {
-        true => say(&format!("{place}: an empty store"))?,
-        false => say(&format!("{place}: is a store already; nothing changed"))?,
+        true => say(&format!("{place}: created an empty store"))?,
+        false => say(&format!("{place}: already a store, nothing changed"))?,
     }
     Ok(ExitStatus::Success)
 }
@@ -229,7 +227,6 @@ fn put(args: PutArgs) -> Result<ExitStatus, Failed> {
     Ok(ExitStatus::Success)
 }
 
-/// The query, with the objects that it leaves out found in the store.
 fn query(
     store: &Store,
     index: &onbeat_store::Index,
@@ -294,7 +291,7 @@ fn merge(args: MergeArgs) -> Result<ExitStatus, Failed> {
     let merged = onbeat_store::merge(&store, &found)?;
     warn(&merged.damaged);
     if let Some(why) = &merged.not_kept {
-        warn(&[format!("merges are not kept for the next time: {why}")]);
+        warn(&[format!("merges are not kept for later use: {why}")]);
     }
     show::merged(&found, &merged)?;
     let Some(model) = &merged.model else {
@@ -342,8 +339,8 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
     match checked.damaged.len() {
         0 => Ok(ExitStatus::Success),
         n => Err(Failed(CliError::Failed(format!(
-            "{n} damaged in {place}: put what they were made of again, or use the rest: other \
-             commands leave them out"
+            "damaged files in {place}: {n}. Put their models and traces again, or use the rest: \
+             other commands leave damaged files out."
         )))),
     }
 }

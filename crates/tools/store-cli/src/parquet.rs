@@ -1,4 +1,4 @@
-//! `onbeat export --to parquet`: the events of a trace as one Parquet table.
+//! `onbeat export --to parquet`: writes the events of a trace as one Parquet table.
 
 use onbeat_terminal::{files, traces, CliError, ExitStatus};
 use std::io::Write as _;
@@ -14,7 +14,6 @@ pub struct Args {
     output: PathBuf,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut reader = files::open_trace(&args.trace, "--to parquet", "")?;
     let exported =

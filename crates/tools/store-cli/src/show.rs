@@ -1,4 +1,4 @@
-//! What `onbeat store` prints.
+//! Prints the results of `onbeat store`.
 
 use onbeat_document::text::duration;
 use onbeat_store::{Found, Merged, Put};
@@ -8,7 +8,6 @@ use onbeat_terminal::CliError;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// What was put, a line each.
 pub fn put(paths: &[&Path], all: &[Put]) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("file", 1)
@@ -24,13 +23,12 @@ pub fn put(paths: &[&Path], all: &[Put]) -> Result<(), CliError> {
             put.kind.word().into(),
             put.runs.to_string(),
             put.bytes.to_string(),
-            if put.known { "was there" } else { "new" }.into(),
+            if put.known { "already there" } else { "new" }.into(),
         ]);
     }
     table.write(&mut io::stdout().lock(), &Screen::of_stdout())
 }
 
-/// What fits a query, a line for each run.
 pub fn found(found: &Found) -> Result<(), CliError> {
     let mut table = Table::new()
         .column("object", Align::Left)
@@ -62,20 +60,23 @@ pub fn found(found: &Found) -> Result<(), CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// How many objects are left out because only some of their runs fit.
+/// Writes how many objects are left out because only some of their runs fit.
 fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     match found.partly.len() {
         0 => Ok(()),
-        n => writeln!(out, "{n} left out: some of their runs fit, and some do not"),
+        n => writeln!(
+            out,
+            "{n} objects left out: some of their runs fit and some do not"
+        ),
     }
 }
 
-/// What a merge was made of. On stderr: the model may go to the standard output.
+/// Prints to stderr, because the model may go to the standard output.
 pub fn merged(found: &Found, merged: &Merged) -> Result<(), CliError> {
     let mut err = io::stderr();
     let _ = writeln!(
         err,
-        "{} models merged: {} read, {} earlier merges read, {} made; {} damaged, left out",
+        "{} models merged: {} models read, {} earlier merges read, {} merges made; {} damaged models left out",
         merged.models,
         merged.models_read,
         merged.merges_read,

@@ -1,4 +1,5 @@
-//! `onbeat store` as people and scripts use it: one run of each command, and writers that are killed.
+//! Tests `onbeat store` as people and scripts use it: each command once, and writers that are
+//! killed.
 
 #[path = "../../../observe/store/tests/server/mod.rs"]
 mod server;
@@ -34,7 +35,7 @@ fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&onbeat(dir, args, 0).stdout).unwrap()
 }
 
-/// Models of runs that differ in id and start: `0.json` and so on.
+/// Writes models of runs that differ in id and start, as `0.json` and so on.
 fn models(count: u64) -> (TempDir, Vec<String>) {
     let dir = TempDir::new().unwrap();
     onbeat(dir.path(), &["model", TRACE, "-o", "model.json"], 0);
@@ -54,14 +55,14 @@ fn models(count: u64) -> (TempDir, Vec<String>) {
 }
 
 #[test]
-fn each_command_does_what_it_says() {
+fn each_store_command_works_on_a_directory() {
     let (dir, names) = models(4);
     let dir = dir.path();
     let err = onbeat(dir, &["store", "list", "s"], 1).stderr;
     let err = String::from_utf8(err).unwrap();
     assert_eq!(
         err,
-        "onbeat: s is no store: make one there with `onbeat store init s`\n"
+        "onbeat: s is not a store. Create one with `onbeat store init s`.\n"
     );
     onbeat(dir, &["store", "init", "s"], 0);
     onbeat(dir, &["store", "list", "s"], 3);
@@ -111,9 +112,8 @@ fn each_command_does_what_it_says() {
     onbeat(dir, &["store", "check", "s"], 1);
 }
 
-/// The same in a bucket, by the variables that all clients use.
 #[test]
-fn a_bucket_is_a_store_as_a_directory_is() {
+fn each_store_command_works_on_a_bucket() {
     let (dir, names) = models(3);
     let dir = dir.path();
     let server = server::Server::start();
@@ -130,7 +130,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     let (_, err) = run(&["store", "list", place], 1);
     assert_eq!(
         err,
-        format!("onbeat: {place} is no store: make one there with `onbeat store init {place}`\n")
+        format!("onbeat: {place} is not a store. Create one with `onbeat store init {place}`.\n")
     );
     run(&["store", "init", place], 0);
     let mut put = vec!["store", "put", place, TRACE, "--build", "1.4"];
@@ -146,7 +146,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     let read = |name: &str| fs::read(dir.join(name)).unwrap();
     assert!(
         read("a.json") == read("b.json"),
-        "the bucket's merge is another"
+        "the merge in the bucket differs"
     );
     let (found, _) = run(&["store", "list", place, "--kind", "trace", "--json"], 0);
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
@@ -156,7 +156,7 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     assert!(read("trace/manifest.json") == manifest);
     run(&["store", "tidy", place], 0);
     run(&["store", "check", place], 0);
-    // Nothing is set.
+    // The command must name a variable that is missing.
     let mut alone = command(dir, &["store", "list", place]);
     let out = alone.env_remove("AWS_ACCESS_KEY_ID").output().unwrap();
     let err = String::from_utf8(out.stderr).unwrap();
@@ -166,14 +166,15 @@ fn a_bucket_is_a_store_as_a_directory_is() {
     );
 }
 
-/// Two writers at once, each killed at some moment and started anew: nothing that a writer said it has put is
-/// lost, nothing half is found, and in the end all is there once.
+/// Two writers work at once. Each is killed at a random time and started again. Everything that a
+/// writer has reported as put stays, nothing incomplete is found, and at the end each model is
+/// there once.
 #[test]
-fn writers_that_are_killed_lose_nothing() {
+fn killed_writers_lose_no_models_they_reported() {
     let (dir, names) = models(12);
     let dir = dir.path();
     onbeat(dir, &["store", "init", "s"], 0);
-    // Both put four of the twelve models.
+    // Both writers put four of the twelve models.
     let halves = [&names[..8], &names[4..]];
     let start = |names: &[String]| -> Child {
         let mut args = vec!["store", "put", "s"];

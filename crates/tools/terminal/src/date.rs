@@ -1,8 +1,8 @@
-//! Dates in UTC: of trace directories' names, of stores.
+//! Dates and times in UTC, for the names of trace directories and for stores.
 
 use std::path::PathBuf;
 
-/// `trace-20260131-140501`: now, in UTC.
+/// Returns a directory name with the present time in UTC, such as `trace-20260131-140501`.
 pub fn trace_directory() -> PathBuf {
     let seconds = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -17,7 +17,8 @@ pub fn trace_directory() -> PathBuf {
     ))
 }
 
-/// Date of a day counted from 1970 (proleptic Gregorian calendar, in eras of 400 years).
+/// Returns the year, month and day of a day counted from 1970 (proleptic Gregorian calendar, in
+/// eras of 400 years).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -30,14 +31,15 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Day counted from 1970 of a date; None if there is no such date, or it lies before.
+/// Returns the day counted from 1970, or `None` if the date does not exist or lies before 1970.
 fn day(year: u64, month: u64, day: u64) -> Option<u64> {
-    // At most 366 days a year: a few steps from a guess that is never too late.
+    // A year has at most 366 days, so the guess is never too late and the search is short.
     let guess = year.checked_sub(1970)? * 365;
     (guess..guess + 2500).find(|d| civil(*d) == (year, month, day))
 }
 
-/// `2026-11-24`, `2026-11-24T15:00`, `2026-11-24T15:00:30`, also with `Z`: ns since 1970, UTC.
+/// Reads a time in UTC and returns it in ns since 1970. Accepts `2026-11-24`, `2026-11-24T15:00`
+/// and `2026-11-24T15:00:30`, each also with `Z` at the end.
 pub fn parse(text: &str) -> Result<u64, String> {
     let fault = || "write a time in UTC like 2026-11-24 or 2026-11-24T15:00".to_string();
     let text = text.strip_suffix('Z').unwrap_or(text);
@@ -62,7 +64,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok((days * 86_400 + seconds) * 1_000_000_000)
 }
 
-/// `2026-11-24 15:00`, of ns since 1970.
+/// Formats a time in ns since 1970 to the minute, in UTC: `2026-11-24 15:00`.
 pub fn minute(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (year, month, day) = civil(seconds / 86_400);
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_civil() {
+    fn days_are_converted_to_dates_and_back() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(20_454), (2026, 1, 1));

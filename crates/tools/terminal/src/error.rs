@@ -1,83 +1,83 @@
-//! Failures of a command, each in one line that says what to do.
+//! The errors of a command. Each one is printed as one line that says what to do.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// A file or directory does not exist.
+    /// The file or directory does not exist.
     #[error("{}: no such file or directory{hint}", path.display())]
     Missing {
-        /// The file or directory.
+        /// The path that was given.
         path: PathBuf,
-        /// What to do about it.
+        /// The advice that follows the message; empty if there is none.
         hint: String,
     },
-    /// Reading failed.
+    /// The file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file or directory.
+        /// The path that was given.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason from the operating system.
         source: io::Error,
     },
-    /// Writing failed.
-    #[error("cannot write {}: {source}; name another place with -o", path.display())]
+    /// The file or directory cannot be written.
+    #[error("cannot write {}: {source}. Choose another file with -o", path.display())]
     Write {
-        /// The file or directory.
+        /// The path that was given.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason from the operating system.
         source: io::Error,
     },
-    /// Writing to the standard output failed.
+    /// The standard output cannot be written.
     #[error("cannot write to the standard output: {0}")]
     Stdout(io::Error),
     /// The content of a file cannot be used.
     #[error("{}: {what}", path.display())]
     InFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The fault in the content, and the way out.
         what: String,
     },
-    /// A directory was given where a model is needed.
-    #[error("{p} is a directory, and {command} needs a model file: if it is a trace, make one with `onbeat model {p}`", p = path.display())]
+    /// The user gave a directory where the command needs a model.
+    #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
-        /// The directory.
+        /// The path that was given.
         path: PathBuf,
-        /// The command.
+        /// The command as it is typed, for the message.
         command: String,
     },
-    /// A model was given where a trace is needed.
-    #[error("{} is a model file, and {command} needs a trace directory (what `onbeat record -o DIR` wrote){hint}", path.display())]
+    /// The user gave a model where the command needs a trace.
+    #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
-        /// The file.
+        /// The path that was given.
         path: PathBuf,
-        /// The command.
+        /// The command as it is typed, for the message.
         command: String,
-        /// What to do with a model instead.
+        /// The advice on what to do with a model instead.
         hint: &'static str,
     },
-    /// The options cannot be used together, or have a wrong value.
+    /// The options contradict each other, or one has a wrong value.
     #[error("{0}")]
     Usage(String),
-    /// This kernel or user may not do what was asked.
+    /// The kernel, or the rights of this user, do not allow the operation.
     #[error("{0}")]
     Refused(String),
-    /// Another failure.
+    /// Any other failure, with its full message.
     #[error("{0}")]
     Failed(String),
 }
 
 impl CliError {
-    /// A failure that its own text describes.
+    /// Makes a [`CliError::Failed`] with the text of `error`.
     pub fn failed(error: impl Display) -> CliError {
         CliError::Failed(error.to_string())
     }
 
-    /// Makes an error of what is wrong with the content of the file at `path`.
+    /// Returns a function that turns a fault in the content of the file at `path` into an error.
     pub fn in_file<E: Display>(path: &Path) -> impl FnOnce(E) -> CliError + '_ {
         |what| CliError::InFile {
             path: path.into(),
@@ -85,7 +85,7 @@ impl CliError {
         }
     }
 
-    /// The process's exit code.
+    /// Returns the exit code of a process that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
@@ -94,7 +94,7 @@ impl CliError {
         }
     }
 
-    /// True if the reader of the output has closed it.
+    /// Reports whether the reader of the output has closed it, as `head` does.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CliError::Stdout(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! Files of the command: models and traces are read, outputs are written whole or not at all.
+//! Reads models and traces, and writes outputs whole or not at all.
 
 use crate::error::CliError;
 use onbeat_document::Model;
@@ -9,16 +9,20 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is at a path, as far as its metadata show.
+/// The type of a path, according to its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory: what `onbeat record` writes.
     Directory,
-    /// A file: a model, or something else.
+    /// A file: a model or something else.
     File,
 }
 
-/// What is at a path.
+/// Returns whether a path is a directory or a file.
+///
+/// # Errors
+///
+/// Returns [`CliError::Missing`] or [`CliError::Read`] if the path cannot be looked up.
 pub fn kind(path: &Path) -> Result<Kind, CliError> {
     let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
     Ok(if meta.is_dir() {
@@ -31,7 +35,7 @@ pub fn kind(path: &Path) -> Result<Kind, CliError> {
 fn read_error(path: &Path, source: io::Error) -> CliError {
     if source.kind() == io::ErrorKind::NotFound {
         let hint = if path == Path::new("model.json") {
-            "; make it with `onbeat model TRACE`, or name a model file"
+            ". Make it with `onbeat model TRACE`, or name a model file"
         } else {
             ""
         };
@@ -47,7 +51,7 @@ fn read_error(path: &Path, source: io::Error) -> CliError {
     }
 }
 
-/// Reads a model for `command`.
+/// Reads the model at a path. Messages name `command`.
 pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     if kind(path)? == Kind::Directory {
         return Err(CliError::TraceForModel {
@@ -59,10 +63,10 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     onbeat_document::file::read(&bytes).map_err(CliError::in_file(path))
 }
 
-/// Longest list of paths, bytes.
+/// Maximum size of a list of paths, in bytes.
 const MOST_OF_LIST: usize = 256 << 20;
 
-/// Reads paths, one a line, from a file or (`-`) the standard input. Empty lines are left out.
+/// Reads paths, one per line, from a file, or from the standard input for `-`. Skips empty lines.
 pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let name = if path == Path::new("-") {
         Path::new("/dev/stdin")
@@ -71,14 +75,16 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     };
     let bytes = read_at_most(name, MOST_OF_LIST)?;
     if bytes.len() > MOST_OF_LIST {
-        let source = io::Error::other("it is longer than 256 MiB: is it a list of paths?");
+        let source =
+            io::Error::other("it is longer than 256 MiB. Name a list of paths, one per line");
         return Err(read_error(path, source));
     }
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
     Ok(lines.map(|l| OsStr::from_bytes(l).into()).collect())
 }
 
-/// Reads a file, but no more than one byte beyond `limit`: which shows that it is too long.
+/// Reads a file up to one byte beyond `limit`. The extra byte shows the caller that the file is too
+/// long.
 pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -87,7 +93,7 @@ pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Opens the trace at a path, for `command`; `hint` says what to do with a model instead.
+/// Opens the trace at a path. Messages name `command`; `hint` says what to do with a model instead.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
         return Err(CliError::ModelForTrace {
@@ -99,7 +105,6 @@ pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Read
     Reader::open(path).map_err(CliError::failed)
 }
 
-/// Whether a file begins like a JSON object, after white space.
 fn begins_like_json(path: &Path) -> Result<bool, CliError> {
     let mut start = [0; 64];
     let read = File::open(path).and_then(|mut f| f.read(&mut start));
@@ -107,9 +112,11 @@ fn begins_like_json(path: &Path) -> Result<bool, CliError> {
     Ok(start[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{'))
 }
 
-/// Writes a file through a name that nobody can guess, beside it, then renames: a reader never sees
-/// half a file, and a failure leaves the old one. A link is replaced, not followed. `-` is the
-/// standard output.
+/// Writes a file whole or not at all. The data go into a new file beside it, with a name that
+/// nobody can guess, which is then renamed.
+///
+/// Readers never see half a file, and a failure leaves the old file. A symbolic link is replaced,
+/// not followed. `-` is the standard output.
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -138,11 +145,11 @@ pub fn write_whole(
     onbeat_files::replace(path, write_to).map_err(fail)
 }
 
-/// Whether something is written to, not replaced: a device or a pipe, by its own name or by one of
-/// the system's (/dev/stdout, /dev/fd/3). Not by a link elsewhere: who made it decides where it
-/// leads to.
+/// Reports whether a path is written into instead of replaced: a device or a pipe, by its own name
+/// or by /dev/stdout or /dev/fd/3. A symbolic link elsewhere does not count, because its owner
+/// decides where it leads.
 fn is_written_into(path: &Path) -> bool {
-    // Everybody can make names in /dev/shm.
+    // Everybody can create names in /dev/shm.
     let of_system =
         (path.starts_with("/dev") && !path.starts_with("/dev/shm")) || path.starts_with("/proc");
     let found = match of_system {
@@ -152,7 +159,8 @@ fn is_written_into(path: &Path) -> bool {
     found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
 }
 
-/// Writes `model` as JSON without white space: a third of the size, for programs alone.
+/// Writes `model` as JSON without white space. The file is a third of the size and meant for
+/// programs only.
 pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| {
         serde_json::to_writer(&mut *out, model)?;
@@ -160,7 +168,7 @@ pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     })
 }
 
-/// Writes `model` as JSON.
+/// Writes `model` as indented JSON.
 pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| {
         serde_json::to_writer_pretty(&mut *out, model)?;

@@ -1,5 +1,5 @@
-//! What the commands of onbeat share: a program's way from its start to its exit code, errors, tables,
-//! progress, units, and files that are read and written.
+//! The parts that all commands of onbeat share: start and exit code, errors, tables, progress,
+//! units and files.
 pub mod date;
 mod error;
 pub mod files;

@@ -1,15 +1,22 @@
-//! The line on stderr that shows how a long command proceeds.
+//! A line on stderr that shows the progress of a long command.
 
 use std::io::{self, IsTerminal, Write};
 
-/// A line that is updated every second. A terminal's line is rewritten; a log gets one of ten.
+/// A status line that the caller updates every second. On a terminal it is rewritten; in a log
+/// every tenth update is printed.
 pub struct LiveLine {
     terminal: bool,
     updates: u32,
 }
 
+impl Default for LiveLine {
+    fn default() -> Self {
+        LiveLine::new()
+    }
+}
+
 impl LiveLine {
-    /// Nothing is shown yet.
+    /// Creates a line that shows nothing yet.
     pub fn new() -> LiveLine {
         LiveLine {
             terminal: io::stderr().is_terminal(),
@@ -17,7 +24,7 @@ impl LiveLine {
         }
     }
 
-    /// Shows a text without control characters.
+    /// Shows `text` in place of the last one, without control characters.
     pub fn show(&mut self, text: &str) {
         self.updates += 1;
         let mut err = io::stderr();
@@ -30,13 +37,13 @@ impl LiveLine {
         };
     }
 
-    /// Prints a line that stays, above the live one.
+    /// Prints a permanent line above the live one.
     pub fn print(&mut self, line: &str) {
         self.clear();
         let _ = writeln!(io::stderr(), "{line}");
     }
 
-    /// Takes the line off the terminal.
+    /// Removes the line from the terminal.
     pub fn clear(&self) {
         if self.terminal && self.updates > 0 {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,4 +1,5 @@
-//! A program's way from its start to its exit code: rights first, then words, then the command.
+//! Runs a program from its start to its exit code. It gives up rights first, then reads its
+//! arguments, then carries out the command.
 
 use crate::{term, CliError};
 use clap::Parser;
@@ -7,28 +8,29 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The version of all programs of onbeat: they work together only if it is the same.
+/// The version of all programs of onbeat. They work together only if their versions are equal.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How a command ended when it did not fail.
+/// The result of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// Exit code 0.
+    /// The command succeeded. Exit code 0.
     Success,
-    /// Exit code 3: there was nothing in the trace or the model.
+    /// The trace or the model contains nothing to show. Exit code 3.
     NothingFound,
-    /// Exit code 5: a promise of the plan was broken, or a requirement violated.
+    /// A promise of the plan was broken, or a requirement violated. Exit code 5.
     PromiseBroken,
-    /// Exit code 6: the model does not tell of a requirement; two models tell nothing of a change.
+    /// The models do not allow an answer to a requirement or a comparison. Exit code 6.
     NotKnown,
-    /// Exit code 7: two models differ.
+    /// The two models differ. Exit code 7.
     Changed,
-    /// The exit code of the command that was recorded or shaped.
+    /// The recorded or shaped command ended with this exit code.
     Command(i32),
 }
 
 impl ExitStatus {
-    /// The status of a command that makes or shows something of this model.
+    /// Returns [`ExitStatus::NothingFound`] for a model without callbacks, otherwise
+    /// [`ExitStatus::Success`].
     pub fn of_model(model: &onbeat_document::Model) -> ExitStatus {
         if model.callbacks.is_empty() {
             ExitStatus::NothingFound
@@ -49,8 +51,8 @@ impl ExitStatus {
     }
 }
 
-/// Runs a program: gives up rights with `confine` before anything is read, reads `words`, carries the
-/// command out with `command`, and prints an error in one line.
+/// Runs a program and returns its exit code. First `confine` gives up rights, then `words` are
+/// parsed, then `command` runs. An error is printed on one line.
 pub fn run<W: Parser>(
     words: Vec<OsString>,
     confine: impl FnOnce() -> io::Result<()>,
@@ -59,25 +61,26 @@ pub fn run<W: Parser>(
     let say = |text: &str| {
         let _ = writeln!(io::stderr(), "onbeat: {text}");
     };
-    // Who it acts for is not who called it: it would read, write and start commands as one of them
-    // for the other.
+    // With a set-user-id bit, the program would read, write and start commands with the rights of
+    // its file's owner, on behalf of whoever called it.
     if onbeat_rights::is_between_users() {
         say(
-            "its file has a set-user-id or set-group-id bit, with which it does not run: take \
-             it away (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
+            "onbeat does not run while its file has a set-user-id or set-group-id bit. Remove it \
+             (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
         );
         return ExitCode::from(4);
     }
     if let Err(error) = confine() {
         say(&format!(
-            "cannot give up capabilities: {error}: is there a filter on system calls?"
+            "cannot give up capabilities: {error}. Check for a filter on system calls"
         ));
         return ExitCode::FAILURE;
     }
     onbeat_rights::forget_environment();
     match command(W::parse_from(words)) {
         Ok(status) => status.code(),
-        // The reader of the output went away (`onbeat show | head`): no failure of this command.
+        // The reader of the output has closed it (`onbeat show | head`). This is not a failure of
+        // the command.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
         Err(e) => {
             say(&term::one_line(&e.to_string()));
@@ -86,10 +89,11 @@ pub fn run<W: Parser>(
     }
 }
 
-/// Runs the program `onbeat-NAME`, which carries out `onbeat NAME`. `W` reads the words of the whole
-/// command, `onbeat NAME ...`, so that help and errors show it as it is typed.
+/// Runs the program `onbeat-NAME`, which carries out `onbeat NAME`. `W` parses the words of the
+/// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
 ///
-/// Called by its own name with `--version`, it prints what `onbeat` compares with its own version.
+/// Called directly with `--version`, the program prints the version that `onbeat` compares with its
+/// own.
 pub fn helper<W: Parser>(
     name: &str,
     confine: impl FnOnce() -> io::Result<()>,
@@ -99,7 +103,8 @@ pub fn helper<W: Parser>(
     let mut given = std::env::args_os();
     let called = given.next().unwrap_or_default();
     let rest: Vec<OsString> = given.collect();
-    // It was started from a descriptor, whose number is its name until here.
+    // The program was started from a file descriptor. Until here its name is the descriptor's
+    // number.
     if let Ok(text) = CString::new(own.as_str()) {
         let _ = rustix::thread::set_name(&text);
     }

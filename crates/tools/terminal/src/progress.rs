@@ -1,12 +1,12 @@
-//! One line on stderr for reading that takes longer than two seconds.
+//! A progress line on stderr for reading that takes longer than two seconds.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Nothing is shown before this time.
+/// Nothing is shown before this time has passed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The line that shows how much was read.
+/// A line that shows how much has been read.
 pub struct Progress {
     what: String,
     started: Instant,
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock.
+    /// Starts the clock. `what` is the text at the beginning of the line.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),
@@ -25,8 +25,8 @@ impl Progress {
         }
     }
 
-    /// Shows that `events` of `total` (0 if unknown) were read; all of them take `bytes`.
-    /// Cheap enough to call every few thousand events.
+    /// Shows that `events` of `total` events have been read (0 if the total is unknown); all of
+    /// them take `bytes` bytes. This is cheap enough for a call every few thousand events.
     pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
         let Some(elapsed) = self.due() else {
             return;
@@ -46,17 +46,17 @@ impl Progress {
         self.show(&format!("{done}, {rate:.2} million events/s"));
     }
 
-    /// Shows that `done` of `total` things were read.
+    /// Shows that `done` of `total` things have been read.
     pub fn count(&mut self, done: usize, total: usize, things: &str) {
         if self.due().is_some() {
             self.show(&format!("{done} of {total} {things}"));
         }
     }
 
-    /// The time since the start, if it is time for a line.
+    /// Returns the time since the start if a new line is due.
     fn due(&mut self) -> Option<Duration> {
         let elapsed = self.started.elapsed();
-        // A terminal's line is rewritten; a log gets one line in ten seconds.
+        // A terminal's line is rewritten. A log gets one line every ten seconds.
         let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
         if elapsed < PATIENCE || self.shown.is_some_and(|t| t.elapsed() < pause) {
             return None;

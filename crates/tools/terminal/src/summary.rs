@@ -1,4 +1,4 @@
-//! The lines that `onbeat model` and `onbeat merge` end with: what the model contains.
+//! The last lines of `onbeat model` and `onbeat merge`: a summary of the model.
 
 use crate::error::CliError;
 use crate::term;
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Prints the summary of a model that was written to `path`. With the model on the standard output,
-/// the summary goes to the standard error.
+/// Prints the summary of a model that was written to `path`. If the model went to the standard
+/// output, the summary goes to stderr.
 pub fn print(path: &Path, model: &Model) -> Result<(), CliError> {
     if path.as_os_str() == "-" {
         write(&mut io::stderr(), path, model)
@@ -22,7 +22,7 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Lost events by kind, such as `3 of sched`.
+/// Lists the lost events by kind, such as `3 of sched`.
 fn lost(model: &Model) -> String {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, n) in model.runs.iter().flat_map(|r| &r.lost) {
@@ -41,7 +41,6 @@ fn lost(model: &Model) -> String {
     }
 }
 
-/// Number, length, events and modes of the runs.
 fn runs(model: &Model) -> String {
     let sum = |of: fn(&onbeat_document::schema::Run) -> u64| {
         model.runs.iter().fold(0u64, |a, r| a.saturating_add(of(r)))

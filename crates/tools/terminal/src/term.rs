@@ -1,22 +1,22 @@
-//! Tables and colours for a terminal: width, alignment, and names that cannot act on it.
+//! Tables and colours for a terminal: widths, alignment, and names without control characters.
 
 use crate::error::CliError;
 use onbeat_document::text;
 use std::io::{self, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Width where neither terminal nor environment names one.
+/// The width in columns if neither the terminal nor `COLUMNS` gives one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// Width and colours of the standard output.
+/// The width and colours of the standard output.
 pub struct Screen {
-    /// Columns that a line may take.
+    /// The number of columns that a line may use.
     pub width: usize,
     colour: bool,
 }
 
 impl Screen {
-    /// From the terminal and the environment.
+    /// Detects the width and the use of colours from the terminal and the environment.
     pub fn of_stdout() -> Self {
         let terminal = io::stdout().is_terminal();
         let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
@@ -40,29 +40,29 @@ impl Screen {
         }
     }
 
-    /// A heading.
+    /// Formats a heading.
     pub fn bold(&self, text: &str) -> String {
         self.style("1", text)
     }
 
-    /// Text of less importance.
+    /// Formats text of less importance.
     pub fn dim(&self, text: &str) -> String {
         self.style("2", text)
     }
 
-    /// Text that needs attention.
+    /// Formats text that needs attention.
     pub fn warn(&self, text: &str) -> String {
         self.style("33", text)
     }
 
-    /// One of the colours of a series.
+    /// Formats text in the colour of the series with this index. Colours repeat after six series.
     pub fn series(&self, index: usize, text: &str) -> String {
         const CODES: [&str; 6] = ["36", "35", "34", "32", "33", "31"];
         self.style(CODES[index % CODES.len()], text)
     }
 }
 
-/// Writes a value as indented JSON with a line end.
+/// Writes a value as indented JSON and a line end.
 pub fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<(), CliError> {
     serde_json::to_writer_pretty(&mut *out, value)
         .map_err(|e| CliError::Stdout(e.into()))
@@ -70,17 +70,17 @@ pub fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<
         .and_then(|()| out.flush().map_err(CliError::Stdout))
 }
 
-/// Columns that text takes on a terminal.
+/// Returns the number of terminal columns that a text takes.
 pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// Untrusted text on one line, without characters that act on a terminal.
+/// Puts untrusted text on one line and replaces characters that control a terminal.
 pub fn one_line(text: &str) -> String {
     text::visible(text)
 }
 
-/// The name, made visible, in at most `limit` columns.
+/// Shortens a name to at most `limit` columns and replaces characters that control a terminal.
 pub fn fit(name: &str, limit: usize) -> String {
     let name = text::visible(name);
     let mut chars = limit;
@@ -94,24 +94,30 @@ pub fn fit(name: &str, limit: usize) -> String {
     }
 }
 
-/// Alignment within a column.
+/// The alignment within a column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// The alignment of words.
     Left,
-    /// Numbers.
+    /// The alignment of numbers.
     Right,
 }
 
-/// A table whose flexible columns give way until it fits the screen.
+/// A table with flexible columns, which are shortened until the table fits the screen.
 pub struct Table {
-    /// Head, alignment, and for flexible columns how much room they deserve.
+    /// Head, alignment, and for flexible columns the weight by which they share the room.
     heads: Vec<(String, Align, Option<usize>)>,
     rows: Vec<Vec<String>>,
 }
 
+impl Default for Table {
+    fn default() -> Self {
+        Table::new()
+    }
+}
+
 impl Table {
-    /// A table without columns.
+    /// Creates a table without columns.
     pub fn new() -> Self {
         Table {
             heads: Vec::new(),
@@ -119,27 +125,27 @@ impl Table {
         }
     }
 
-    /// Adds a column of fixed width.
+    /// Adds a column whose cells are never shortened.
     pub fn column(mut self, head: &str, align: Align) -> Self {
         self.heads.push((head.into(), align, None));
         self
     }
 
-    /// Adds a column of names, shortened where need be; one of twice the weight keeps twice the
-    /// width.
+    /// Adds a column of names, which are shortened if the table is too wide. A column of twice the
+    /// weight keeps twice the width.
     pub fn names(mut self, head: &str, weight: usize) -> Self {
         self.heads
             .push((head.into(), Align::Left, Some(weight.max(1))));
         self
     }
 
-    /// Adds a row; cells are untrusted.
+    /// Adds a row. Cells are untrusted: control characters in them are replaced.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows
             .push(cells.iter().map(|c| text::visible(c)).collect());
     }
 
-    /// Writes the table.
+    /// Writes the table, fitted to the width of `screen`.
     pub fn write(&self, out: &mut dyn Write, screen: &Screen) -> Result<(), CliError> {
         let mut widths: Vec<usize> = self
             .heads
@@ -155,7 +161,7 @@ impl Table {
             })
             .collect();
         let gaps = 2 * widths.len().saturating_sub(1);
-        // The flexible column that is widest for its weight gives way first.
+        // The flexible column that is widest for its weight is shortened first.
         while widths.iter().sum::<usize>() + gaps > screen.width {
             let widest = (0..widths.len())
                 .filter_map(|i| Some((i, self.heads[i].2?)))
@@ -196,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_fit_the_screen_and_names_cannot_act() {
+    fn tables_fit_the_screen_and_escape_control_characters() {
         let mut table = Table::new()
             .names("callback", 3)
             .column("count", Align::Right)

@@ -1,4 +1,4 @@
-//! What all commands that read traces say of them: the run, and the reader's warnings.
+//! The parts of reading a trace that all commands share: its run and the reader's warnings.
 
 use crate::term;
 use onbeat_document::schema::{Run, DEFAULT_MODE};
@@ -7,11 +7,11 @@ use onbeat_trace::Reader;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Warnings of one trace that are shown; after these, only their number.
+/// The number of warnings shown for one trace. The rest are only counted.
 const WARNINGS_SHOWN: usize = 5;
 
-/// The run as its manifest describes it. Duration and losses come from the events instead where the
-/// manifest is incomplete: the recorder was killed, or has deleted old segments.
+/// Returns the run as the trace's manifest describes it. If the manifest is incomplete, because the
+/// recorder was killed or has deleted old segments, duration and losses come from the events.
 pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     let manifest = reader.manifest();
     let complete = manifest.state == State::Complete && reader.has_beginning();
@@ -40,7 +40,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     }
 }
 
-/// Prints the warnings of a trace on stderr.
+/// Prints the warnings of a trace on stderr: the first five and the number of the others.
 pub fn warn(path: &Path, warnings: &[String]) {
     let mut err = io::stderr();
     for warning in warnings.iter().take(WARNINGS_SHOWN) {

@@ -1,8 +1,9 @@
-//! Durations and sizes as people write them.
+//! Durations, sizes, shares and rates as people write them.
 
 use std::time::Duration;
 
-/// `50us`, `500ms`, `60s`, `1.5min`, `2h`, or seconds without a unit.
+/// Reads a duration such as `50us`, `500ms`, `60s`, `1.5min` or `2h`. A number without a unit is in
+/// seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -25,7 +26,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|_| String::from("out of range"))
 }
 
-/// `4096`, `64K`, `16M`, `1G` (powers of 1024).
+/// Reads a size in bytes such as `4096`, `64K`, `16M` or `1G` (powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -44,16 +45,16 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| String::from("out of range"))
 }
 
-/// `20%`, `0.5%`: a share.
+/// Reads a percentage such as `20%` or `0.5%` and returns it as a share, such as 0.2.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|t| t.trim().parse().ok());
     number
         .map(|percent: f64| percent / 100.0)
         .filter(|share| (0.0..=100.0).contains(share))
-        .ok_or_else(|| String::from("write per cent, like 20%"))
+        .ok_or_else(|| String::from("write a percentage, like 20%"))
 }
 
-/// Bits per second: `800K`, `100M`, `1G`, `2.5G` (powers of 1000).
+/// Reads bits per second such as `800K`, `100M`, `1G` or `2.5G` (powers of 1000).
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
@@ -67,7 +68,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| String::from("write a number with a unit, like 1G"))?;
     let rate = number * factor;
-    // Faster than any port by far, and exact as a number.
+    // The limit is far above any network port, and an `f64` holds every value below it exactly.
     match (1.0..=1e15).contains(&rate) {
         true => Ok(rate as u64),
         false => Err("out of range".into()),
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_read_as_people_write_them() {
+    fn durations_and_sizes_with_units_are_parsed() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1.5min"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));

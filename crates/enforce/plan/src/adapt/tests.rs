@@ -246,7 +246,7 @@ proptest! {
         let (changes, late) = run(&mut adapt, ready);
         prop_assert!(late.len() <= 10);
         let full = changes.iter().filter(|c| !c.1.is_move()).count();
-        prop_assert!(full <= 1, "told {full} times");
+        prop_assert!(full <= 1, "reported {full} times");
         prop_assert!(adapt.last().0 .0 <= buffered(50 * MS) + 2 * MS);
         check_slots(&plan, &adapt, 95, 100)?;
     }
@@ -331,7 +331,7 @@ fn changes_report_their_reason() {
         up.to_string().starts_with("Bands begin at 58.0, 80.0 ms"),
         "{up}"
     );
-    let full = adapt.completed(200 * MS).expect("told once");
+    let full = adapt.completed(200 * MS).expect("reported once");
     assert!(
         full.to_string().contains("no room to raise") && !full.is_move(),
         "{full}"

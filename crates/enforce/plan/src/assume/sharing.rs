@@ -21,15 +21,15 @@ pub(super) fn sentences(
                 .into(),
         ];
     }
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for server in &plan.servers {
-        said.extend(unplanned(scope, request, plan, server));
-        said.extend(pools(scope, server));
+        lines.extend(unplanned(scope, request, plan, server));
+        lines.extend(pools(scope, server));
     }
-    said.extend(beside(scope, request));
-    said.extend(wait(scope, request, times.added_ns));
+    lines.extend(beside(scope, request));
+    lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
-        said.push(format!(
+        lines.push(format!(
             "The first callback starts up to {} behind its release, because others run on its threads or before it on its \
              CPU. This is its latest start in {}, plus the longest of the others, because their phase changes with each \
              start of the application. Executions that start late leave in the same slot, so their latency is shorter.",
@@ -37,7 +37,7 @@ pub(super) fn sentences(
             count(scope.model.runs.len(), "run"),
         ));
     }
-    said
+    lines
 }
 
 fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
@@ -47,7 +47,7 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let plans = count(request.beside.len(), "plan");
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
-    let mut said = vec![format!(
+    let mut lines = vec![format!(
         "{plans} beside this one: {} of the other servers run before the chain on its CPUs, each as often as when \
          measured, at any phase.",
         count(here.count(), "callback"),
@@ -55,14 +55,14 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
     let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
     if !ids.is_empty() {
-        said.push(format!(
+        lines.push(format!(
             "The threads of {} belong to the other plan, whose servers are open at all times ({}). That plan must be \
              enforced while this one is.",
             count(ids.len(), "callback"),
             listed(&ids)
         ));
     }
-    said
+    lines
 }
 
 fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {

@@ -209,7 +209,7 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Returns the promises for these spans. Only the last callback of each chain varies within its
-    /// slot, together with those of its executor whose slots lead up to it without a gap.
+    /// slot. Callbacks of its executor whose slots lead up to it without a gap vary with it.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {

@@ -1,5 +1,5 @@
-//! Puts example models together. Figures are drawn from a fixed pseudo-random sequence, so every
-//! call gives the same.
+//! Builds example models. Figures come from a fixed pseudo-random sequence, so every call returns
+//! the same model.
 
 use onbeat_document::schema::*;
 use onbeat_document::Dist;
@@ -21,17 +21,18 @@ impl Random {
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
-    /// 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
-    /// About normal: mean 0, deviation 1.
+    /// Returns an approximately normal number of mean 0 and deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
 
-/// `mean` ms, spread as a share of it, `tail`: share of values that are up to three times as long.
+/// Returns a time in ns around `mean_ms`. `spread` is relative, and a share `tail` of the values is
+/// up to three times as long.
 fn sample(random: &mut Random, mean_ms: f64, spread: f64, tail: f64) -> u64 {
     let mut v = mean_ms * (spread * random.normal()).exp();
     if random.unit() < tail {
@@ -48,7 +49,6 @@ fn dist(random: &mut Random, count: usize, mean_ms: f64, spread: f64, tail: f64)
     d
 }
 
-/// Puts a model together.
 pub struct Builder {
     pub model: Model,
     random: Random,
@@ -95,7 +95,7 @@ impl Builder {
         }
     }
 
-    /// Adds a callback; returns its id.
+    /// Adds a callback and returns its id.
     pub fn callback(
         &mut self,
         node: &str,
@@ -146,7 +146,6 @@ impl Builder {
         id
     }
 
-    /// The id with the next free ordinal.
     fn new_id(&self, base: &str) -> String {
         let free = |id: &String| self.model.callbacks.iter().all(|c| &c.id != id);
         let numbered = (2..).map(|n| format!("{base}#{n}"));
@@ -154,7 +153,6 @@ impl Builder {
         ids.find(free).unwrap()
     }
 
-    /// Execution times: extremes per run, and all together.
     fn execution_times(&mut self, mean_ms: f64) -> (BTreeMap<String, RunExtremes>, Dist) {
         let mut per_run = BTreeMap::new();
         let mut exec = Dist::new();
@@ -202,7 +200,6 @@ impl Builder {
         }
     }
 
-    /// Adds an edge.
     pub fn edge(&mut self, from: &str, to: &str, topic: &str) {
         let all = (self.count * self.model.runs.len()) as u64;
         let r = &mut self.random;
@@ -305,7 +302,6 @@ impl Builder {
         self.model.callbacks.iter().find(|c| c.id == id).unwrap()
     }
 
-    /// Element, name and mean (ns) of each callback and edge of a path.
     fn means(&self, callbacks: &[String], topics: &[String]) -> Vec<(&'static str, String, f64)> {
         let mut means = Vec::new();
         for (i, id) in callbacks.iter().enumerate() {
@@ -320,7 +316,7 @@ impl Builder {
         means
     }
 
-    /// Sorted as the schema says.
+    /// Sorts the model's lists as the schema requires, and returns the model.
     pub fn finish(mut self) -> Model {
         let m = &mut self.model;
         m.callbacks.sort_by(|a, b| a.id.cmp(&b.id));
@@ -332,7 +328,6 @@ impl Builder {
     }
 }
 
-/// A hash (FNV-1a) of the callbacks.
 fn chain_id(callbacks: &[String]) -> String {
     let bytes = callbacks.iter().flat_map(|c| c.bytes());
     let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);

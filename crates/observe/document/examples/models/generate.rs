@@ -1,4 +1,4 @@
-//! Models made by hand, for tests, pictures and trying out reports.
+//! Hand-made models for tests, pictures and trying out reports.
 #![allow(dead_code, unused_imports)] // Each user takes another part.
 
 mod builder;
@@ -32,7 +32,6 @@ const NODES: [&str; 20] = [
     "/system/diagnostics_aggregator",
     "/system/emergency_handler",
 ];
-/// Last parts of topics' names.
 const WORDS: [&str; 12] = [
     "points_raw",
     "image",
@@ -48,7 +47,8 @@ const WORDS: [&str; 12] = [
     "kinematic_state",
 ];
 
-/// The localisation part of autonomous valet parking (Figure 3.8b), merged over `runs` runs.
+/// Builds the localisation part of autonomous valet parking (thesis Figure 3.8b), merged over
+/// `runs` runs.
 pub fn parking(runs: usize) -> Model {
     let mut b = Builder::new(1, runs, 120);
     let (raw, filtered) = ("/lidars/front/points", "/lidars/front/points_filtered");
@@ -108,8 +108,8 @@ pub fn parking(runs: usize) -> Model {
     b.finish()
 }
 
-/// Twenty nodes with sixty callbacks: an automated car as integrators know it, wired at random
-/// but forward, with services, synchronisers, OR junctions, divergence, and one loop.
+/// Builds an automated car of 20 nodes and 60 callbacks. Its random but forward edges include
+/// services, synchronisers, OR junctions, divergence and one loop.
 pub fn sixty() -> Model {
     let mut b = Builder::new(60, 3, 60);
     let offers = stages(&mut b);
@@ -124,10 +124,10 @@ pub fn sixty() -> Model {
     b.finish()
 }
 
-/// A topic that callbacks can subscribe to: publishing callback, topic, stage.
+/// A topic that callbacks can subscribe to: the publishing callback, topic and stage.
 type Offer = (String, String, usize);
 
-/// Timers at the sources, then subscriptions to earlier stages; returns the topics.
+/// Adds timers as sources, then subscriptions to earlier stages. Returns the topics.
 fn stages(b: &mut Builder) -> Vec<Offer> {
     let mut r = Random::new(5);
     let mut offers: Vec<Offer> = Vec::new();
@@ -171,7 +171,6 @@ fn stages(b: &mut Builder) -> Vec<Offer> {
     offers
 }
 
-/// A service with two callers, each vertex with its answer.
 fn service(b: &mut Builder) {
     for (caller, at) in [
         ("/planning/mission_planner", 12),
@@ -198,7 +197,7 @@ fn service(b: &mut Builder) {
     }
 }
 
-/// Subscribers to existing topics, until the model has 58 callbacks.
+/// Adds subscribers to existing topics until the model has 58 callbacks.
 fn fill_up(b: &mut Builder, offers: &[Offer]) {
     let mut k = 0;
     while b.model.callbacks.len() < 58 {
@@ -210,7 +209,6 @@ fn fill_up(b: &mut Builder, offers: &[Offer]) {
     }
 }
 
-/// A callback that two others trigger; returns its id.
 fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
     let two: Vec<_> = offers.iter().rev().take(2).cloned().collect();
     let or = b.callback(
@@ -240,7 +238,7 @@ fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
     or
 }
 
-/// A loop: the emergency state goes back to planning.
+/// Adds a loop in which the emergency state returns to planning.
 fn feed_back(b: &mut Builder, or: &str, offers: &[Offer]) {
     let planner = b.callback(
         NODES[13],
@@ -264,7 +262,7 @@ fn feed_back(b: &mut Builder, or: &str, offers: &[Offer]) {
     }
 }
 
-/// Names as an attacker or an accident would choose them.
+/// Builds a model with malicious and very long names.
 pub fn hostile() -> Model {
     let mut b = Builder::new(3, 2, 40);
     let evil = "<script>alert(1)</script>";
@@ -314,12 +312,12 @@ pub fn hostile() -> Model {
     b.finish()
 }
 
-/// A recording in which nothing happened.
+/// Builds a recording in which nothing happened.
 pub fn empty() -> Model {
     Builder::new(4, 1, 10).finish()
 }
 
-/// All of them, with their names.
+/// Returns all models with their names.
 pub fn all() -> Vec<(&'static str, Model)> {
     vec![
         ("parking", parking(12)),

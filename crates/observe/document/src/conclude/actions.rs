@@ -1,10 +1,9 @@
-//! Actions: which callbacks, servers and clients belong to one.
+//! The callbacks, servers and clients that belong to each action.
 
 use super::graph::Graph;
 use crate::evidence::{total, Evidence};
 use crate::schema::{Action, Callback, CallbackType};
 
-/// The evidence's actions, with the graph's callbacks that belong to each.
 pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
     let actions = evidence.actions.iter();
     actions
@@ -33,7 +32,6 @@ pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
         .collect()
 }
 
-/// Whether a callback is the execution of the action's goals.
 fn is_execution(c: &Callback, action: &str) -> bool {
     c.kind == CallbackType::Task && c.input == action
 }

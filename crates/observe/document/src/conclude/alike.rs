@@ -1,16 +1,18 @@
-//! Notes that say the same of many callbacks, nodes or topics: one with the sum of their counts.
+//! Unites notes that say the same about many callbacks, nodes or topics into one note with the
+//! summed counts.
 
 use crate::evidence::Note;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-/// So many that the same is said of are named each in a sentence of their own.
+/// The most subjects that get a sentence of their own each.
 const EACH: usize = 3;
 
-/// So many are named of more.
+/// The number of names in a sentence about more than `EACH` subjects.
 const NAMED: usize = 2;
 
-/// The subjects of one sentence: all names, or some of them and how many there are.
+/// Returns the subjects of one sentence, for example "A, B and 5 more". Returns `None` if each name
+/// gets its own sentence.
 pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     (names.len() > EACH).then(|| {
         let first: Vec<&'a str> = names.iter().copied().take(NAMED).collect();
@@ -19,23 +21,21 @@ pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     })
 }
 
-/// A note with the sum of the counts of those that it stands for.
+/// A note with the summed counts of the notes that it replaces.
 pub(super) struct Said {
     pub(super) note: Note,
     pub(super) count: u64,
-    /// It stands for several.
     pub(super) several: bool,
 }
 
-/// The notes, in order, with one in place of those that say the same of many.
+/// Returns the notes in order. One note replaces several that say the same about many subjects.
 pub(super) fn unite(notes: &BTreeMap<Note, u64>) -> Vec<Said> {
     let notes: Vec<(&Note, u64)> = notes.iter().map(|(note, &count)| (note, count)).collect();
-    // They are ordered by kind.
+    // The notes are ordered by kind.
     let kinds = notes.chunk_by(|a, b| discriminant(a.0) == discriminant(b.0));
     kinds.flat_map(of_kind).collect()
 }
 
-/// The notes of one kind.
 fn of_kind(notes: &[(&Note, u64)]) -> Vec<Said> {
     let names: Vec<&str> = notes.iter().filter_map(|(n, _)| n.subject()).collect();
     let united = match names.len() == notes.len() {
@@ -59,7 +59,7 @@ fn of_kind(notes: &[(&Note, u64)]) -> Vec<Said> {
     each.collect()
 }
 
-/// A sentence about several, from that about one of this name.
+/// Changes the verbs after `name` to the plural, for a sentence about several subjects.
 pub(super) fn in_plural(sentence: String, name: &str) -> String {
     let verbs = [(" was ", " were "), (" is ", " are ")];
     verbs.into_iter().fold(sentence, |sentence, (one, many)| {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_forty_is_one_line_with_a_count() {
+    fn equal_notes_about_forty_subjects_become_one_sentence_with_a_count() {
         let coverage = |n: u64| {
             let mut evidence = run("r");
             for i in 0..n {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_and_statements_stay_apart() {
+    fn foreign_sentences_and_user_statements_are_never_united() {
         let mut notes = BTreeMap::new();
         for i in 0..9 {
             notes.insert(Note::Said(format!("Sentence {i}.")), 1);

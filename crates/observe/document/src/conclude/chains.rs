@@ -1,4 +1,5 @@
-//! Which paths are chains, from a source to a sink (thesis section 3.5), and their figures.
+//! Selects the paths that are chains, from a source to a sink (thesis section 3.5), and computes
+//! their figures.
 
 use super::graph::Graph;
 use super::groups::Groups;
@@ -9,7 +10,8 @@ use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Assumed, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The chains, by id. Paths that are no chains go to `hidden`, and so do the chains' last outputs.
+/// Returns the chains, sorted by id. Paths that are not chains go to `hidden`, and so do the last
+/// outputs of chains.
 pub(super) fn chains(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -47,24 +49,21 @@ pub(super) fn chains(
     chains
 }
 
-/// Executions of a chain that did not reach its end, by mode.
 struct Missing {
     lost: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
 }
 
-/// Where chains begin and end.
 struct Ends<'a> {
     graph: &'a Graph,
-    /// Topics at which chains begin because the user named them.
+    /// The topics that the user named as inputs. Chains begin there.
     inputs: BTreeSet<&'a str>,
-    /// Where the user cuts chains.
     cuts: Vec<Cut>,
-    /// By callback: executions that no callback's item triggered.
+    /// The number of executions per callback that no item of another callback triggered.
     sourced: &'a BTreeMap<String, u64>,
-    /// Callbacks to which items go on, by callback.
+    /// The callbacks that take each callback's items.
     next: BTreeMap<&'a str, Vec<&'a str>>,
-    /// Callbacks that take items of others.
+    /// The callbacks that take items of other callbacks.
     fed: BTreeSet<&'a str>,
 }
 
@@ -74,7 +73,7 @@ impl<'a> Ends<'a> {
         let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut fed = BTreeSet::new();
         for e in graph.edges.values() {
-            // At an input one chain ends, and another begins; infrastructure is in none.
+            // At an input one chain ends and another begins. Infrastructure topics are in no chain.
             let topic = e.topic.as_str();
             if !inputs.contains(topic) && !ignored.contains(topic) {
                 next.entry(&e.from).or_default().push(&e.to);
@@ -93,7 +92,6 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// True for a path of shown edges from a source to a sink.
     fn is_chain(&self, path: &PathKey) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -101,8 +99,8 @@ impl<'a> Ends<'a> {
         self.is_shown(path) && self.is_source(first) && self.is_sink(last, path)
     }
 
-    /// True for a path of shown edges between two ends that the user named, or between one of them
-    /// and the end of a chain.
+    /// Reports whether all edges of the path are in the graph, and it leads between two cuts, or
+    /// between a cut and the end of a chain.
     fn is_cut(&self, path: &PathKey, outputs: &BTreeMap<String, u64>) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -138,7 +136,8 @@ impl<'a> Ends<'a> {
         callbacks.all(|c| self.graph.callbacks.contains_key(c)) && path.edges().all(edge)
     }
 
-    /// No edge leads to it, or no callback's item triggered at least every tenth execution.
+    /// Reports whether no edge leads to the callback, or at least a tenth of its executions were
+    /// triggered by no callback's item.
     fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
@@ -146,7 +145,7 @@ impl<'a> Ends<'a> {
         !self.fed.contains(callback) || sourced * 10 >= executions
     }
 
-    /// No edge leads from it, but for those back into the path.
+    /// Reports whether all edges from the callback lead back into the path.
     fn is_sink(&self, callback: &str, path: &PathKey) -> bool {
         let mut next = self.next.get(callback).into_iter().flatten();
         next.all(|to| path.callbacks.iter().any(|c| c == to))
@@ -178,14 +177,14 @@ fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> C
         modes,
         per_run: path.per_run.clone(),
     };
-    // The topic that was the last output most often; of equals the first by name.
+    // Takes the topic that was the last output most often. Among equals, the first by name.
     let output = path.outputs.iter().rev().max_by_key(|o| o.1);
     let output = output.map(|o| o.0.clone());
     chain.topics.extend(output.filter(|o| !o.is_empty()));
     chain
 }
 
-/// A hash (FNV-1a) of callbacks and topics: the same on every machine.
+/// Returns an FNV-1a hash of callbacks and topics. It is the same on every machine.
 fn chain_id(path: &PathKey) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for text in path.callbacks.iter().chain(&path.topics) {
@@ -196,7 +195,6 @@ fn chain_id(path: &PathKey) -> String {
     format!("chain-{:012x}", hash >> 16)
 }
 
-/// A chain's figures, with its executions that were lost and those that were dropped.
 fn chain_figures(
     path: &PathKey,
     figures: &PathFigures,
@@ -246,7 +244,7 @@ mod tests {
     const B: &str = "/b:subscription(/x)";
     const C: &str = "/c:subscription(/y)";
 
-    /// `A -/x-> B -/y-> C`, with executions that ended after each of them.
+    /// Builds `A -/x-> B -/y-> C`, with executions that ended after each callback.
     fn line() -> Evidence {
         run("r")
             .with_callback(A, 10)
@@ -270,7 +268,7 @@ mod tests {
     fn a_chain_runs_from_a_source_to_a_sink() {
         let mut evidence = line();
         assert_eq!(shown(&evidence), [format!("{A} {B} {C}")]);
-        // Every tenth execution of B ran on nothing that a callback published: a source too.
+        // A tenth of B's executions had no input from a callback, so B is a source too.
         evidence.sourced.insert(B.into(), 1);
         assert_eq!(
             shown(&evidence),
@@ -279,9 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_back_to_the_chain_is_no_continuation() {
+    fn a_loop_back_into_a_chain_does_not_continue_it() {
         let evidence = line().with_edge(C, A, "/z", 5);
-        // A is fed now.
+        // A now has an edge that leads to it.
         assert_eq!(shown(&evidence), [] as [&str; 0]);
         let mut evidence = evidence;
         evidence.sourced.insert(A.into(), 5);
@@ -291,7 +289,7 @@ mod tests {
     #[test]
     fn at_an_input_one_chain_ends_and_another_begins() {
         let mut evidence = line();
-        // No lineage passes an input.
+        // Lineages end at an input.
         evidence.paths.remove(&key(&format!("{A} /x {B} /y {C}")));
         evidence.note(Note::Input("/y".into()), 10);
         evidence.sourced.insert(C.into(), 10);

@@ -1,12 +1,12 @@
-//! Executors: which callbacks ever shared a thread, directly or through others.
+//! Groups the callbacks that ever shared a thread, directly or through other callbacks, into
+//! executors.
 
 use super::graph::Graph;
 use crate::evidence::{Evidence, Together};
 use crate::schema::Executor;
 use std::collections::BTreeMap;
 
-/// The groups of callbacks of the graph that share threads in any run, sorted by their first
-/// callback.
+/// Returns groups of callbacks that share threads in any run, sorted by their first callback.
 pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
     let ids: Vec<&String> = graph.callbacks.keys().collect();
     let number: BTreeMap<&String, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -20,7 +20,7 @@ pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
         let members = members(together);
         members.windows(2).for_each(|w| groups.unite(w[0], w[1]));
     }
-    // By group: the most threads of a run.
+    // The most threads that a group had in one run.
     let mut threads: BTreeMap<usize, usize> = BTreeMap::new();
     for run in runs {
         let mut of_run: BTreeMap<usize, usize> = BTreeMap::new();
@@ -44,7 +44,8 @@ pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
     threads.into_iter().map(executor).collect()
 }
 
-/// Disjoint groups of numbers: each number's parent, which is never above it; a group's least one is its own.
+/// Disjoint sets of numbers. Each entry is the number's parent, which is never greater. The root is
+/// the least of its set.
 struct Groups(Vec<usize>);
 
 impl Groups {

@@ -1,5 +1,5 @@
-//! The graph that a model shows: its callbacks, and the edges between them. Other callbacks and
-//! edges go to the hidden evidence.
+//! The model's graph of callbacks and edges. Everything that the graph leaves out goes to the
+//! hidden evidence.
 
 use super::groups::{Group, Groups};
 use crate::dist::Dist;
@@ -7,15 +7,13 @@ use crate::evidence::{add_all, total, EdgeKey, Evidence, Hidden};
 use crate::schema::{Assumed, Callback, CallbackType, Edge, EdgeFigures};
 use std::collections::BTreeMap;
 
-/// Vertices and edges, with figures over all modes.
 pub(super) struct Graph {
-    /// By id.
     pub(super) callbacks: BTreeMap<String, Callback>,
     pub(super) edges: BTreeMap<EdgeKey, Edge>,
 }
 
 impl Graph {
-    /// The graph that the evidence shows. Callbacks and edges that it leaves out go to `hidden`.
+    /// Builds the graph from the evidence. Callbacks and edges that it leaves out go to `hidden`.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> Self {
         Graph {
             edges: edges(evidence, groups, hidden),
@@ -24,7 +22,8 @@ impl Graph {
     }
 }
 
-/// Edges that items passed. Topics that members of a group publish leave from its sync vertex.
+/// Collects the edges that items passed. Topics published by members of a group leave from its sync
+/// vertex.
 fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTreeMap<EdgeKey, Edge> {
     let mut edges: BTreeMap<EdgeKey, Edge> = BTreeMap::new();
     for (key, edge) in std::mem::take(&mut evidence.edges) {
@@ -52,11 +51,11 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
     edges
 }
 
-/// From so many executions on, a thread's work may be taken to be handed over.
+/// The least number of executions from which a hand-over to a thread is concluded.
 const CONFIRMED: u64 = 5;
 
-/// Whether nine of ten executions of a thread began with a wake-up by the same callback, where
-/// that is all that shows an edge: a lock that threads share wakes them up too, now and then.
+/// Reports whether an edge is certain enough to show. A hand-over needs the same callback's wake-up
+/// in nine of ten executions, because a shared lock also wakes threads up now and then.
 fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
     if edge.assumed != Some(Assumed::HandedOver) {
         return true;
@@ -67,7 +66,6 @@ fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
     handed >= CONFIRMED && handed * 10 >= executions * 9
 }
 
-/// Adds a member's edge to the one that leaves from its group.
 fn add_from_sync(edges: &mut BTreeMap<EdgeKey, Edge>, group: &Group, edge: &Edge) {
     let key = EdgeKey {
         from: group.id.clone(),
@@ -87,7 +85,6 @@ fn add_from_sync(edges: &mut BTreeMap<EdgeKey, Edge>, group: &Group, edge: &Edge
     add_all(&mut all.modes, &edge.modes);
 }
 
-/// All callbacks, and the sync vertices of groups.
 fn callbacks(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -109,8 +106,8 @@ fn callbacks(
     callbacks
 }
 
-/// The median inter-arrival time, where it is steady: the middle half of at least five lies
-/// within a fifth of it.
+/// Returns the median inter-arrival time if it is steady. At least five times are needed, and their
+/// middle half must lie within a fifth of the median.
 fn steady_period(interarrival: &Dist) -> Option<u64> {
     if interarrival.count() < 5 {
         return None;
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_steady_or_none() {
+    fn only_steady_inter_arrival_times_give_a_period() {
         assert_eq!(period(&[100, 101, 99, 100, 400]), Some(100));
         assert_eq!(period(&[100, 100, 100, 100]), None, "too few");
         assert_eq!(period(&[10, 60, 100, 140, 300]), None, "too wide");

@@ -1,54 +1,48 @@
-//! Which subscriptions of a node wait for one another before something is published: by the calls
-//! of a synchroniser, or by the data flow alone (thesis section 3.5).
+//! Finds subscriptions of a node that wait for one another before something is published. The
+//! evidence is a synchroniser's calls, or the data flow alone (thesis section 3.5).
 
 use crate::evidence::{few, Evidence, MemberEvidence, PathKey, SyncEvidence};
 use crate::schema::{JunctionKind, JunctionState, Matching, Reading};
 use crate::stated::StatedJunction;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fewest outputs that the data flow criterion concludes from.
+/// The least number of outputs from which the data flow criterion concludes.
 const MIN_OUTPUTS: u64 = 5;
 
-/// So often must something be seen that is not taken for chance.
+/// The least number of observations that are not taken for chance.
 const SEVERAL: u64 = 2;
 
-/// Subscriptions that wait for one another.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
-    /// Id of the sync vertex.
     pub(super) id: String,
     pub(super) node: String,
-    /// The topic that is published once all have their input.
+    /// The topic that is published once all members have their input.
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
-    /// Members that publish the topic.
     pub(super) publishers: BTreeSet<String>,
-    /// Without the members that the data leave open: what waits in any case, or, with `Or`, those
-    /// that publish on their own inputs.
+    /// The reading of the group without the members whose role the data leave open. With `Or`, its
+    /// inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// Which item of a publishing callback is joined shows in all outputs but for so many.
+    /// The number of outputs that do not show which item of the publishing callback was joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
-    /// 0 to 1.
+    /// The confidence that the group exists, from 0 to 1.
     pub(super) confidence: f64,
 }
 
 impl Group {
-    /// Its members among callbacks.
     pub(super) fn of<'a>(&self, callbacks: &[&'a str]) -> Vec<&'a str> {
         let members = callbacks.iter().filter(|&&c| self.members.contains(c));
         members.copied().collect()
     }
 
-    /// Whether several of some callbacks are its members.
     pub(super) fn joins(&self, callbacks: &[&str]) -> bool {
         self.of(callbacks).len() > 1
     }
 
-    /// A group that may exist, for tests.
     #[cfg(test)]
     pub(super) fn doubt(node: &str, topic: &str, members: &[&str], publishers: &[&str]) -> Group {
         let set = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
@@ -71,7 +65,7 @@ impl Group {
         }
     }
 
-    /// The statement that it exists, or not.
+    /// Returns the user statement that makes the group an AND or an OR.
     pub(super) fn statement(&self, kind: JunctionKind) -> StatedJunction {
         StatedJunction {
             node: self.node.clone(),
@@ -83,19 +77,16 @@ impl Group {
     }
 }
 
-/// How a group was recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
-    /// A synchroniser's own calls.
+    /// The calls of a synchroniser were seen.
     MessageFilters,
     /// Each output followed a new input of each member.
     DataFlow,
-    /// The user states it.
     Stated,
 }
 
 impl Criterion {
-    /// Its name in the model.
     pub(super) fn name(self) -> &'static str {
         match self {
             Criterion::MessageFilters => "message_filters",
@@ -105,21 +96,19 @@ impl Criterion {
     }
 }
 
-/// What the evidence shows.
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
-    /// Groups that the graph has.
     groups: Vec<Group>,
-    /// Groups that may exist, but that the graph does not have.
+    /// The groups that may exist, but that the graph does not contain.
     doubts: Vec<Group>,
 }
 
-/// Groups, by sync vertex and by published topic.
+/// The groups, indexed by sync vertex and by published topic.
 pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
-    /// By publishing callback, then by topic.
+    /// The group per publishing callback and topic.
     by_output: BTreeMap<&'a str, BTreeMap<&'a str, &'a Group>>,
-    /// Groups that may exist, but that the graph does not have.
+    /// The groups that may exist, but that the graph does not contain.
     pub(super) doubts: &'a [Group],
 }
 
@@ -140,23 +129,20 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// All groups, by id of the sync vertex.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a Group> + '_ {
         self.by_id.values().copied()
     }
 
-    /// The group with this sync vertex.
     pub(super) fn get(&self, id: &str) -> Option<&'a Group> {
         self.by_id.get(id).copied()
     }
 
-    /// The group through which a callback publishes a topic.
     pub(super) fn through(&self, callback: &str, topic: &str) -> Option<&'a Group> {
         self.by_output.get(callback)?.get(topic).copied()
     }
 
-    /// Whether a path exists only in one reading of an ambiguous group: it reaches the sync vertex
-    /// from a callback that another reading has not as a member.
+    /// Reports whether a path exists in only one reading of an ambiguous group. It then enters the
+    /// sync vertex from a callback that is not a member in the other reading.
     pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
         path.callbacks.windows(2).any(|pair| {
             let group = self.get(&pair[1]);
@@ -166,7 +152,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// What the evidence shows of groups, by id of the sync vertex.
+/// Decides for each sync vertex whether its subscriptions wait for one another.
 pub(super) fn decide(evidence: &Evidence) -> Decisions {
     let stated = evidence.stated_junctions();
     let mut decisions = Decisions::default();
@@ -180,16 +166,14 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
     decisions
 }
 
-/// A decision about one topic of one node.
 enum Verdict {
     Joined(Group),
-    /// They may wait for one another, but the one that publishes more likely reads what the others
-    /// stored.
+    /// The members may wait for one another, but more likely the publishing one reads data that the
+    /// others stored.
     Doubt(Group),
     Apart,
 }
 
-/// The decision about one topic of one node.
 struct Deciding<'a> {
     id: &'a str,
     evidence: &'a SyncEvidence,
@@ -213,7 +197,7 @@ impl<'a> Deciding<'a> {
         let here =
             |s: &&StatedJunction| s.node == self.evidence.node && s.topic == self.evidence.topic;
         let mut stated = stated.iter().filter(here);
-        // Statements that contradict one another settle nothing.
+        // Contradictory statements decide nothing.
         let group = match (stated.next(), stated.next()) {
             (Some(s), None) if s.kind == JunctionKind::Or => return Verdict::Apart,
             (Some(s), None) => self.by_statement(s),
@@ -223,7 +207,6 @@ impl<'a> Deciding<'a> {
         group.map_or_else(|| self.by_data_flow(), Verdict::Joined)
     }
 
-    /// The user states it.
     fn by_statement(&self, stated: &StatedJunction) -> Option<Group> {
         let members: BTreeSet<String> = if stated.inputs.is_empty() {
             let stored = self.stored().map(|(id, _)| id.clone());
@@ -243,7 +226,6 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::Stated, JunctionState::Stated))
     }
 
-    /// A synchroniser was seen at work.
     fn by_synchroniser(&self) -> Option<Group> {
         let evidence = self.evidence;
         let feeds = |m: &MemberEvidence| m.synchronised > 0 && 2 * m.synchronised >= m.instances;
@@ -261,13 +243,13 @@ impl<'a> Deciding<'a> {
             .filter(|m| 2 * evidence.members[*m].shared >= evidence.outputs)
             .cloned()
             .collect();
-        // The synchroniser may show itself by another address for each input.
+        // A synchroniser may appear at a different address for each input.
         let members = if shared.len() >= 2 { shared } else { fed };
         (members.len() >= 2 && self.publishers.is_subset(&members))
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Each output followed a new input of each member.
+    /// Decides by the data flow: each output followed a new input of each member.
     fn by_data_flow(&self) -> Verdict {
         let evidence = self.evidence;
         let of = |id: &String| &evidence.members[id];
@@ -284,7 +266,8 @@ impl<'a> Deciding<'a> {
         let stored: BTreeMap<&String, &MemberEvidence> = self.stored().collect();
         let takes_turns = |id: &&String| of(id).published >= SEVERAL + 10 * of(id).alone;
         let in_turn = self.publishers.iter().filter(takes_turns).count() >= 2;
-        // What else keeps a single publisher from publishing is not for its inputs to say.
+        // If a single publisher held back for another reason than a missing input, the inputs
+        // explain nothing.
         let held: u64 = self.publishers.iter().map(|id| of(id).held).sum();
         if self.publishers.len() == 1 && held > self.few() {
             return Verdict::Apart;
@@ -320,7 +303,7 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    /// Subscriptions that publish nothing and had a new input for each output.
+    /// Returns subscriptions that publish nothing and had a new input for each output.
     fn stored(&self) -> impl Iterator<Item = (&'a String, &'a MemberEvidence)> + '_ {
         self.evidence.members.iter().filter(|(_, m)| {
             let silent = m.published == 0 && m.productive * 10 < m.instances.max(1);
@@ -328,25 +311,25 @@ impl<'a> Deciding<'a> {
         })
     }
 
-    /// Exceptions that are allowed for the start of a recording and for lost events.
+    /// Returns how many exceptions are allowed for the start of a recording and for lost events.
     fn few(&self) -> u64 {
         few(self.evidence.outputs)
     }
 
-    /// It had a new input for each output.
+    /// Reports whether the member had a new input for each output.
     fn is_fresh(&self, m: &MemberEvidence) -> bool {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
-    /// Always exactly one input between two outputs (an irregular one is allowed for the start),
-    /// or as many inputs as outputs, and never an output before its input.
+    /// Reports whether the member had exactly one input between any two outputs, or as many inputs
+    /// as outputs and never an output before its input. One irregular input is allowed at the
+    /// start.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()
             || (m.fresh >= outputs && m.instances.abs_diff(outputs) <= self.few())
     }
 
-    /// `n` as a share of the outputs, 0 to 1.
     fn share(&self, n: u64) -> f64 {
         (n as f64 / self.evidence.outputs as f64).min(1.0)
     }
@@ -399,7 +382,7 @@ mod tests {
         decisions(evidence, &[]).groups.pop()
     }
 
-    /// The decision about `/out` of `/f`, with statements.
+    /// Decides about topic `/out` of node `/f`, with the user's statements.
     fn decisions(evidence: SyncEvidence, stated: &[&str]) -> Decisions {
         let mut all = run("r").with_sync(evidence);
         for stated in stated {
@@ -419,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn two_publishers_in_turn_are_a_group_without_doubt() {
+    fn two_publishers_in_turn_are_a_decided_group() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);
@@ -431,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronisers_calls_decide_whatever_the_data_flow_shows() {
+    fn a_synchronisers_calls_take_precedence_over_the_data_flow() {
         let mut evidence = synchronised();
         evidence.foreign = 3;
         for m in evidence.members.values_mut() {
@@ -444,13 +427,13 @@ mod tests {
             "{}",
             group.confidence
         );
-        // Less than half of its inputs went to the synchroniser.
+        // Fewer than half of the inputs went to the synchroniser.
         evidence.members.get_mut(A).unwrap().synchronised = 9;
         assert_eq!(decided(evidence), None);
     }
 
     #[test]
-    fn what_contradicts_the_data_flow_decides_against_a_group() {
+    fn inputs_that_contradict_the_data_flow_are_not_a_group() {
         let change = |change: &dyn Fn(&mut SyncEvidence)| {
             let mut evidence = synchronised();
             change(&mut evidence);
@@ -481,8 +464,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_publisher_waited_for_is_decided() {
-        // Five times it had an input and did not publish, each time because A had none.
+    fn an_input_that_the_publisher_waited_for_decides_the_group() {
+        // B had an input but did not publish five times, each time because A had none.
         let mut evidence = synchronised();
         evidence.members.get_mut(A).unwrap().awaited = 5;
         let group = decided(evidence.clone()).unwrap();
@@ -490,20 +473,20 @@ mod tests {
             (group.state, group.confidence),
             (JunctionState::Decided, 1.0)
         );
-        // As well where A is faster than the outputs.
+        // The result is the same if A is faster than the outputs.
         let a = evidence.members.get_mut(A).unwrap();
         (a.once, a.instances) = (0, 60);
         assert_eq!(
             decided(evidence.clone()).unwrap().state,
             JunctionState::Decided
         );
-        // It does not publish for another reason: A had an input.
+        // B held back for another reason, because A had an input.
         evidence.members.get_mut(B).unwrap().held = 3;
         assert_eq!(decided(evidence), None);
     }
 
     #[test]
-    fn what_two_in_turn_never_waited_for_alone_is_left_open() {
+    fn an_input_that_others_never_waited_for_alone_makes_the_group_ambiguous() {
         let c = "/f:subscription(/c)";
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
@@ -519,7 +502,8 @@ mod tests {
             (group.without_open.kind, group.without_open.inputs),
             without
         );
-        // Where it has another number of inputs, it is no member; where it is waited for, it is.
+        // A callback with a different number of inputs is not a member, unless the others wait for
+        // it.
         let with = |set: &dyn Fn(&mut MemberEvidence)| {
             let mut evidence = evidence.clone();
             set(evidence.members.get_mut(c).unwrap());
@@ -533,14 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_input_beside_one_that_always_publishes_is_left_open() {
+    fn a_fast_input_beside_an_input_that_always_publishes_is_ambiguous() {
         let mut evidence = synchronised();
         let a = evidence.members.get_mut(A).unwrap();
         (a.once, a.instances) = (0, 40);
         let open = decisions(evidence.clone(), &[]);
         assert_eq!((open.groups.len(), open.doubts.len()), (0, 1));
         assert_eq!(open.doubts[0].members, BTreeSet::from([A.into(), B.into()]));
-        // The user settles it.
+        // A statement of the user decides.
         let and = decisions(evidence.clone(), &["/f -> /out = and"]);
         assert_eq!(and.groups[0].members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(and.groups[0].state, JunctionState::Stated);
@@ -563,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descends_from_the_output_is_not_waited_for() {
+    fn an_input_that_descends_from_the_output_is_not_a_member() {
         let descends = |id: &str| {
             let mut evidence = synchronised();
             evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);
@@ -576,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_though_the_other_has_nothing_new_does_not_wait() {
+    fn a_callback_that_publishes_without_new_input_of_the_other_does_not_wait() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);

@@ -1,19 +1,18 @@
-//! Where several inputs meet: AND at the sync vertex of a group, OR where a topic has several
-//! publishers.
+//! The junctions where several inputs meet: AND at the sync vertex of a group, OR if a topic has
+//! several publishers.
 
 use super::graph::Graph;
 use super::groups::{Group, Groups};
 use crate::schema::{CallbackType, Junction, JunctionKind, JunctionState, Matching, Reading};
 use std::collections::BTreeMap;
 
-/// The criterion of an OR.
 pub(super) const SEVERAL_PUBLISHERS: &str = "several_publishers";
 
-/// The junctions, sorted by callback.
+/// Returns the junctions, sorted by callback.
 pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     let mut junctions: Vec<Junction> = groups.iter().map(joined).collect();
     junctions.extend(groups.doubts.iter().flat_map(doubtful));
-    // By callback and topic: who publishes it.
+    // The publishers by callback and topic.
     let mut publishers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for e in graph.edges.values() {
         if e.assumed.is_none() && groups.get(&e.to).is_none() {
@@ -35,8 +34,8 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     junctions
 }
 
-/// The OR of several publishers. Ambiguous where some of them may wait for one another: in a node
-/// that nobody knows, or in a group that the data leave open.
+/// Builds the OR of several publishers. It is ambiguous if some of them may wait for one another,
+/// in a guessed node or in a group that the data leave open.
 fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
     let open = match doubt {
@@ -71,8 +70,8 @@ fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junc
     }
 }
 
-/// Of the publishers of a topic, the subscriptions that may wait for one another unseen: one of
-/// them is of a guessed node, which can be any.
+/// Returns the publishing subscriptions that may wait for one another unseen. At least one of them
+/// belongs to a guessed node, which can be any node.
 fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     let of = |id: &str| graph.callbacks.get(id);
     let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);
@@ -84,7 +83,6 @@ fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     }
 }
 
-/// The AND of a group.
 fn joined(group: &Group) -> Junction {
     let readings = match group.state {
         JunctionState::Ambiguous => vec![waiting(group), group.without_open.clone()],
@@ -106,7 +104,7 @@ fn joined(group: &Group) -> Junction {
     }
 }
 
-/// The callbacks that publish, of a group that may exist but that the graph does not have.
+/// Builds an OR for each publisher of a group that may exist but is not in the graph.
 fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
     group.publishers.iter().map(|publisher| Junction {
         callback: publisher.clone(),
@@ -121,7 +119,6 @@ fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
     })
 }
 
-/// All of a group wait for one another.
 fn waiting(group: &Group) -> Reading {
     Reading {
         kind: JunctionKind::And,
@@ -157,14 +154,14 @@ mod tests {
             publishers,
         );
         assert_eq!(shown(evidence.clone()), [or]);
-        // A link is no second publisher.
+        // A stated link does not count as a second publisher.
         let mut linked = evidence;
         linked.edges.values_mut().next().unwrap().assumed = Some(Assumed::Stated);
         assert_eq!(shown(linked), []);
     }
 
     #[test]
-    fn publishers_that_may_wait_for_one_another_are_no_decided_or() {
+    fn publishers_that_may_wait_for_one_another_are_an_ambiguous_or() {
         let (a, b, c) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_an_and_through_which_its_members_publish() {
+    fn members_of_a_group_publish_through_its_and_vertex() {
         let (a, b, sync) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",
@@ -217,7 +214,7 @@ mod tests {
             ("/g:subscription(/out)", 20)
         );
         assert!(model.edges.iter().all(|e| e.from != b || e.to == sync));
-        // Without a group there is no sync vertex, and the member publishes by itself.
+        // Without a group, the sync vertex does not exist and the member itself is the publisher.
         let apart = conclude(Evidence {
             syncs: Default::default(),
             ..evidence

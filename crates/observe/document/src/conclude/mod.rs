@@ -1,5 +1,5 @@
-//! Evidence to model: which subscriptions wait for one another, which paths are whole chains,
-//! which periods are steady. Works on evidence alone, so one run and fifty are concluded alike.
+//! Turns evidence into a model: groups that wait for one another, chains, and steady periods. It
+//! uses evidence alone, so one run and fifty give conclusions in the same way.
 
 mod actions;
 mod alike;
@@ -23,7 +23,7 @@ use graph::Graph;
 use groups::{decide, Groups};
 use std::collections::BTreeSet;
 
-/// The model that the evidence allows. [`recover`] gives the evidence back.
+/// Concludes a model from the evidence. [`recover`] gives the evidence back.
 pub fn conclude(mut evidence: Evidence) -> Model {
     let decided = decide(&evidence);
     let groups = Groups::of(&decided);
@@ -57,7 +57,7 @@ pub fn conclude(mut evidence: Evidence) -> Model {
         evidence: serde_json::Value::Null,
     };
     if model.runs.len() <= 1 {
-        // The totals are the only run's.
+        // With a single run, the totals are that run's figures.
         model.chains.iter_mut().for_each(|c| c.per_run.clear());
         hidden.paths.iter_mut().for_each(|p| p.per_run.clear());
     }
@@ -70,7 +70,7 @@ pub fn conclude(mut evidence: Evidence) -> Model {
     model
 }
 
-/// What counts in one mode and ended in another.
+/// Returns a sentence about executions of chains that began in one mode and ended in another.
 fn crossed(chains: &[Chain]) -> Option<String> {
     let crossed: u64 = chains.iter().map(|c| c.figures.crossed).sum();
     let over = chains.iter().filter(|c| c.figures.crossed > 0).count();
@@ -88,12 +88,11 @@ fn crossed(chains: &[Chain]) -> Option<String> {
     ))
 }
 
-/// The modes of runs.
 fn modes<'a>(runs: impl Iterator<Item = &'a Run>) -> BTreeSet<&'a str> {
     runs.map(|r| r.mode.as_str()).collect()
 }
 
-/// With one mode only, its figures are the totals.
+/// Removes the figures per mode, because with a single mode they equal the totals.
 fn leave_out_modes(model: &mut Model) {
     model.edges.iter_mut().for_each(|e| e.modes.clear());
     model.callbacks.iter_mut().for_each(|c| c.modes.clear());

@@ -1,25 +1,23 @@
-//! The paths of the evidence as the graph has them: past the sync vertices of subscriptions that do
-//! not wait for one another.
+//! Reads the paths of the evidence as the graph has them. They skip sync vertices whose
+//! subscriptions do not wait for one another.
 
 use super::groups::Groups;
 use crate::evidence::{add_all, Evidence, HiddenPath, PathEvidence, PathFigures, PathKey};
 use std::collections::BTreeMap;
 
-/// Paths as the graph has them.
 pub(super) struct Paths {
-    /// The executions that ended on each.
     pub(super) ended: BTreeMap<PathKey, Ended>,
-    /// Items lost on the way to a path's last callback, by mode.
+    /// The items lost on the way to a path's last callback, by mode.
     lost: Counts,
-    /// Lineages dropped there, by mode.
+    /// The lineages dropped on the way to a path's last callback, by mode.
     dropped: Counts,
-    /// Paths that the graph does not have.
     pub(super) unread: Vec<HiddenPath>,
 }
 
 type Counts = BTreeMap<PathKey, BTreeMap<String, u64>>;
 
-/// The executions that ended on a path, and the paths of the evidence that they were followed on.
+/// The executions that ended on a path of the graph, with the paths of the evidence that were
+/// joined to it.
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) all: PathEvidence,
@@ -27,12 +25,10 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Whether the evidence has exactly this path.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.parts.as_slice(), [(key, _)] if key.own.is_empty())
     }
 
-    /// The evidence's paths.
     pub(super) fn into_hidden(self) -> impl Iterator<Item = HiddenPath> {
         let parts = self.parts.into_iter();
         parts.map(|(key, path)| HiddenPath::new(key, path))
@@ -40,7 +36,8 @@ impl Ended {
 }
 
 impl Paths {
-    /// Reads the evidence's paths. Its counts stay there.
+    /// Reads the evidence's paths and takes them out. The counts of lost and dropped items stay in
+    /// the evidence.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups) -> Self {
         let mut paths = Paths {
             ended: BTreeMap::new(),
@@ -63,27 +60,24 @@ impl Paths {
         paths
     }
 
-    /// Items lost on any part of a path, by mode.
     pub(super) fn lost_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
         on(&self.lost, path)
     }
 
-    /// Lineages dropped on any part of a path, by mode.
     pub(super) fn dropped_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
         on(&self.dropped, path)
     }
 }
 
-/// A path of the evidence as the graph has it.
 struct Read {
     key: PathKey,
-    /// Positions in the path of the evidence that it leads past.
+    /// The positions in the evidence's path that were skipped.
     passed: Vec<usize>,
 }
 
 impl Read {
-    /// Whether the path ends at a sync vertex that the graph does not have. The same executions
-    /// ended on the path to the callback before it.
+    /// Reports whether the path ends at a sync vertex that the graph does not contain. The same
+    /// executions also ended on the path to the callback before that vertex.
     fn ends_unjoined(&self, of: &PathKey) -> bool {
         self.passed
             .last()
@@ -91,8 +85,8 @@ impl Read {
     }
 }
 
-/// A path as the graph has it: where the callback that published waits for no other, past the sync
-/// vertex.
+/// Converts a path to the graph's form. Sync vertices are skipped if the publishing callback waits
+/// for no other.
 fn read(path: &PathKey, groups: &Groups) -> Read {
     let joined = |i: usize| {
         let group = groups.get(path.callbacks.get(i)?)?;
@@ -115,7 +109,7 @@ fn read(path: &PathKey, groups: &Groups) -> Read {
     Read { key, passed }
 }
 
-/// The figures of a path with the vertices at these positions counted to those before them.
+/// Adds the figures of the vertices at these positions to the vertices before them.
 fn without(
     modes: &BTreeMap<String, PathFigures>,
     passed: &[usize],
@@ -142,7 +136,7 @@ fn counts(evidence: &Counts, groups: &Groups) -> Counts {
     counts
 }
 
-/// The sum over all beginnings of a path, by mode.
+/// Sums the counts over all beginnings of a path, by mode.
 fn on(counts: &Counts, path: &PathKey) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for n in 1..=path.callbacks.len() {

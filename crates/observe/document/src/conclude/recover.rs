@@ -1,4 +1,4 @@
-//! Model to evidence: takes the conclusions back, so that evidence of more runs can be added.
+//! Recovers the evidence from a model, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
 use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, HelperKey, Hidden, Note};
@@ -8,26 +8,25 @@ use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures
 use crate::schema::{Edge, EdgeFigures, Endpoint, Helper, Junction, JunctionKind, Model, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why the evidence of a model cannot be recovered.
+/// The reason why the evidence of a model cannot be recovered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// The model's hidden evidence is damaged.
     #[error(
-        "the model's field 'evidence' cannot be used ({0}): make the model again from its trace"
+        "the model's field 'evidence' cannot be used ({0}). Make the model again from its trace."
     )]
     Evidence(String),
-    /// The evidence was taken away on purpose.
-    #[error("the model is redacted, and has no evidence left to add to: merge the whole models, then redact the result")]
+    /// The evidence was removed on purpose by redaction.
+    #[error("the model is redacted, so its evidence is missing. First merge the whole models, then redact the result.")]
     Redacted,
     /// The model's fields contradict one another.
-    #[error("the model contradicts itself ({0}): make it again from its trace")]
+    #[error("the model contradicts itself ({0}). Make it again from its trace.")]
     Inconsistent(String),
 }
 
-/// The only field of the evidence of a redacted model.
+/// The only field in the evidence of a redacted model.
 pub const REDACTED: &str = "redacted";
 
-/// The evidence of which a model was concluded.
 pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
     let mut hidden = hidden(std::mem::take(&mut model.evidence))?;
     let only_mode = OnlyMode::of(&model.runs)?;
@@ -36,7 +35,8 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
         _ => None,
     };
     let mut evidence = Evidence::default();
-    // A model of one mode shows its callbacks and edges without it. Those in `hidden` still have it.
+    // A model of one mode shows its callbacks and edges without the mode. Those in `hidden` still
+    // have it.
     for c in &mut model.callbacks {
         only_mode.restore(&mut c.modes, &c.figures);
     }
@@ -62,7 +62,8 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
         evidence.actions.insert(action.name, action.modes);
     }
     add_paths(&mut evidence, &mut hidden, only_run.as_deref())?;
-    // A synchroniser's topic is published by its members, whatever the model shows.
+    // The members of a synchroniser publish its topic, although the model shows the sync vertex as
+    // the publisher.
     for sync in hidden.syncs.values() {
         restore_outputs(&mut evidence, sync);
     }
@@ -78,7 +79,7 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
     Ok(evidence)
 }
 
-/// The evidence that a model keeps beside its conclusions.
+/// Parses the evidence that a model keeps beside its conclusions.
 fn hidden(evidence: serde_json::Value) -> Result<Hidden, RecoverError> {
     match evidence {
         serde_json::Value::Null => Ok(Hidden::default()),
@@ -89,7 +90,7 @@ fn hidden(evidence: serde_json::Value) -> Result<Hidden, RecoverError> {
     }
 }
 
-/// Endpoints, and threads without callbacks: they are what they were concluded of.
+/// Adds endpoints and helper threads, which the model shows unchanged.
 fn add_others(evidence: &mut Evidence, endpoints: Vec<Endpoint>, helpers: Vec<Helper>) {
     for e in endpoints {
         let (node, topic, kind) = (e.node, e.topic, e.kind);
@@ -106,7 +107,6 @@ fn add_others(evidence: &mut Evidence, endpoints: Vec<Endpoint>, helpers: Vec<He
     }
 }
 
-/// Paths that are no chains of the model, and what was lost and dropped on any.
 fn add_paths(
     evidence: &mut Evidence,
     hidden: &mut Hidden,
@@ -144,14 +144,14 @@ fn add_paths(
 fn add_runs(evidence: &mut Evidence, runs: Vec<Run>) -> Result<(), RecoverError> {
     for run in runs {
         if let Some(run) = evidence.runs.insert(run.id.clone(), run) {
-            let twice = format!("run '{}' is in it twice", run.id);
+            let twice = format!("run '{}' occurs twice", run.id);
             return Err(RecoverError::Inconsistent(twice));
         }
     }
     Ok(())
 }
 
-/// Keeps sentences that somebody else added (the recorder, say) as they are.
+/// Keeps sentences that another program added, for example the recorder.
 fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumptions: Vec<String>) {
     let own = conclude(evidence.clone());
     let foreign = |said: Vec<String>, own: Vec<String>| {
@@ -165,7 +165,7 @@ fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumpt
         .extend(said.chain(assumed).map(|note| (note, 1)));
 }
 
-/// The mode of a model that has only one: its figures are the totals then.
+/// The mode of a model that has only one. Its figures then equal the totals.
 struct OnlyMode(Option<String>);
 
 impl OnlyMode {
@@ -201,7 +201,7 @@ fn add_callbacks(
     }
 }
 
-/// Adds all edges but those that leave from sync vertices: they are sums of their members' edges.
+/// Adds all edges except those from sync vertices, which are sums of the members' edges.
 fn add_edges(evidence: &mut Evidence, edges: impl Iterator<Item = Edge>, junctions: &[Junction]) {
     let and = junctions.iter().filter(|j| j.kind == JunctionKind::And);
     let syncs: BTreeSet<&str> = and.map(|j| j.callback.as_str()).collect();
@@ -238,7 +238,7 @@ fn add_chain(
         let lacks = format!("chain '{id}' lacks topics");
         return Err(RecoverError::Inconsistent(lacks));
     }
-    // The last one may be the chain's output.
+    // The last topic may be the chain's output.
     topics.truncate(callbacks.len() - 1);
     let key = PathKey {
         callbacks,
@@ -252,7 +252,7 @@ fn add_chain(
     if modes.is_empty() {
         only_mode.restore(&mut modes, &path_figures(&id, &key, &chain.figures)?);
     }
-    // In the other modes items were only lost or dropped.
+    // In the other modes, items were only lost or dropped.
     modes.retain(|_, f| f.latency_ns.count() > 0 || f.age_ns.is_some());
     let path = PathEvidence {
         outputs,
@@ -274,12 +274,11 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
             sums,
         }),
         _ => Err(RecoverError::Inconsistent(format!(
-            "the shares of chain '{id}' are not one per callback and edge"
+            "chain '{id}' does not have one share per callback and edge"
         ))),
     }
 }
 
-/// A path of the hidden evidence.
 fn path(
     callbacks: Vec<String>,
     topics: Vec<String>,
@@ -294,7 +293,7 @@ fn path(
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
     if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
         return Err(RecoverError::Evidence(format!(
-            "a path to '{}' has no such sync vertices",
+            "a path to '{}' names sync vertices that it does not have",
             callbacks.last().map_or("", |c| c.as_str())
         )));
     }
@@ -310,7 +309,6 @@ mod tests {
     use super::super::testing::{key, run, synchronised, MODE};
     use super::*;
 
-    /// Evidence with something in every field.
     fn full() -> Evidence {
         let (a, b, sync) = (
             "/f:subscription(/a)",
@@ -353,7 +351,7 @@ mod tests {
             "one mode"
         );
         assert_eq!(recover(model).unwrap(), evidence);
-        // And from that of two modes.
+        // The same must hold for evidence of two modes.
         let mut other = run("q");
         other.runs.get_mut("q").unwrap().mode = "highway".into();
         let mut both = full();
@@ -364,10 +362,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_hides_is_recovered_as_it_is() {
+    fn hidden_evidence_of_a_model_is_recovered_unchanged() {
         let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
         let mut evidence = full().with_callback(to, 1).with_edge(from, to, "/q", 0);
-        // Nothing went over this one, in any mode.
+        // No item passed this edge in any mode.
         let unused = evidence.edges.values_mut().find(|e| e.topic == "/q");
         unused.unwrap().modes.clear();
         let model = conclude(evidence.clone());
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_data_read_once_more_only_is_recovered() {
+    fn a_path_with_only_reread_data_is_recovered() {
         let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
         let mut evidence = run("r")
             .with_callback(from, 1)
@@ -396,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_others_become_notes() {
+    fn sentences_of_other_programs_become_notes() {
         let mut model = conclude(full());
         model.coverage.push("A probe could not be attached.".into());
         let said = Note::Said("A probe could not be attached.".into());
@@ -404,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_evidence_is_an_error_that_names_it() {
+    fn damaged_evidence_gives_an_error_that_names_the_damage() {
         let damage = |pointer: &str, value: serde_json::Value| {
             let mut model = conclude(full());
             *model.evidence.pointer_mut(pointer).unwrap() = value;
@@ -422,6 +420,6 @@ mod tests {
         let mut model = conclude(full());
         model.runs.push(model.runs[0].clone());
         let error = recover(model).unwrap_err().to_string();
-        assert!(error.contains("run 'r' is in it twice"), "{error}");
+        assert!(error.contains("run 'r' occurs twice"), "{error}");
     }
 }

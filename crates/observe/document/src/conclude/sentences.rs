@@ -1,4 +1,4 @@
-//! Whole sentences about a model: its assumptions, and the limits of its recordings. Their wording
+//! Whole sentences about a model: its assumptions and the limits of its recordings. Their wording
 //! is part of the file format.
 
 use super::alike::{in_plural, together, unite};
@@ -12,7 +12,7 @@ use crate::schema::{Junction, JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
 
-/// Assumptions and coverage, each in alphabetical order.
+/// Returns assumptions and coverage, each in alphabetical order.
 pub(super) fn sentences(
     evidence: &Evidence,
     groups: &Groups,
@@ -23,7 +23,7 @@ pub(super) fn sentences(
     assumptions.extend(of_open(graph, junctions));
     let mut coverage = coverage(evidence, graph);
     let mut notes = evidence.notes.clone();
-    // In another run it did run.
+    // The callback ran in another run.
     notes.retain(|note, _| !matches!(note, Note::Starved(id) if graph.callbacks.contains_key(id)));
     for said in unite(&notes) {
         let sentence = match (&said.note, said.note.subject()) {
@@ -68,22 +68,21 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
     sentences
 }
 
-/// Why an edge is drawn whose items were not seen on their way.
 fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
         Assumed::HandedOver => format!(
-            "{from} is taken to hand its work to {to}: in {} of its executions it had woken up or made the thread; no event shows what it handed over.",
+            "{from} is assumed to hand its work to {to}: it woke up or created the thread before {} executions. No event shows what it handed over.",
             e.figures.taken
         ),
         Assumed::Stated => format!(
             "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
         ),
         Assumed::Made => format!(
-            "{from} makes the task {to}; that nothing else makes it is assumed."
+            "{from} makes the task {to}. It is assumed that nothing else makes it."
         ),
         Assumed::Waited => format!(
-            "{to} waited for the response that {from} got, and went on then; that it uses it is assumed."
+            "{to} waited for the response that {from} got, and then continued. It is assumed to use the response."
         ),
     })
 }
@@ -93,7 +92,7 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     let mut callbacks = graph.callbacks.values();
     if callbacks.any(|c| c.bracket == Bracket::Inferred) {
         sentences.insert(
-            "Callbacks marked 'inferred' have no events of their own at start and end; the executor's calls around them stand in.".into(),
+            "Callbacks marked 'inferred' have no events of their own at start and end. Their times come from the executor's calls around them.".into(),
         );
     }
     for (key, qos) in &evidence.endpoints {
@@ -109,7 +108,6 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     sentences
 }
 
-/// The assumption that a group exists which no synchroniser's calls show.
 fn of_group(group: &Group) -> Option<String> {
     let members: Vec<&str> = group.members.iter().map(String::as_str).collect();
     let (members, topic) = (members.join(" and "), &group.topic);
@@ -127,27 +125,27 @@ fn of_group(group: &Group) -> Option<String> {
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            "; perhaps only {} do, for they never waited for the rest alone: settle it with --junction '{}', with its inputs in brackets after the node, or with more runs",
+            ". Perhaps only {} do, because they never waited only for the others. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),
         JunctionState::Ambiguous => format!(
-            "; only one of them publishes it, so it might also publish on its own input and merely read what the others stored: settle it with --junction '{}' or '= or', or with more runs",
+            ". Only one of them publishes it, so it might also publish on its own input and only read what the others stored. Settle it with --junction '{}' or '= or', or with more runs",
             group.statement(JunctionKind::And)
         ),
         JunctionState::Decided | JunctionState::Stated => String::new(),
     };
     Some(format!(
-        "{members} are taken to wait for one another before {topic} is published, {why}{doubt}."
+        "{members} are assumed to wait for one another before {topic} is published, {why}{doubt}."
     ))
 }
 
-/// The assumption which items a group joins, where the data do not show it.
+/// States which items a group is assumed to join, if the data do not show it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
     if group.matching == Matching::Nearest {
         return Some(format!(
-            "Of the items that {node} joins into {topic} those are taken whose chains began nearest to one another, as a synchroniser by approximate time joins them; the time stamps in the messages are not seen."
+            "{node} is assumed to join those items into {topic} whose chains began nearest to one another, as a synchroniser by approximate time does. The recording does not show the time stamps in the messages."
         ));
     }
     let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
@@ -157,13 +155,13 @@ fn of_matching(group: &Group) -> Option<String> {
             ..group.statement(JunctionKind::And)
         };
         format!(
-            "Which items {node} joins into {topic} does not show: in {} of {} outputs the publishing callback had several since the one before, and the last is taken; a synchroniser by approximate time may use an earlier one, which --junction '{nearest}' states.",
+            "The data do not show which items {node} joins into {topic}: in {} of {} outputs the publishing callback had several new items, and the last is assumed. A synchroniser by approximate time may use an earlier one. If it does, state it with --junction '{nearest}'.",
             group.chosen, group.outputs
         )
     })
 }
 
-/// The assumption that publishers of unknown nodes do not wait for one another.
+/// States the assumption that publishers of unknown nodes do not wait for one another.
 fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| {
         j.criterion == junctions::SEVERAL_PUBLISHERS && j.state == JunctionState::Ambiguous
@@ -175,12 +173,11 @@ fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let names = together(&topics).unwrap_or_else(|| topics.join(", "));
     (!topics.is_empty()).then(|| {
         format!(
-            "The subscriptions that publish {names} are taken to do so each on its own input; they might wait for one another instead, as which nodes they belong to is not known: record the start of their processes to settle it."
+            "The subscriptions that publish {names} are assumed to do so each on its own input. They might wait for one another instead, because their nodes are unknown. Record the start of their processes to settle it."
         )
     })
 }
 
-/// The assumption that a group does not exist.
 fn of_doubt(group: &Group) -> String {
     let of = |publish: bool| -> String {
         let members = group.members.iter();
@@ -188,19 +185,19 @@ fn of_doubt(group: &Group) -> String {
         some.map(String::as_str).collect::<Vec<_>>().join(" and ")
     };
     format!(
-        "{} is taken to publish {} on its own input and merely to read what {} stored; as there was a new input of each before each output, it might also wait for them: settle it with --junction '{}' or '= and', or with more runs.",
+        "{} is assumed to publish {} on its own input and only to read what {} stored. Each output followed a new input of each, so it might also wait for them. Settle it with --junction '{}' or '= and', or with more runs.",
         of(true), group.topic, of(false), group.statement(JunctionKind::Or)
     )
 }
 
-/// The node that stands for whatever nodes a process has, with the number of its callbacks.
+/// Describes a guessed node and counts its callbacks. It stands for all unknown nodes of a process.
 fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     let callbacks = graph.callbacks.values();
     let guessed = callbacks.filter(|c| c.node == node && !c.identity.is_known());
     let callbacks = match guessed.count() {
         0 => return None,
         1 => "one callback (marked ?)".to_string(),
-        n => format!("{n} callbacks (marked ?), which may be of several nodes"),
+        n => format!("{n} callbacks (marked ?), which may belong to several nodes"),
     };
     Some(format!(
         "{} It stands for {callbacks}.",
@@ -208,17 +205,16 @@ fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     ))
 }
 
-/// Events that a run lost.
 fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
     run.lost.iter().filter(|l| *l.1 > 0).map(|(probe, count)| {
         format!(
-            "In run {}, {count} events of kind {probe} were lost because the buffer was full; counts, losses and latencies that stand on them are incomplete.",
+            "In run {}, {count} events of kind {probe} were lost because the buffer was full. Counts, losses and latencies that depend on them are incomplete.",
             run.id
         )
     })
 }
 
-/// True for notes on assumptions; the others are on coverage.
+/// Reports whether a note is about an assumption. The others are about coverage.
 fn is_assumption(note: &Note) -> bool {
     use Note::{
         Assumed, CallerGuess, Cut, Input, Junction, NameRule, NodeName, Renamed, RingFound,
@@ -240,60 +236,59 @@ fn is_assumption(note: &Note) -> bool {
     )
 }
 
-/// The sentence of a note that applies `n` times.
 fn of_note(note: &Note, n: u64) -> String {
     let times = match n {
         1 => "once".to_string(),
         n => format!("{n} times"),
     };
     match note {
-        Note::Aborted(s) => format!("{s} was left {times} without its end being seen (an exception, or lost events); such executions are not in its times."),
+        Note::Aborted(s) => format!("{s} was started {times} without a recorded end (an exception, or lost events). These executions are not in its times."),
         Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
-        Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
+        Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
         Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
-        Note::Capped(s) => format!("Lineages were dropped {times} at {s} because too many paths lead there; chains through it are incomplete, as their field 'dropped' says."),
-        Note::ClockStep => format!("The machine's clock was set {times}; timers on system time have no release jitter near it, and times of transport may be off."),
-        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as said with --from and --to; of each execution the first such output counts."),
-        Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
-        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already; they count nowhere else."),
-        Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
-        Note::HelperTime => format!("Threads that threads with callbacks made, and that themselves run no callbacks and publish nothing (of a pool, OpenMP), used {:.1} ms of CPU time; on whose behalf is not known, so it is missing in the callbacks' times.", n as f64 / 1e6),
-        Note::Ignored(s) => format!("No chain passes {s}, of which {n} items were taken: it is infrastructure; --ignore names others, or none."),
-        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
+        Note::Capped(s) => format!("Too many paths lead to {s}: lineages were dropped there {times}. Chains through it are incomplete, and their field 'dropped' counts the missing executions."),
+        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, timers on system time have no release jitter, and transport times may be wrong."),
+        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Only the first such output of each execution counts."),
+        Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
+        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
+        Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
+        Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so it is missing in the callbacks' times.", n as f64 / 1e6),
+        Note::Ignored(s) => format!("No chain passes {s}, of which {n} items were taken, because it is infrastructure. Use --ignore to name other topics, or none."),
+        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. Their latency counts from its publication."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
-        Note::Junction(s) => format!("The junction '{s}' is taken as stated with --junction."),
-        Note::LostSwitch => format!("A scheduler event was missing {times}; execution times near it are off."),
+        Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),
+        Note::LostSwitch => format!("A scheduler event was missing {times}. Execution times near it are wrong."),
         Note::NameRule(s) => format!("Names of nodes are rewritten by the rule '{s}', as stated with --normalise."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
-        Note::OutOfOrder => format!("An event was older than the one before it {times}; it counts at the later time."),
-        Note::Outside(s) => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
-        Note::Overtaken(s) => format!("Of {s}, {n} items were taken by a callback that took a newer one before it published anything: overtaken in the same callback, they are counted as taken and not followed."),
-        Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs in one stretch; such executions are not in its times."),
-        Note::PeriodChanged(s) => format!("The period of {s} was changed {times}: its name and its period are those that it was made with."),
-        Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter); it is left out."),
-        Note::Renamed(s) => format!("{n} node names are called {s}: they differ only in what differs from run to run (a process id, an address, a counter)."),
-        Note::RingFound(s) => format!("{s} is taken to read the intra-process buffer into which its topic is put: the buffer was made before the recording."),
-        Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, and the topic is not known."),
-        Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at a rate of its own: such executions have no release jitter and no response time."),
-        Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
-        Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),
-        Note::TimerNode(s) => format!("{s} is taken to belong to the node whose topics it publishes."),
-        Note::Unasked => format!("A response answered a request from before the recording, or of a callback that began before it, {times}: which callback waited for it is not known, and what ran on it is left out."),
-        Note::Unbegun => format!("What a thread took first after the recorder came was left out {times}: whether a callback ran already, which began before, is not known."),
-        Note::Undecided => format!("What an event belongs to was not clear in time {times}."),
-        Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
-        Note::UnknownGoal(s) => format!("Which of several goals of {s} was executed, or had the result that was sent, could not be told {times}; no edge or chain leads to such ones."),
+        Note::OutOfOrder => format!("An event was older than the one before it {times}. It counts at the later time."),
+        Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes them."),
+        Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a newer one before it published anything. The older items count as taken, but no chain follows them."),
+        Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
+        Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period that it was made with, also in its name."),
+        Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter). This part is left out."),
+        Note::Renamed(s) => format!("{n} node names are combined as {s}: they differ only in parts that change from run to run (a process id, an address, a counter)."),
+        Note::RingFound(s) => format!("{s} is assumed to read the intra-process buffer of its topic: the buffer was made before the recording."),
+        Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, so the topic is unknown."),
+        Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at its own rate. These executions have no release jitter and no response time."),
+        Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic. Its executor never ran it, or publisher and subscription do not match (domain, QoS)."),
+        Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads. In callbacks, this counts as preemption.", n as f64 / 1e6),
+        Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
+        Note::Unasked => format!("A response answered a request from before the recording, or of a callback that began before it, {times}. The callback that waited for it is unknown, and the execution that used it is left out."),
+        Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
+        Note::Undecided => format!("The callback or caller of an event was not decided in time {times}."),
+        Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
+        Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or had the result that was sent. No edge or chain leads to these executions."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
-        Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}: its name is not known, and no mode began."),
-        Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
-        Note::UnknownWaiter(s) => format!("Which of several callbacks of a node, that waited for responses, published {s} could not be told {times}; no edge or chain leads from there, and such executions are not in their times."),
-        Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
-        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs; no edge or chain goes on from them."),
-        Note::UnseenTime => format!("What executors ran without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
-        Note::UnseenWork => format!("Executors ran something {times} that has no events of its own: what waits beside topics, services and timers (events of QoS, guard conditions, other waitables), or nothing at all after waking."),
-        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool where no event shows it; such executions are not in its times."),
-        Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen; no edge or chain leads to such executions."),
+        Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
+        Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
+        Note::UnknownWaiter(s) => format!("It was unknown {times} which of several callbacks of a node that waited for responses published {s}. No edge or chain begins there, and these executions are not in the callbacks' times."),
+        Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
+        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from them."),
+        Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
+        Note::UnseenWork => format!("Executors ran work without events of its own {times}: QoS events, guard conditions, other waitables, or nothing at all after waking up."),
+        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool where no event shows it. These executions are not in its times."),
+        Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen. No edge or chain leads to these executions."),
     }
 }
 
@@ -322,8 +317,8 @@ mod tests {
         begins(
             &model.coverage,
             &[
-                "/t was published outside of callbacks once; ",
-                "An endpoint that could not be told was used 2 times: ",
+                "/t was published outside of callbacks once. ",
+                "An unknown endpoint was used 2 times: ",
                 "Of the recorder.",
                 "The machine is a virtual one, and its host took 1.5 ms ",
             ],

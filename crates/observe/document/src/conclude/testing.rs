@@ -1,4 +1,4 @@
-//! Evidence made by hand, for tests.
+//! Hand-made evidence for tests.
 
 use crate::dist::Dist;
 use crate::evidence::{EdgeKey, Evidence, PathEvidence, PathFigures, PathKey};
@@ -6,17 +6,15 @@ use crate::evidence::{MemberEvidence, SyncEvidence};
 use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Run};
 use std::collections::BTreeMap;
 
-/// The mode of all hand-made evidence.
 pub(crate) const MODE: &str = "urban";
 
-/// `n` equal times.
 pub(crate) fn times(n: u64, ns: u64) -> Dist {
     let mut dist = Dist::new();
     (0..n).for_each(|_| dist.record(ns));
     dist
 }
 
-/// Evidence of one run in which no callback ran.
+/// Returns evidence of one run in which no callback ran.
 pub(crate) fn run(id: &str) -> Evidence {
     let run = Run {
         host: String::new(),
@@ -36,7 +34,7 @@ pub(crate) fn run(id: &str) -> Evidence {
 }
 
 impl Evidence {
-    /// Adds a callback that ran `n` times. Its kind and input are read off its id.
+    /// Adds a callback that ran `n` times. The id gives its kind and input.
     pub(crate) fn with_callback(mut self, id: &str, n: u64) -> Self {
         let (node, rest) = id.split_once(':').unwrap();
         let (kind, input) = rest.trim_end_matches(')').split_once('(').unwrap();
@@ -72,7 +70,6 @@ impl Evidence {
         self
     }
 
-    /// Adds an edge over which `taken` items passed.
     pub(crate) fn with_edge(mut self, from: &str, to: &str, topic: &str, taken: u64) -> Self {
         let figures = EdgeFigures {
             latency_ns: times(taken, 3),
@@ -93,7 +90,7 @@ impl Evidence {
         self
     }
 
-    /// Adds a path on which `n` executions ended: `callback topic callback ...`.
+    /// Adds a path, `callback topic callback ...`, on which `n` executions ended.
     pub(crate) fn with_path(mut self, path: &str, n: u64) -> Self {
         let key = key(path);
         let parts = 2 * key.callbacks.len() - 1;
@@ -115,15 +112,15 @@ impl Evidence {
         self
     }
 
-    /// Adds evidence for a synchroniser of the node `/f` that publishes `/out`.
+    /// Adds evidence of a synchroniser in node `/f` that publishes `/out`.
     pub(crate) fn with_sync(mut self, sync: SyncEvidence) -> Self {
         self.syncs.insert("/f:sync(/out)".into(), sync);
         self
     }
 }
 
-/// A path's key: `callback topic callback ...`. A sync vertex that the publishing callback leads
-/// to is marked with `=`.
+/// Parses a path's key, `callback topic callback ...`. The mark `=` stands before a sync vertex
+/// that the publishing callback leads to.
 pub(crate) fn key(path: &str) -> PathKey {
     let words: Vec<&str> = path.split(' ').collect();
     let callbacks = || words.iter().step_by(2);
@@ -140,8 +137,8 @@ pub(crate) fn key(path: &str) -> PathKey {
     }
 }
 
-/// Twenty outputs of the topic `/out`, each after one new input of `/f:subscription(/a)` and
-/// `/f:subscription(/b)`, of which the latter published.
+/// Returns evidence of 20 outputs on `/out`. Each followed one new input of `/f:subscription(/a)`
+/// and one of `/f:subscription(/b)`. The latter published.
 pub(crate) fn synchronised() -> SyncEvidence {
     let member = |published| MemberEvidence {
         instances: 20,

@@ -1,52 +1,52 @@
-//! Why a chain cannot be cut: each error is one line, with what is near.
+//! The errors of cutting a chain. Each is one line that lists similar names.
 
 use crate::text::{shorten, visible};
 
-/// Why a chain cannot be cut as asked.
+/// The reason why a chain cannot be cut as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
-    /// A name of nothing on a chain.
-    #[error("{option}: '{}' is no callback, node or topic on a chain{}", name(asked), some(": near it are ", .near))]
+    /// Nothing on a chain has the given name.
+    #[error("{option}: '{}' is not a callback, node or topic on a chain{}", name(asked), some(". Similar names: ", .near))]
     Unknown {
-        /// Option of the command.
+        /// The option of the command.
         option: &'static str,
-        /// The name.
+        /// The name that the user gave.
         asked: String,
-        /// Names that contain it.
+        /// The names that contain the given one.
         near: Vec<String>,
     },
-    /// A name that fits several.
-    #[error("{option}: '{}' is the end of {} names: {}", name(asked), fit.len(), names(fit))]
+    /// The given name fits several things.
+    #[error("{option}: '{}' fits {} names: {}", name(asked), fit.len(), names(fit))]
     Several {
-        /// Option of the command.
+        /// The option of the command.
         option: &'static str,
-        /// The name.
+        /// The name that the user gave.
         asked: String,
-        /// The names that end with it.
+        /// The names that end with the given one.
         fit: Vec<String>,
     },
     /// No chain leads from one end to the other.
-    #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some("; chains from there pass ", .after), some("; chains to there pass ", .before))]
+    #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
     NoWay {
-        /// The first end.
+        /// The name of the first end.
         from: Option<String>,
-        /// The second.
+        /// The name of the second end.
         to: Option<String>,
-        /// Nodes after the first.
+        /// The nodes that chains pass after the first end.
         after: Vec<String>,
-        /// Nodes before the second.
+        /// The nodes that chains pass before the second end.
         before: Vec<String>,
     },
-    /// Chains lead from one end to the other, but past what was named.
+    /// Chains lead between the ends, but none passes all the given points.
     #[error(
-        "no chain between these ends passes {}; they pass {}",
+        "no chain between these ends passes {}. These chains pass {}",
         names(through),
         names(near)
     )]
     NotThrough {
-        /// What was named.
+        /// The points that the user named.
         through: Vec<String>,
-        /// Nodes that they pass.
+        /// The nodes that the chains do pass.
         near: Vec<String>,
     },
 }
@@ -60,7 +60,7 @@ fn end(word: &str, text: &Option<String>) -> String {
     said.unwrap_or_default()
 }
 
-/// Some names behind a word; nothing without names.
+/// Returns `word` and the names, or nothing without names.
 fn some(word: &str, all: &[String]) -> String {
     match all {
         [] => String::new(),
@@ -68,7 +68,6 @@ fn some(word: &str, all: &[String]) -> String {
     }
 }
 
-/// Some names.
 fn names(all: &[String]) -> String {
     const SHOWN: usize = 8;
     let some: Vec<String> = all.iter().take(SHOWN).map(|n| name(n)).collect();

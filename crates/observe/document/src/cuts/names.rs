@@ -1,22 +1,20 @@
-//! Names of callbacks, nodes and topics on chains, as users write them.
+//! Resolves names of callbacks, nodes and topics on chains, as users write them.
 
 use super::CutError;
 use crate::schema::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something on a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Point {
-    /// By its id.
     Callback(String),
     Node(String),
     Topic(String),
 }
 
-/// By name, the first of callback, node and topic that has it.
+/// The points by name. A callback takes precedence over a node, and a node over a topic.
 type Names = BTreeMap<String, Point>;
 
-/// The names on the model's chains that are of a kind that is asked for.
+/// Returns the names on the model's chains, or only those of `kind`.
 fn names(model: &Model, kind: Option<&str>) -> Names {
     let on_chain: BTreeSet<&str> = model
         .chains
@@ -50,7 +48,6 @@ fn names(model: &Model, kind: Option<&str>) -> Names {
     names
 }
 
-/// What a name means.
 pub(super) fn point(model: &Model, option: &'static str, asked: &str) -> Result<Point, CutError> {
     let (kind, name) = match asked.split_once(':') {
         Some((kind @ ("node" | "topic"), name)) => (Some(kind), name),

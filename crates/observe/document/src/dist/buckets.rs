@@ -1,39 +1,36 @@
-//! How many values lie in which bucket: sorted, beside the last ones as they came.
+//! Counts values by bucket. Buckets are sorted; the latest values wait unsorted beside them.
 //!
-//! A bucket keeps so many bits of a value that the distribution fills at most [`MOST`]. That
-//! follows from the values alone, so it does not matter in which order they came or were merged.
+//! The bits kept per value are limited so that a distribution fills at most [`MOST`] buckets. The
+//! limit follows from the values alone, so the order of recording and merging does not matter.
 //!
 //! A trace has a value every few hundred nanoseconds, and a search for its bucket would miss the
-//! caches. So values are noted, and sorted in when there are many.
+//! caches. So values are first appended, and then sorted in together.
 
 use std::borrow::Cow;
 
-/// Fewest values that are sorted in at once.
+/// The least number of values that are sorted in at once.
 const FEW: usize = 64;
 
-/// Most bits kept of each value.
+/// The most bits kept of each value.
 pub(super) const PRECISION: u32 = 14;
 
-/// With so few bits kept, no values fill more than [`MOST`] buckets.
+/// The bits that always suffice: with so few, values cannot fill more than [`MOST`] buckets.
 pub(super) const LEAST_PRECISION: u32 = 7;
 
-/// Most buckets of a distribution: 48 kB.
+/// The most buckets of a distribution; they take 48 kB.
 const MOST: usize = 4096;
 
-/// Buckets with their counts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buckets {
     full: Filled,
-    /// Values that are not sorted in: their buckets with all bits.
+    /// The values not yet sorted in, as bucket numbers at full precision.
     recent: Vec<u32>,
 }
 
-/// Buckets that hold something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filled {
-    /// Bits kept of each value.
+    /// The bits kept of each value.
     pub(super) bits: u32,
-    /// By number, each once.
     pub(super) buckets: Vec<Bucket>,
 }
 
@@ -46,11 +43,10 @@ impl Default for Filled {
     }
 }
 
-/// A bucket that holds something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) number: u32,
-    /// The count's low and high half: so a bucket takes 12 bytes, not 16.
+    /// The count's low and high half. Two halves need 12 bytes per bucket instead of 16.
     count: [u32; 2],
 }
 
@@ -62,19 +58,16 @@ impl Bucket {
         }
     }
 
-    /// Values in it.
     pub(super) fn count(self) -> u64 {
         u64::from(self.count[0]) | u64::from(self.count[1]) << 32
     }
 
-    /// Both together, of one number.
     fn and(self, other: Bucket) -> Self {
         Bucket::new(self.number, self.count().saturating_add(other.count()))
     }
 }
 
 impl Buckets {
-    /// Adds a value.
     pub(super) fn add(&mut self, value: u64) {
         self.recent.push(number(value, PRECISION));
         if self.recent.len() >= FEW.max(self.full.buckets.len() / 4) {
@@ -82,14 +75,13 @@ impl Buckets {
         }
     }
 
-    /// Adds the values of others.
     pub(super) fn merge(&mut self, other: &Buckets) {
         self.settle();
         let other = other.filled();
         self.full.add(&other.buckets, other.bits);
     }
 
-    /// Those that hold something, with all values sorted in.
+    /// Returns the nonempty buckets with all values sorted in.
     pub(super) fn filled(&self) -> Cow<'_, Filled> {
         if self.recent.is_empty() {
             return Cow::Borrowed(&self.full);
@@ -99,7 +91,6 @@ impl Buckets {
         Cow::Owned(all.full)
     }
 
-    /// Sorts in what came last.
     pub(super) fn settle(&mut self) {
         self.full.add(&counted(&mut self.recent), PRECISION);
         self.recent.clear();
@@ -129,7 +120,7 @@ impl From<Filled> for Buckets {
 }
 
 impl Filled {
-    /// Adds buckets of so many bits, in order of their numbers.
+    /// Adds buckets of `bits` precision, sorted by number.
     fn add(&mut self, from: &[Bucket], bits: u32) {
         if from.is_empty() {
             return;
@@ -155,7 +146,7 @@ impl Filled {
         }
     }
 
-    /// Keeps one bit fewer: buckets that become the same are one.
+    /// Keeps one bit fewer and unites buckets that become equal.
     fn coarsen(&mut self) {
         let fewer = self.bits - 1;
         for b in &mut self.buckets {
@@ -172,7 +163,7 @@ impl Filled {
     }
 }
 
-/// The bucket of a value of which so many bits are kept: exponent above these, then they.
+/// Returns the bucket number of a value at `bits` precision: the exponent above the kept bits.
 pub(super) fn number(value: u64, bits: u32) -> u32 {
     let length = 64 - value.leading_zeros();
     if length <= bits {
@@ -182,7 +173,7 @@ pub(super) fn number(value: u64, bits: u32) -> u32 {
     (shift << bits) + (value >> shift) as u32
 }
 
-/// Lowest value and width of a bucket.
+/// Returns the lowest value and the width of a bucket.
 pub(super) fn range(number: u32, bits: u32) -> (u64, u64) {
     let (shift, kept) = (number >> bits, u64::from(number & ((1 << bits) - 1)));
     if shift == 0 {
@@ -194,7 +185,6 @@ pub(super) fn range(number: u32, bits: u32) -> (u64, u64) {
     }
 }
 
-/// Sorts numbers, and counts equal ones.
 fn counted(numbers: &mut [u32]) -> Vec<Bucket> {
     numbers.sort_unstable();
     let equal = numbers.chunk_by(|a, b| a == b);
@@ -203,7 +193,8 @@ fn counted(numbers: &mut [u32]) -> Vec<Bucket> {
         .collect()
 }
 
-/// Adds `from` to `into`, both sorted, in place: from the end, so that nothing is overwritten.
+/// Adds `from` to `into` in place, both sorted. It works from the end, so that nothing is
+/// overwritten.
 fn merge(into: &mut Vec<Bucket>, from: &[Bucket]) {
     let mut old = into.len();
     let mut i = 0;
@@ -212,7 +203,7 @@ fn merge(into: &mut Vec<Bucket>, from: &[Bucket]) {
         into.get(i).is_none_or(|o| o.number != b.number)
     };
     let new = from.iter().filter(is_new).count();
-    // Not twice as much as is needed: there are thousands of distributions.
+    // Thousands of distributions exist, so the capacity grows by little.
     if into.capacity() < old + new {
         into.reserve_exact(new + old / 8);
     }
@@ -244,7 +235,7 @@ mod tests {
         counts.collect()
     }
 
-    /// The counts that a map has, with as many bits as keep it small.
+    /// Counts values with a map, at the precision that keeps it small.
     fn by_map(values: &[u64]) -> (u32, Vec<(u32, u64)>) {
         let with = |bits: u32| {
             let mut map = BTreeMap::<u32, u64>::new();
@@ -259,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_a_map_however_they_came() {
+    fn bucket_counts_equal_those_of_a_map_in_any_order() {
         let mut seed = 1u64;
-        // Up to 1 us, 4 us, and 1000 s: the last ones fill more than are kept.
+        // The values reach 1 us, 4 us and 1000 s. The last range fills more buckets than are kept.
         for most in [1_000, 4_000, 1_000_000_000_000] {
             let mut values = Vec::new();
             let mut parts = [(); 3].map(|()| Buckets::default());
@@ -269,7 +260,7 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let value = (seed >> 20) % (1 + most * i as u64 / 30_000);
                 values.push(value);
-                // The first part has most of them.
+                // The first part has most of the values.
                 parts[i % 7 / 5 * (1 + i % 2)].add(value);
                 if i % 5_000 == 0 {
                     let mut all = parts[2].clone();
@@ -300,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn all_values_there_are_fit() {
+    fn values_of_any_size_never_fill_more_than_the_most_buckets() {
         let mut buckets = Buckets::default();
         for shift in 0..64 {
             (0..1 << 14).for_each(|i: u64| buckets.add(((1 << 14) + i) << 49 >> shift));

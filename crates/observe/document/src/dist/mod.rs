@@ -1,9 +1,9 @@
-//! A distribution of times that merges exactly: count, sum, extremes, and log-linear buckets.
+//! A distribution of times that merges exactly: count, sum, extremes and log-linear buckets.
 //!
 //! Buckets keep 14 bits of a value (relative width 2^-14, 0.006 %), so a percentile of 100 ms is
-//! known to about 3 us, and fewer where values spread over more than 4096 buckets; minimum,
-//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts: it is
-//! associative and commutative, and merged parts equal one distribution that recorded all values.
+//! exact to about 3 us. They keep fewer bits if values spread over more than 4096 buckets. Minimum,
+//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts, so it
+//! is associative and commutative. Merged parts equal one distribution that recorded all values.
 
 mod buckets;
 
@@ -11,7 +11,7 @@ use buckets::{number, range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Distribution of non-negative times in ns.
+/// A distribution of non-negative times in ns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dist {
     count: u64,
@@ -22,7 +22,7 @@ pub struct Dist {
 }
 
 impl Dist {
-    /// An empty distribution.
+    /// Creates an empty distribution.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,27 +56,27 @@ impl Dist {
         self.buckets.merge(&other.buckets);
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Sum of the values, ns.
+    /// Returns the sum of the values, ns.
     pub fn sum(&self) -> u128 {
         self.sum
     }
 
-    /// Smallest value (measured best case), ns; 0 when empty.
+    /// Returns the smallest value (measured best case) in ns, or 0 if empty.
     pub fn min(&self) -> u64 {
         self.min
     }
 
-    /// Largest value (measured worst case), ns; 0 when empty.
+    /// Returns the largest value (measured worst case) in ns, or 0 if empty.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Mean (measured average case), ns; 0 when empty.
+    /// Returns the mean (measured average case) in ns, or 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 {
             0.0
@@ -85,8 +85,8 @@ impl Dist {
         }
     }
 
-    /// The value below which a share `q` (0 to 1) of the values lies, ns: the middle of its
-    /// bucket, within the measured extremes.
+    /// Returns the value in ns below which a share `q` (0 to 1) of the values lies. It is the
+    /// middle of its bucket, within the measured extremes.
     pub fn quantile(&self, q: f64) -> u64 {
         if self.count == 0 {
             return 0;
@@ -104,7 +104,7 @@ impl Dist {
         self.max
     }
 
-    /// `(lowest value, width, count)` of each filled bucket, ascending.
+    /// Iterates over the nonempty buckets as `(lowest value, width, count)`, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let filled = self.buckets.filled();
         (0..filled.buckets.len()).map(move |i| {
@@ -115,7 +115,8 @@ impl Dist {
     }
 }
 
-/// A distribution in `model.json`. Quantiles and mean are for readers; merging needs the others.
+/// A distribution in `model.json`. Quantiles and mean are for readers; merging needs only the other
+/// fields.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     count: u64,
@@ -125,12 +126,10 @@ struct Stored {
     p50: u64,
     p90: u64,
     p99: u64,
-    /// Decimal text: JSON numbers lose digits above 2^53.
+    /// The sum as decimal text, because JSON numbers lose digits above 2^53.
     sum: String,
-    /// Bits that a bucket keeps of a value.
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,
-    /// `[lowest value of the bucket, count]`, ascending.
     buckets: Vec<(u64, u64)>,
 }
 

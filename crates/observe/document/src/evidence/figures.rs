@@ -1,11 +1,11 @@
-//! Figures that add up: merging runs, and totals over modes.
+//! Figures that can be added, for merging runs and for totals over modes.
 
 use super::{MemberEvidence, PathFigures};
 use crate::dist::Dist;
 use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures, HelperFigures};
 use std::collections::BTreeMap;
 
-/// Figures that add up. The default is zero.
+/// A set of figures that can be added. The default is zero.
 pub trait Figures: Clone + Default {
     /// Adds `other`'s values. Counters stop at their largest value.
     fn add(&mut self, other: &Self);
@@ -119,7 +119,7 @@ pub fn add_all<K: Ord + Clone, F: Figures>(to: &mut BTreeMap<K, F>, from: &BTree
     }
 }
 
-/// The figures of all modes together.
+/// Returns the figures of all modes together.
 pub fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
     let mut all = F::default();
     for figures in modes.values() {
@@ -128,7 +128,7 @@ pub fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
     all
 }
 
-/// Adds causes to others; each component is in the result once, in order.
+/// Adds causes to others. Each component is in the result once, in order.
 pub fn add_causes(to: &mut Vec<Cause>, more: impl Iterator<Item = Cause>) {
     let old = std::mem::take(to);
     let mut all: BTreeMap<Component, Cause> = BTreeMap::new();

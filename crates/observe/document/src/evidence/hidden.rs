@@ -1,5 +1,5 @@
-//! The field `evidence` of `model.json`: evidence that a model does not show, but that a later
-//! conclusion from more runs may need.
+//! The field `evidence` of `model.json`. It holds evidence that the model does not show but that
+//! merging with more runs may need.
 
 use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::dist::Dist;
@@ -7,17 +7,17 @@ use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Evidence that the visible part of a model does not show.
+/// The evidence that the visible part of a model does not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {
     pub callbacks: Vec<Callback>,
     pub edges: Vec<Edge>,
     pub paths: Vec<HiddenPath>,
-    /// Last outputs of the visible chains, by their id.
+    /// The counts of last outputs of the visible chains, by chain id.
     pub outputs: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Ids of the visible chains whose figures are those of several paths, or of a path that leads
-    /// past a sync vertex: the paths are kept here.
+    /// The ids of visible chains that are sums of several paths, or whose path skips a sync vertex.
+    /// Those paths are kept in `paths`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
     pub lost: Vec<CountedOnPath>,
@@ -31,7 +31,7 @@ pub struct Hidden {
     pub notes: Vec<CountedNote>,
 }
 
-/// A path that is no chain of the model.
+/// A path that is not a chain of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HiddenPath {
     pub callbacks: Vec<String>,
@@ -40,13 +40,13 @@ pub struct HiddenPath {
     pub own: Vec<usize>,
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
-    /// Left out where there is one run.
+    /// The latency by run. The map is left out for a single run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_run: BTreeMap<String, Dist>,
 }
 
 impl HiddenPath {
-    /// The path as it is written.
+    /// Converts a path to its form in the file.
     pub fn new(key: PathKey, path: PathEvidence) -> Self {
         HiddenPath {
             callbacks: key.callbacks,
@@ -59,7 +59,7 @@ impl HiddenPath {
     }
 }
 
-/// Items lost on the way to a path's last callback, or lineages dropped there.
+/// A count of items lost, or of lineages dropped, on the way to a path's last callback.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountedOnPath {
     pub callbacks: Vec<String>,
@@ -69,7 +69,7 @@ pub struct CountedOnPath {
     pub modes: BTreeMap<String, u64>,
 }
 
-/// A note, and how often it applies.
+/// A note and its count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountedNote {
     #[serde(flatten)]
@@ -78,7 +78,7 @@ pub struct CountedNote {
 }
 
 impl Hidden {
-    /// Takes over the part of the evidence that no model shows.
+    /// Moves the part of the evidence here that no model shows.
     pub fn keep(&mut self, evidence: Evidence) {
         let counted = |(key, modes): (PathKey, _)| CountedOnPath {
             callbacks: key.callbacks,

@@ -1,5 +1,5 @@
 //! Evidence: the measurements of runs, before any conclusion. Synthesis produces it from events,
-//! merging adds it up, and `conclude` makes a model of it, of one run or of fifty.
+//! merging adds it up, and `conclude` makes a model of it.
 
 mod figures;
 mod hidden;
@@ -19,43 +19,43 @@ use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Name of the edge that a link makes.
+/// The topic of an edge that the user's `--link` makes.
 pub const MEMORY: &str = "(memory)";
 
 /// The measurements of runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// By id.
+    /// The runs by id.
     pub runs: BTreeMap<String, Run>,
-    /// By id. Their figures are in `modes` only, and their periods are those that were set.
+    /// The callbacks by id. Their figures are in `modes` only, and their periods are those of
+    /// timers.
     pub callbacks: BTreeMap<String, Callback>,
-    /// Figures are in `modes` only.
+    /// The edges. Their figures are in `modes` only.
     pub edges: BTreeMap<EdgeKey, Edge>,
     pub paths: BTreeMap<PathKey, PathEvidence>,
-    /// Items lost on the way to a path's last callback, by mode.
+    /// The number of items lost on the way to a path's last callback, by mode.
     pub lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
-    /// Lineages dropped at the end of a path because there were too many, by mode.
+    /// The number of lineages dropped at the end of a path because there were too many, by mode.
     pub dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
-    /// By action, by mode.
+    /// The figures by action and mode.
     pub actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
-    /// QoS settings of publishers and subscriptions.
+    /// The QoS settings of publishers and subscriptions.
     pub endpoints: BTreeMap<EndpointKey, BTreeSet<Qos>>,
-    /// Threads without callbacks.
+    /// The threads without callbacks.
     pub helpers: BTreeMap<HelperKey, HelperEvidence>,
-    /// By id of the sync vertex.
+    /// The evidence of synchronisation by id of the sync vertex.
     pub syncs: BTreeMap<String, SyncEvidence>,
-    /// By callback: executions that no callback's item triggered.
+    /// The number of executions per callback that no item of another callback triggered.
     pub sourced: BTreeMap<String, u64>,
-    /// By run: which callbacks each thread ran. Without the runs of models of versions that did not
-    /// keep them.
+    /// The callbacks that each thread ran, by run. Runs from models of older versions are missing.
     pub together: BTreeMap<String, Vec<Together>>,
-    /// Timers whose period was not seen.
+    /// The timers whose period was not seen.
     pub unknown_periods: BTreeSet<String>,
-    /// How often each applies; for [`Note::Stolen`] the sum in ns.
+    /// The count of each note. For [`Note::Stolen`] it is the sum in ns.
     pub notes: BTreeMap<Note, u64>,
 }
 
-/// An edge: which callback gives which topic's items to which.
+/// The key of an edge: the publishing callback, the taking callback and the topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EdgeKey {
     pub from: String,
@@ -64,7 +64,7 @@ pub struct EdgeKey {
 }
 
 impl EdgeKey {
-    /// The key of an edge.
+    /// Returns the key of an edge.
     pub fn of(edge: &Edge) -> Self {
         EdgeKey {
             from: edge.from.clone(),
@@ -74,7 +74,7 @@ impl EdgeKey {
     }
 }
 
-/// The publishers, or the subscriptions, of a node on a topic.
+/// The key of the publishers or the subscriptions of a node on a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointKey {
     pub node: String,
@@ -83,7 +83,7 @@ pub struct EndpointKey {
 }
 
 impl EndpointKey {
-    /// With their settings.
+    /// Builds the endpoint with these settings.
     pub fn endpoint(self, qos: BTreeSet<Qos>) -> Endpoint {
         Endpoint {
             node: self.node,
@@ -94,15 +94,15 @@ impl EndpointKey {
     }
 }
 
-/// Threads of one name that run no callback.
+/// The key of equally named threads that run no callback.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HelperKey {
-    /// The nodes of their process, sorted.
+    /// The nodes of the threads' process, sorted.
     pub nodes: Vec<String>,
     pub name: String,
 }
 
-/// What is known of them.
+/// The figures and scheduling of the threads of one [`HelperKey`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HelperEvidence {
     pub figures: HelperFigures,
@@ -110,7 +110,7 @@ pub struct HelperEvidence {
 }
 
 impl HelperKey {
-    /// With what is known of them.
+    /// Builds the helper with this evidence.
     pub fn helper(self, of: HelperEvidence) -> Helper {
         Helper {
             nodes: self.nodes,
@@ -122,7 +122,7 @@ impl HelperKey {
 }
 
 impl HelperEvidence {
-    /// Adds what else is known.
+    /// Adds figures and threads of another observation.
     pub fn add(&mut self, figures: &HelperFigures, threads: Vec<ThreadUse>) {
         self.figures.add(figures);
         let old = std::mem::take(&mut self.threads).into_iter();
@@ -130,119 +130,123 @@ impl HelperEvidence {
     }
 }
 
-/// A path: callbacks, and the topics between them.
+/// The key of a path: its callbacks and the topics between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
     pub callbacks: Vec<String>,
-    /// One fewer than callbacks.
+    /// The topics, one fewer than callbacks.
     pub topics: Vec<String>,
-    /// Positions of the sync vertices that the path reaches from the callback that published.
-    /// Where that callback waits for no other, the path leads past them.
+    /// The positions of sync vertices that the path reaches from the publishing callback. The path
+    /// skips them if that callback does not wait for others.
     pub own: Vec<usize>,
 }
 
 impl PathKey {
-    /// The path's edges: from, to, topic.
+    /// Iterates over the path's edges as (from, to, topic).
     pub fn edges(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let pairs = self.callbacks.windows(2).zip(&self.topics);
         pairs.map(|(pair, topic)| (pair[0].as_str(), pair[1].as_str(), topic.as_str()))
     }
 }
 
-/// A path that executions ended on.
+/// The evidence of a path on which executions ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathEvidence {
-    /// How often each topic was the last output ("": nothing).
+    /// The number of times each topic was the last output. An empty topic means no output.
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
-    /// End-to-end latency by run. Without the runs of models of versions that did not keep them.
+    /// The end-to-end latency by run. Runs from models of older versions are missing.
     pub per_run: BTreeMap<String, Dist>,
 }
 
 /// A path's figures in one mode.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// End-to-end latency.
+    /// The end-to-end latency.
     pub latency_ns: Dist,
-    /// From the start that the output before stood on to the next output.
+    /// The reaction time: from the start behind the previous output to the next output.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// End-to-end latency with that of data that were read once more; none where none were.
+    /// The end-to-end latency including data that were read again. `None` if no data were read
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// Executions that ended in another mode than they began in.
+    /// The number of executions that ended in another mode than they began in.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// Each callback's and edge's part of the latency, alternating: sums over the executions, ns.
+    /// The part of each callback and edge in the latency, alternating. Each is a sum over the
+    /// executions, ns.
     #[serde(with = "decimal")]
     pub sums: Vec<u128>,
 }
 
-/// Evidence for subscriptions that wait for one another, per node and topic.
+/// The evidence whether subscriptions wait for one another, per node and topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncEvidence {
     pub node: String,
     pub topic: String,
-    /// Publications by the node's subscriptions.
+    /// The number of publications by the node's subscriptions.
     pub outputs: u64,
-    /// Publications by others.
+    /// The number of publications by others.
     pub foreign: u64,
-    /// Its items were joined by the time at which their chains began.
+    /// The synchroniser joined items by the time at which their chains began.
     #[serde(default)]
     pub nearest: bool,
-    /// Joined inputs of publishing callbacks between which other inputs were passed over: which of
-    /// them was used does not show.
+    /// The number of outputs for which the publishing callback had several new inputs. The data do
+    /// not show which of them was used.
     #[serde(default)]
     pub chosen: u64,
-    /// By id of the subscription's callback.
+    /// The evidence by id of the subscription's callback.
     pub members: BTreeMap<String, MemberEvidence>,
 }
 
-/// How one subscription of a node is related to one topic that the node publishes.
+/// The evidence how one subscription of a node is related to one topic that the node publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberEvidence {
-    /// Executions.
+    /// The number of executions.
     pub instances: u64,
-    /// Executions that published anything.
+    /// The number of executions that published anything.
     pub productive: u64,
-    /// Executions that handed their input to a synchroniser.
+    /// The number of executions that passed their input to a synchroniser.
     pub synchronised: u64,
-    /// Outputs that it published itself.
+    /// The number of outputs that the subscription published itself.
     pub published: u64,
-    /// Outputs for which it had an unused input.
+    /// The number of outputs for which the subscription had an unused input.
     pub fresh: u64,
-    /// Outputs before which it had exactly one input.
+    /// The number of outputs before which the subscription had exactly one input.
     pub once: u64,
-    /// Outputs through a synchroniser that it feeds too.
+    /// The number of outputs through a synchroniser that the subscription also feeds.
     pub shared: u64,
-    /// Outputs that it published itself though another that publishes had no input left.
+    /// The number of outputs that the subscription published itself although another publishing one
+    /// had no input left.
     #[serde(default)]
     pub alone: u64,
-    /// Executions without the output, from its first output on, though each other that may be
-    /// waited for had an input since the last output.
+    /// The number of executions without the output, although each other awaited subscription had an
+    /// input since the last output. Counting starts with the subscription's first output.
     #[serde(default)]
     pub held: u64,
-    /// Executions of others without the output while this one alone had no input since the last.
+    /// The number of executions of others without the output while only this subscription lacked an
+    /// input since the last one.
     #[serde(default)]
     pub awaited: u64,
-    /// Subscriptions of the node from which its inputs descend.
+    /// The node's subscriptions from which this one's inputs descend.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,
 }
 
-/// Exceptions among so many outputs that are allowed for the start of a recording and for lost
-/// events.
+/// Returns how many exceptions among the outputs are allowed for the start of a recording and for
+/// lost events.
 pub fn few(outputs: u64) -> u64 {
     (outputs / 20).max(1)
 }
 
 impl Evidence {
-    /// Counts a note `n` times more.
+    /// Counts a note `n` more times.
     pub fn note(&mut self, note: Note, n: u64) {
         self.notes.entry(note).or_default().add(&n);
     }
 
-    /// Junctions that the user states.
+    /// Returns the junctions that the user states.
     pub fn stated_junctions(&self) -> Vec<StatedJunction> {
         let stated = self.notes.keys().filter_map(|note| match note {
             Note::Junction(text) => text.parse().ok(),
@@ -251,7 +255,7 @@ impl Evidence {
         stated.collect()
     }
 
-    /// Topics that make no chains, and of which a callback took something.
+    /// Returns the topics that make no chains and from which a callback took something.
     pub fn ignored(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();
         notes
@@ -262,7 +266,7 @@ impl Evidence {
             .collect()
     }
 
-    /// Where the user cuts chains.
+    /// Returns the ends at which the user cuts chains.
     pub fn cuts(&self) -> Vec<Cut> {
         let cuts = self.notes.keys().filter_map(|note| match note {
             Note::Cut(text) => Cut::parse(text),
@@ -271,7 +275,7 @@ impl Evidence {
         cuts.collect()
     }
 
-    /// Topics at which chains begin: the user named them, and a callback took something from them.
+    /// Returns the topics that the user named as inputs and from which a callback took something.
     pub fn inputs(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();
         notes
@@ -283,7 +287,7 @@ impl Evidence {
     }
 }
 
-/// Threads that differ by name, policy or priority, each with the CPUs of all its occurrences.
+/// Unites threads of the same name, policy and priority, with the CPUs of all their occurrences.
 pub fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<ThreadUse> {
     let mut all: BTreeMap<(String, String, u8), BTreeSet<u16>> = BTreeMap::new();
     for t in threads {
@@ -301,12 +305,11 @@ pub fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<ThreadUse>
         .collect()
 }
 
-/// Whether a count is left out.
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Sums as decimal text: JSON numbers lose digits above 2^53.
+/// Writes sums as decimal text, because JSON numbers lose digits above 2^53.
 mod decimal {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,18 +1,18 @@
-//! Notes: assumptions of a model, and limits of its recordings.
+//! Notes about the assumptions of a model and the limits of its recordings.
 
 use serde::{Deserialize, Serialize};
 
-/// A note on a model. `V` identifies a vertex and `N` a name: by index while events pass, by id and
-/// text afterwards.
+/// A note on a model. `V` identifies a vertex and `N` a name. Both are indices during synthesis,
+/// then an id and a text.
 ///
-/// In `model.json` a note is `kind` and `subject`; the subject is empty for those that have none.
-/// Kinds are in alphabetical order, which is the order in the file.
+/// In `model.json` a note has the fields `kind` and `subject`. The subject is empty for notes
+/// without one. The kinds here and in the file are in alphabetical order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "subject", rename_all = "snake_case")]
 pub enum Note<V = String, N = String> {
     /// An execution of this vertex had no end.
     Aborted(V),
-    /// A sentence that somebody else added to the assumptions.
+    /// A sentence that another program added to the assumptions.
     Assumed(String),
     /// The caller of this service was guessed.
     CallerGuess(N),
@@ -27,16 +27,16 @@ pub enum Note<V = String, N = String> {
     Cut(String),
     /// An execution of this vertex was cut off by the end of its process.
     CutOff(V),
-    /// An item of the link of this name was received more than once at one end.
+    /// An item of this link was received more than once at one end.
     Doubled(N),
-    /// A message of this topic came from outside of the recording.
+    /// A message of this topic came from outside the recording.
     Foreign(N),
-    /// Threads that run no callbacks and publish nothing used CPU time; counted in ns.
+    /// Threads that run no callbacks and publish nothing used CPU time. The count is in ns.
     #[serde(with = "no_subject")]
     HelperTime,
-    /// This topic makes no chains; counted in items taken.
+    /// This topic makes no chains. The count is of items taken.
     Ignored(N),
-    /// Chains begin with this topic: the user named it as an input.
+    /// Chains begin with this topic, because the user named it as an input.
     Input(N),
     /// The user states this junction.
     Junction(String),
@@ -45,7 +45,7 @@ pub enum Note<V = String, N = String> {
     /// A scheduler event of a thread was missing.
     #[serde(with = "no_subject")]
     LostSwitch,
-    /// This mode, whose beginning the user stated, did not begin.
+    /// This mode did not begin although the user stated when it begins.
     ModeUnseen(String),
     /// The user states this rule for node names.
     NameRule(String),
@@ -62,21 +62,21 @@ pub enum Note<V = String, N = String> {
     Overtaken(N),
     /// The period of this timer was changed.
     PeriodChanged(V),
-    /// This name of a node was made of others; counted in these.
+    /// This node name combines several original names. The count is of those.
     Renamed(N),
-    /// Which subscription of its process reads a ring buffer was told by the buffer's topic.
+    /// The buffer's topic showed which subscription of the process reads this ring buffer.
     RingFound(V),
     /// This subscription is named after the ring buffer that it reads.
     RingName(V),
-    /// A sentence that somebody else added to the coverage.
+    /// A sentence that another program added to the coverage.
     Said(String),
     /// An execution of this vertex shared its time with others of its action.
     Shared(V),
     /// This timer ran on simulated time.
     Simulated(V),
-    /// This subscription took no item; counted in items published for it.
+    /// This subscription took no item. The count is of items published for it.
     Starved(V),
-    /// The hypervisor took CPU time from observed threads; counted in ns.
+    /// The hypervisor took CPU time from observed threads. The count is in ns.
     #[serde(with = "no_subject")]
     Stolen,
     /// The topics that this timer publishes showed its node.
@@ -84,43 +84,43 @@ pub enum Note<V = String, N = String> {
     /// A response answered a request from before the recording.
     #[serde(with = "no_subject")]
     Unasked,
-    /// What a thread ran when the recorder came is not known.
+    /// The work of a thread at the start of the recording is unknown.
     #[serde(with = "no_subject")]
     Unbegun,
-    /// An item of the link of this name was received where no callback ran.
+    /// An item of this link was received while no callback ran.
     Unclaimed(N),
     /// The callback or caller of an event was not decided in time.
     #[serde(with = "no_subject")]
     Undecided,
-    /// A callback ran whose timer or endpoint is not known.
+    /// A callback ran whose timer or endpoint is unknown.
     #[serde(with = "no_subject")]
     UnknownCallback,
-    /// Which goal of this action a task executed could not be told.
+    /// A task executed an unknown goal of this action.
     UnknownGoal(N),
-    /// A handle was used whose endpoint is not known.
+    /// A handle was used whose endpoint is unknown.
     #[serde(with = "no_subject")]
     UnknownHandle,
-    /// A lifecycle node whose name is not known changed its state.
+    /// A lifecycle node of unknown name changed its state.
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// Which of several clients' waiting code published under this name could not be told.
+    /// Code of one of several waiting clients published under this name, but the client is unknown.
     UnknownWaiter(N),
     /// This vertex ran on threads without scheduler events.
     Unscheduled(V),
     /// This subscription's callback ran on an input that was not seen.
     Unseen(V),
-    /// CPU time of what executors ran without events of its own; counted in ns.
+    /// Work of executors without events of its own used CPU time. The count is in ns.
     #[serde(with = "no_subject")]
     UnseenTime,
-    /// An executor ran something without events of its own.
+    /// An executor ran work without events of its own.
     #[serde(with = "no_subject")]
     UnseenWork,
-    /// An execution of this vertex ran where no event shows it.
+    /// An execution of this vertex ran without any event that shows it.
     Unshown(V),
 }
 
 impl Note {
-    /// What it is about, where the same can be said of others.
+    /// Returns the note's subject if other notes can say the same about other subjects.
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
         use Note::{Doubled, RingName, Unclaimed, Unscheduled};
@@ -134,7 +134,7 @@ impl Note {
         }
     }
 
-    /// The same note about something else, if it is about anything.
+    /// Returns the same note about another subject. Returns `None` for a note without a subject.
     pub fn about(&self, subject: String) -> Option<Note> {
         self.subject()?;
         self.clone()
@@ -143,7 +143,7 @@ impl Note {
 }
 
 impl<V, N> Note<V, N> {
-    /// The same note with ids and texts. None where `vertex` gives no id.
+    /// Returns the same note with ids and texts, or `None` if `vertex` gives no id.
     pub fn named(
         self,
         vertex: impl FnOnce(V) -> Option<String>,
@@ -201,7 +201,7 @@ impl<V, N> Note<V, N> {
     }
 }
 
-/// A note without a subject has an empty one in the file.
+/// Writes an empty subject for a note without one.
 mod no_subject {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -224,7 +224,6 @@ mod tests {
     use super::*;
     use crate::evidence::hidden::CountedNote;
 
-    /// One note of each kind.
     fn all() -> Vec<Note> {
         let s = || "x".to_string();
         vec![
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_note_survives_being_written() {
+    fn every_note_is_equal_after_writing_and_reading() {
         for note in all() {
             let counted = CountedNote { note, count: 3 };
             let text = serde_json::to_string(&counted).unwrap();
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_ordered_as_their_text_is() {
+    fn notes_have_the_same_order_as_their_text() {
         let kind = |note: &Note| {
             let value = serde_json::to_value(note).unwrap();
             value["kind"].as_str().unwrap().to_string()
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_an_error_that_names_it() {
+    fn an_unknown_kind_of_note_gives_an_error_that_names_it() {
         let read = |text| {
             serde_json::from_str::<CountedNote>(text)
                 .unwrap_err()
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_of_a_vertex_without_an_id_is_none() {
+    fn a_note_about_a_vertex_without_an_id_is_left_out() {
         let ids = [Some("/a".to_string()), None];
         let named = |note: Note<usize, u32>| note.named(|v| ids[v].clone(), |n| n.to_string());
         assert_eq!(

@@ -1,19 +1,19 @@
-//! Which callbacks ran on one thread: what the threads of a run show of its executors.
+//! The callbacks that ran on one thread, from which the executors of a run are concluded.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Threads of one run that ran exactly these callbacks.
+/// A set of callbacks and the threads of one run that ran exactly these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Together {
-    /// Ids.
+    /// The ids of the callbacks.
     pub callbacks: BTreeSet<String>,
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
 impl Together {
-    /// Of the callbacks of each thread of a run; threads with the same ones are counted.
+    /// Groups the threads of a run by the callbacks that each ran, and counts them.
     pub fn of(threads: impl Iterator<Item = BTreeSet<String>>) -> Vec<Together> {
         let mut counts: BTreeMap<BTreeSet<String>, usize> = BTreeMap::new();
         for callbacks in threads {

@@ -1,18 +1,18 @@
-//! The machines that runs are of: finds runs of two among many, without comparing each with each.
+//! Finds runs of two different machines among many, without comparing each pair.
 
 use super::ModelMergeError;
 use crate::schema::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the machines of all runs so far. Looking up a run takes time logarithmic in their
-/// number, as long as their recordings do not overlap.
+/// The known machines of all runs so far. Looking up a run takes logarithmic time, as long as the
+/// recordings do not overlap.
 #[derive(Default)]
 pub(super) struct Machines {
-    /// The boots that are known of each host that is known; `""`: one that is not.
+    /// The known boots of each known host. The entry `""` means an unknown boot.
     hosts: BTreeMap<String, BTreeSet<String>>,
-    /// Runs whose boot is known, by their start.
+    /// The runs with a known boot, by their start.
     starts: BTreeMap<u64, BTreeSet<String>>,
-    /// The longest of those, ns.
+    /// The length of the longest run in `starts`, ns.
     longest_ns: u64,
 }
 
@@ -30,7 +30,8 @@ impl Machines {
         }
     }
 
-    /// The error of the first of `runs`, which were added, that is of another machine than `new`.
+    /// Returns the error for the first run in `runs` that is from another machine than `new`. All
+    /// of `runs` must have been added.
     pub fn conflict(&self, runs: &BTreeMap<String, Run>, new: &Run) -> Option<ModelMergeError> {
         let with = |run: &Run| two_hosts(run, new);
         if self.is_of_another_host(new) {
@@ -45,7 +46,7 @@ impl Machines {
         ids.find_map(|id| runs.get(id).and_then(with))
     }
 
-    /// Whether a host of another name was seen, and not on the same boot alone.
+    /// Reports whether a host of another name was seen, and not only on the same boot.
     fn is_of_another_host(&self, new: &Run) -> bool {
         let same_boot = |boots: &BTreeSet<String>| {
             !new.boot.is_empty() && boots.len() == 1 && boots.contains(&new.boot)
@@ -55,8 +56,8 @@ impl Machines {
     }
 }
 
-/// The error of two runs that are of two hosts. Those of which it is not known are of any; those of
-/// one boot are of one machine, whatever it was called.
+/// Returns an error if two runs are from two hosts. A run of unknown host fits any host. Runs of
+/// one boot are from one machine, whatever its name.
 fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
     let known = |of: fn(&Run) -> &String| !of(a).is_empty() && !of(b).is_empty();
     let boots = known(|r| &r.boot);
@@ -78,7 +79,6 @@ fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
     (boots && at_once).then_some(ModelMergeError::Boots(a, b))
 }
 
-/// When a run ended, ns.
 fn until(run: &Run) -> u64 {
     run.start.saturating_add(run.duration_ns)
 }
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_comparing_each_with_each_finds(
+        fn the_search_finds_the_same_conflicts_as_comparing_each_pair(
             drawn in prop::collection::vec((0u8..3, 0u8..3, 0u64..40, 0u64..6), 0..12),
         ) {
             let mut machines = Machines::default();

@@ -4,31 +4,33 @@ use super::ThreadUse;
 use crate::dist::Dist;
 use serde::{Deserialize, Serialize};
 
-/// Threads of one name that run no callback and make no call of ROS 2.
+/// A group of equally named threads that run no callback and make no call of ROS 2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Helper {
-    /// Full names of the nodes of its process, sorted (untrusted).
+    /// The full names of the nodes of the threads' process, sorted, untrusted.
     pub nodes: Vec<String>,
-    /// Its name (untrusted), without the numbers at its end: threads of one name are one.
+    /// The threads' name without the numbers at its end, untrusted. Threads that differ only in
+    /// these numbers are one entry.
     pub name: String,
-    /// What was measured.
+    /// The measured figures.
     pub figures: HelperFigures,
-    /// How it was scheduled.
+    /// The names, policies and priorities with which the threads were scheduled.
     pub threads: Vec<ThreadUse>,
 }
 
-/// What such threads did.
+/// The measured figures of helper threads.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HelperFigures {
-    /// Waits for a CPU: from when it could run until it did.
+    /// The waits for a CPU: from when a thread could run until it did.
     pub ready_ns: Dist,
-    /// Time on a CPU.
+    /// The time on a CPU.
     pub exec_ns: u64,
-    /// Time from its first event to its last.
+    /// The time from the first event to the last.
     pub observed_ns: u64,
 }
 
-/// A thread's name without the numbers at its end: ports, and numbers of equal threads.
+/// Returns a thread's name without the numbers at its end, such as ports and counters of equal
+/// threads.
 pub fn kind_of(name: &str) -> &str {
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     if kind.is_empty() {
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_one_kind_have_one_name() {
+    fn threads_that_differ_only_in_numbers_have_one_name() {
         for (name, kind) in [
             ("dds.shm.29161", "dds.shm"),
             ("dds.asyn.0.1", "dds.asyn"),

@@ -1,8 +1,9 @@
-//! What made callbacks wait: the influence of components on one another (thesis section 3.8).
+//! The influence of components on one another: which components made callbacks wait (thesis section
+//! 3.8).
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of component made a callback wait.
+/// The kind of component that made a callback wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
@@ -10,36 +11,38 @@ pub enum ComponentKind {
     Thread,
     /// A thread of the kernel.
     Kernel,
-    /// Nobody: the CPU was idle, and had to wake up or take the thread from another CPU.
+    /// An idle CPU, which had to wake up or take the thread from another CPU.
     Idle,
     /// The host of a virtual machine.
     Host,
-    /// Several that are too small to be told one by one.
+    /// Several components whose shares are too small to list.
     Others,
     /// A thread whose name was not recorded.
     Unnamed,
-    /// The recording does not say who.
+    /// A component that the recording does not show.
     Untold,
 }
 
-/// What made a callback wait.
+/// A component that made a callback wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Component {
-    /// What it is.
+    /// The kind of the component.
     pub kind: ComponentKind,
-    /// Full names of the nodes of its process, sorted (untrusted); none where it has none, or they are not known.
+    /// The full names of the nodes of its process, sorted, untrusted. The list is empty without
+    /// nodes or if they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// Name of its process (untrusted); empty for those with nodes, and where there is none.
+    /// The name of its process, untrusted. It is empty for processes with nodes and for components
+    /// without a process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
-    /// Name of the thread (untrusted).
+    /// The name of the thread, untrusted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
 }
 
 impl Component {
-    /// One that has no name.
+    /// Returns a component without a name.
     pub fn of(kind: ComponentKind) -> Component {
         Component {
             kind,
@@ -49,7 +52,7 @@ impl Component {
         }
     }
 
-    /// In words, with the process's nodes or name before the thread's.
+    /// Returns the component in words: the process's nodes or name, then the thread's name.
     pub fn title(&self) -> String {
         let owner = match self.nodes.is_empty() {
             true => self.process.clone(),
@@ -70,28 +73,29 @@ impl Component {
     }
 }
 
-/// How long one component made a callback wait, over all executions.
+/// The time for which one component made a callback wait, over all executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Who.
+    /// The component that caused the wait.
     #[serde(flatten)]
     pub by: Component,
-    /// It had the CPU within executions that were ready to run.
+    /// The time for which the component had the CPU within executions that were ready to run.
     pub preempted_ns: u64,
-    /// How often.
+    /// The number of such preemptions.
     pub preempted: u64,
-    /// It had the CPU right before an execution, whose thread was ready to begin it.
+    /// The time for which the component had the CPU right before an execution whose thread was
+    /// ready to begin.
     pub delayed_ns: u64,
-    /// How often.
+    /// The number of such delays.
     pub delayed: u64,
-    /// Executions slept until it woke them up.
+    /// The time for which executions slept until the component woke them up.
     pub blocked_ns: u64,
-    /// How often.
+    /// The number of such blockings.
     pub blocked: u64,
 }
 
 impl Cause {
-    /// All its times.
+    /// Returns the sum of all three times.
     pub fn total_ns(&self) -> u64 {
         let sum = self.preempted_ns.saturating_add(self.delayed_ns);
         sum.saturating_add(self.blocked_ns)

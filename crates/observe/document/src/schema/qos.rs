@@ -1,9 +1,9 @@
-//! What publishers and subscriptions ask of the middleware: their QoS settings, by ROS 2's names.
+//! The QoS settings of publishers and subscriptions, by ROS 2's names.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A setting by the number that rmw gives it, which is the same in all distributions.
+/// Defines a setting by rmw's numbers, which are equal in all distributions.
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $code:literal $word:literal),* }) => {
         $(#[$doc])*
@@ -14,7 +14,7 @@ macro_rules! policy {
         }
 
         impl $name {
-            /// As ROS 2 writes it.
+            /// Returns the value's name as ROS 2 writes it.
             pub fn text(self) -> &'static str {
                 match self {
                     $($name::$value => $word,)*
@@ -32,86 +32,87 @@ macro_rules! policy {
 }
 
 policy! {
-    /// Which items are kept.
+    /// The rule that selects which items are kept.
     History {
-        /// As the middleware does it.
+        /// The middleware decides.
         SystemDefault = 0 "system_default",
-        /// The last ones, so many as the depth.
+        /// The last items are kept, as many as the depth.
         KeepLast = 1 "keep_last",
-        /// All of them.
+        /// All items are kept.
         KeepAll = 2 "keep_all"
     }
 }
 
 policy! {
-    /// Whether items are sent again until they arrive.
+    /// The rule for sending items again until they arrive.
     Reliability {
-        /// As the middleware does it.
+        /// The middleware decides.
         SystemDefault = 0 "system_default",
-        /// They are.
+        /// Items are sent again until they arrive.
         Reliable = 1 "reliable",
-        /// They are not.
+        /// Items are sent once.
         BestEffort = 2 "best_effort",
-        /// As the other side has it.
+        /// The setting follows the other side.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
-    /// Whether subscriptions that come later get earlier items.
+    /// The rule for delivering earlier items to later subscriptions.
     Durability {
-        /// As the middleware does it.
+        /// The middleware decides.
         SystemDefault = 0 "system_default",
-        /// They get those that their publisher keeps.
+        /// Later subscriptions get the items that their publisher keeps.
         TransientLocal = 1 "transient_local",
-        /// They get none.
+        /// Later subscriptions get no earlier items.
         Volatile = 2 "volatile",
-        /// As the other side has it.
+        /// The setting follows the other side.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
-    /// Who says that a publisher is alive.
+    /// The party that asserts that a publisher is alive.
     Liveliness {
-        /// As the middleware does it.
+        /// The middleware decides.
         SystemDefault = 0 "system_default",
-        /// The middleware, for all of a node.
+        /// The middleware asserts it for all publishers of a node.
         Automatic = 1 "automatic",
-        /// The application, for a node.
+        /// The application asserts it for a node.
         ManualByNode = 2 "manual_by_node",
-        /// The application, for each publisher.
+        /// The application asserts it for each publisher.
         ManualByTopic = 3 "manual_by_topic",
-        /// As the other side has it.
+        /// The setting follows the other side.
         BestAvailable = 5 "best_available"
     }
 }
 
-/// The settings of a publisher or subscription, as it asked for them.
+/// The settings of a publisher or subscription, as the application requested them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Qos {
-    /// Which items are kept.
+    /// The rule that selects which items are kept.
     pub history: History,
-    /// How many of them, where the last ones are.
+    /// The number of items kept with [`History::KeepLast`].
     pub depth: u64,
-    /// Whether items are sent again until they arrive.
+    /// The rule for sending items again until they arrive.
     pub reliability: Reliability,
-    /// Whether subscriptions that come later get earlier items.
+    /// The rule for delivering earlier items to later subscriptions.
     pub durability: Durability,
-    /// Longest time between two items; none: any.
+    /// The longest time between two items. `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// How long an item is of use; none: for ever.
+    /// The time for which an item is valid. `None` means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifespan_ns: Option<u64>,
-    /// Who says that a publisher is alive.
+    /// The party that asserts that a publisher is alive.
     pub liveliness: Liveliness,
-    /// How often that has to be said; none: never.
+    /// The longest time between two such assertions. `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
 }
 
-/// Settings by rmw's numbers; none for a number that rmw has not, or calls unknown.
+/// Builds settings from rmw's numbers. Returns `None` if rmw does not define a number or calls it
+/// unknown.
 pub fn of_codes(
     [history, reliability, durability, liveliness]: [u8; 4],
     depth: u64,
@@ -130,11 +131,11 @@ pub fn of_codes(
     })
 }
 
-/// Most settings that are kept of the publishers, or subscriptions, of a node on a topic: whoever makes ever new ones must
-/// not fill the model.
+/// The most settings kept for a node's publishers or subscriptions on a topic. The limit stops a
+/// node that creates new ones without end from filling the model.
 pub const MOST: usize = 16;
 
-/// Adds settings, and keeps the least [`MOST`]: the same ones in whatever order they come.
+/// Adds settings and keeps the least [`MOST`]. The result does not depend on their order.
 pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     for qos in more {
         all.insert(qos);
@@ -144,26 +145,26 @@ pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     }
 }
 
-/// Which way items pass.
+/// The direction in which items pass an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointKind {
-    /// Out of the node.
+    /// Items leave the node.
     Publisher,
-    /// Into the node.
+    /// Items enter the node.
     Subscription,
 }
 
-/// The publishers, or the subscriptions, of a node on a topic.
+/// The publishers or the subscriptions of a node on a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The node (untrusted).
+    /// The node's name, untrusted.
     pub node: String,
-    /// The topic (untrusted).
+    /// The topic's name, untrusted.
     pub topic: String,
-    /// Publishers or subscriptions.
+    /// The direction: publishers or subscriptions.
     pub kind: EndpointKind,
-    /// Their settings, sorted, each once: several where they differ, or runs did.
+    /// The different settings, sorted. There are several if endpoints or runs differ.
     pub qos: Vec<Qos>,
 }
 
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_settings_are_kept_in_whatever_order_they_come() {
+    fn the_kept_qos_settings_do_not_depend_on_their_order() {
         let of_depth = |depth| of_codes([1, 1, 2, 1], depth, [0; 3]).expect("known codes");
         let (mut up, mut down, mut halves) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
         add(&mut up, (0..100).map(of_depth));

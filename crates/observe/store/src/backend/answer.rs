@@ -1,16 +1,20 @@
-//! What a server of S3 says when it refuses something, and how a request fails: one line, with none of the request
-//! in it, since its address has the signature.
+//! Turns refusals of an S3 server and failed requests into one-line errors. They contain no part of
+//! the request, because its URL holds the signature.
 
 use std::io::{self, ErrorKind};
 use ureq::http::Response;
 use ureq::{Body, Error};
 
-/// Most bytes of a refusal that are read.
-const MOST: u64 = 64 << 10;
+const MAX_REFUSAL_BYTES: u64 = 64 << 10;
 
-/// The code of a refusal, such as `NoSuchKey`; empty if it has none. The rest of it repeats the request.
+/// Returns the code of a refusal, for example `NoSuchKey`, or an empty text. The rest of the
+/// refusal repeats the request.
 pub(super) fn code(answer: &mut Response<Body>) -> String {
-    let text = answer.body_mut().with_config().limit(MOST).read_to_string();
+    let text = answer
+        .body_mut()
+        .with_config()
+        .limit(MAX_REFUSAL_BYTES)
+        .read_to_string();
     code_in(&text.unwrap_or_default())
 }
 
@@ -25,35 +29,35 @@ fn code_in(text: &str) -> String {
     }
 }
 
-/// A refusal as an error.
 pub(super) fn refused(answer: &mut Response<Body>) -> io::Error {
     let status = answer.status().as_u16();
     let code = code(answer);
     let hint = match (status, &code[..]) {
-        (_, "NoSuchBucket") => "there is no such bucket",
-        (_, "InvalidAccessKeyId") => "it does not know AWS_ACCESS_KEY_ID",
-        (_, "SignatureDoesNotMatch") => "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID",
-        (_, "ExpiredToken" | "InvalidToken") => "AWS_SESSION_TOKEN is not valid any more",
+        (_, "NoSuchBucket") => "the bucket does not exist",
+        (_, "InvalidAccessKeyId") => "the server does not know AWS_ACCESS_KEY_ID",
+        (_, "SignatureDoesNotMatch") => {
+            "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID"
+        }
+        (_, "ExpiredToken" | "InvalidToken") => "AWS_SESSION_TOKEN is not valid or has expired",
         (_, "RequestTimeTooSkewed") => "this machine's clock is wrong",
-        (301 | 307 | 400, _) => "is AWS_REGION the region of the bucket?",
-        (403, _) => "these credentials may not do that",
-        _ => "the server refuses it",
+        (301 | 307 | 400, _) => "check that AWS_REGION is the region of the bucket",
+        (403, _) => "the credentials do not permit this",
+        _ => "the server refuses the request",
     };
     let space = if code.is_empty() { "" } else { " " };
     io::Error::other(format!("{hint} ({status}{space}{code})"))
 }
 
-/// Why there was no answer.
 pub(super) fn fault(error: Error) -> io::Error {
     match error {
         Error::Io(e) => e,
         Error::Timeout(_) => ErrorKind::TimedOut.into(),
-        Error::HostNotFound => io::Error::other("there is no host of AWS_ENDPOINT_URL's name"),
+        Error::HostNotFound => io::Error::other("the host in AWS_ENDPOINT_URL is unknown"),
         Error::ConnectionFailed => ErrorKind::ConnectionRefused.into(),
         Error::Tls(what) => io::Error::other(format!("TLS: {what}")),
         Error::Rustls(e) => io::Error::other(format!("TLS: {e}")),
         Error::BodyExceedsLimit(_) => io::Error::other("the server's answer is too long"),
-        _ => io::Error::other("the server's answer is no HTTP"),
+        _ => io::Error::other("the server's answer is not valid HTTP"),
     }
 }
 
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_its_code_and_nothing_that_it_repeats() {
+    fn only_the_error_code_of_a_refusal_is_reported() {
         let text =
             "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>key</AWSAccessKeyId></Error>";
         assert_eq!(code_in(text), "SignatureDoesNotMatch");

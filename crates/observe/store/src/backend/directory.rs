@@ -8,10 +8,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Writers hold it together, who tidies up holds it alone.
+/// The lock file. Writers share the lock, and tidying holds it alone.
 const LOCK: &str = "lock";
 
-/// A store in a directory.
 pub(crate) struct Local {
     root: PathBuf,
     place: String,
@@ -29,7 +28,7 @@ impl Local {
         self.root.join(key)
     }
 
-    /// Calls `visit` for each regular file below, at most two folders deep.
+    /// Calls `visit` for each regular file below, at most `depth` folders deep.
     fn walk(
         &self,
         below: &Path,
@@ -45,7 +44,7 @@ impl Local {
             match fs::symlink_metadata(&path) {
                 Ok(m) if m.is_dir() && depth > 0 => self.walk(&path, depth - 1, visit)?,
                 Ok(m) if m.is_file() => visit(&path, m),
-                // Others' files, or one that was just removed.
+                // Skip other kinds of files, and files that were just removed.
                 _ => {}
             }
         }
@@ -58,13 +57,12 @@ fn age(meta: &fs::Metadata) -> Duration {
     meta.modified().map_or(Duration::ZERO, since)
 }
 
-/// Whether it is one of the names under which files are written.
+/// Reports whether the path is a temporary file of a writer.
 fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
     name.starts_with('.') && name.ends_with(".tmp")
 }
 
-/// An absence as None.
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -78,7 +76,8 @@ impl Backend for Local {
     }
 
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>> {
-        // A link is not followed, and nothing is waited for: whoever can write here may have put a pipe.
+        // Do not follow links and do not block: anybody with write access here may have placed a
+        // link or a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::open(self.path(key), flags, Mode::empty());
         let Some(file) = found(opened.map_err(io::Error::from))? else {
@@ -86,7 +85,7 @@ impl Backend for Local {
         };
         let mut file = File::from(file);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         io::copy(&mut file, out).map(Some)
     }
@@ -101,7 +100,7 @@ impl Backend for Local {
             if written != bytes {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            // Its name must not be there before its bytes, also if the machine fails.
+            // The bytes must reach the disk before the name does, even if the machine fails.
             file.sync_data()
         })
     }
@@ -146,17 +145,17 @@ impl Backend for Local {
         Ok(left.len() as u64)
     }
 
-    fn longest(&self) -> Option<Duration> {
+    fn max_write_time(&self) -> Option<Duration> {
         None
     }
 
-    fn hold(&self, alone: bool) -> io::Result<Box<dyn Any>> {
+    fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>> {
         let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(self.path(LOCK))?;
-        let how = match alone {
+        let how = match exclusive {
             true => FlockOperation::LockExclusive,
             false => FlockOperation::LockShared,
         };

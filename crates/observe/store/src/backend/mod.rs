@@ -1,4 +1,4 @@
-//! Where a store's files lie: a trait, and the places that have it.
+//! The places of a store's files: a trait, with a directory and a bucket as implementations.
 
 mod answer;
 mod directory;
@@ -11,49 +11,51 @@ use std::any::Any;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-/// One file of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its name in the store, with `/` between the parts.
+    /// The path of the file within the store, separated by `/`.
     pub key: String,
-    /// Its size.
     pub bytes: u64,
-    /// Since it was written last; zero where that lies in the future.
+    /// The time since the last write, or zero if the file's time is in the future.
     pub age: Duration,
 }
 
-/// A place for files by name. A file appears whole or not at all, also if the writer is killed. Keys are made
-/// by this crate, of fixed words and digits. Errors say what failed, without the key.
+/// A place that holds files by key. A file appears complete or not at all, even if the writer is
+/// killed. This crate makes all keys, of fixed words and digits. Errors say what failed, without
+/// the key.
 pub(crate) trait Backend: Send + Sync {
-    /// As the user names it.
+    /// Returns the place as the user named it.
     fn place(&self) -> &str;
 
-    /// Copies a file to `out`. None if there is no such file; some of it may be written on an error.
+    /// Copies a file to `out`. Returns `None` if the file does not exist. After an error, `out` may
+    /// hold a part of it.
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>>;
 
-    /// Makes a file of the next `bytes` bytes, in place of the one that has this name.
+    /// Writes the next `bytes` bytes as a file, and replaces an existing one.
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()>;
 
-    /// All files whose names begin with `PLACE/`, in any order.
+    /// Returns all files whose keys begin with `PLACE/`, in any order.
     fn list(&self, place: &str) -> io::Result<Vec<Entry>>;
 
-    /// Since a file was written last, as in [`Entry`]. None if there is no such file.
+    /// Returns the time since the last write, as in [`Entry`], or `None` if the file does not
+    /// exist.
     fn age(&self, key: &str) -> io::Result<Option<Duration>>;
 
-    /// Removes a file. It is no error if there is none.
+    /// Removes a file. Succeeds if it does not exist.
     fn remove(&self, key: &str) -> io::Result<()>;
 
-    /// Makes the place, if places can be made. It is no error if it is there.
+    /// Creates the place if this backend can. Succeeds if it exists.
     fn make(&self) -> io::Result<()>;
 
-    /// What killed writers have left and no name leads to: removes what is older, and counts it.
+    /// Removes half-written files of killed writers that are at least `older` old, and returns
+    /// their number.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
-    /// How long a writer may take from a file to the row that names it, where no lock keeps those out who tidy
-    /// up: what is twice as old and nothing names is of nobody at work.
-    fn longest(&self) -> Option<Duration>;
+    /// Returns how long a writer may take from the first file to the row that names it, if no lock
+    /// keeps tidying out. An unnamed file of twice this age does not belong to a running writer.
+    fn max_write_time(&self) -> Option<Duration>;
 
-    /// Keeps those out who tidy up (`alone`), or who write, until the result is dropped; where places have such
-    /// locks.
-    fn hold(&self, alone: bool) -> io::Result<Box<dyn Any>>;
+    /// Locks the store until the result is dropped: alone to tidy, shared to write. Does nothing in
+    /// backends without locks.
+    fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>>;
 }

@@ -1,9 +1,13 @@
 //! A store in a bucket of an object store with an S3 interface.
 //!
-//! Files are written whole or not at all by the interface itself. No write needs a condition: two writers meet at
-//! a name only with the same bytes, and to write these anew makes them young, so that nobody tidies them up who
-//! looks after that. Who looked just before is met by the writer, which looks whether its files are there once
-//! the index names them. What the environment says of credentials goes into signatures, and into no message.
+//! The interface itself writes a file completely or not at all. No write needs a condition, because
+//! two writers of one key always write the same bytes.
+//!
+//! Writing a file again renews its age, so later tidying leaves it alone. Tidying that listed the
+//! files just before can still remove it. The writer therefore checks that its files exist once the
+//! index names them.
+//!
+//! Credentials from the environment are used for signatures only and appear in no message.
 
 use super::answer::{code, fault, refused};
 use super::{Backend, Entry};
@@ -16,41 +20,38 @@ use std::time::Duration;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// How long a signed request may be under way.
-const VALID: Duration = Duration::from_secs(900);
-/// Until a connection is there.
-const CONNECT: Duration = Duration::from_secs(15);
-/// Without a byte coming or going.
-const SILENCE: Duration = Duration::from_secs(60);
-/// How often a request is sent that the server is too busy for.
+const SIGNATURE_VALIDITY: Duration = Duration::from_secs(900);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time limit for a connection on which no byte arrives or leaves.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of attempts for a request while the server is too busy.
 const ATTEMPTS: u32 = 4;
-/// Most bytes that the interface takes at once.
-const MOST_PUT: u64 = 5 << 30;
-/// Most bytes of a page of a list: a thousand names of a kilobyte, and what is said of them.
-const MOST_PAGE: u64 = 16 << 20;
-/// Most pages of a list: ten million names.
-const MOST_PAGES: usize = 10_000;
-/// Names on a page, by the interface.
+const MAX_OBJECT_BYTES: u64 = 5 << 30;
+/// The limit for the size of a page of a list: a thousand names of a kilobyte, with their metadata.
+const MAX_PAGE_BYTES: u64 = 16 << 20;
+/// The limit for the pages of a list: ten million names.
+const MAX_PAGES: usize = 10_000;
+/// The number of names on a page that the interface allows.
 const PAGE_NAMES: usize = 1000;
-/// There are no locks: a writer has half a day.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// The time limit for a writer. A bucket has no locks, so tidying relies on this limit.
+const MAX_WRITE_TIME: Duration = Duration::from_secs(12 * 3600);
 
-/// A store in a bucket, below a prefix.
 pub(crate) struct Bucket {
     place: String,
     bucket: rusty_s3::Bucket,
     credentials: Credentials,
-    /// Empty, or with a slash at its end.
+    /// Empty, or ends with a slash.
     prefix: String,
     agent: Agent,
 }
 
 impl Bucket {
-    /// From `BUCKET/PREFIX` and the variables that all clients of S3 use.
+    /// Creates the client from `BUCKET/PREFIX` and the usual environment variables of S3 clients.
     ///
     /// # Errors
     ///
-    /// What is wrong with the place, or which variable is missing or wrong, without its value.
+    /// Says why the path is not valid, or names the variable that is missing or wrong, without its
+    /// value.
     pub(crate) fn new(
         path: &str,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -71,10 +72,11 @@ impl Bucket {
         let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
         let region = region.unwrap_or_else(|| "us-east-1".into());
         if !plain(&region, "-") {
-            return Err("AWS_REGION is no name of a region".into());
+            return Err("AWS_REGION is not the name of a region".into());
         }
         let endpoint = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
-        // A certificate of Amazon's is for a name without dots before it.
+        // A certificate of Amazon covers only one name level before its own, so a bucket name with
+        // dots needs the path style.
         let style = match endpoint.is_none() && !name.contains('.') {
             true => UrlStyle::VirtualHost,
             false => UrlStyle::Path,
@@ -82,7 +84,7 @@ impl Bucket {
         let url = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let url = url
             .parse()
-            .map_err(|_| "AWS_ENDPOINT_URL is no URL".to_string())?;
+            .map_err(|_| "AWS_ENDPOINT_URL is not a URL".to_string())?;
         let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region);
         Ok(Bucket {
             place: format!("s3://{}", path.trim_end_matches('/')),
@@ -97,7 +99,7 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    /// Sends a request until the server is not too busy; the answer, whatever it says.
+    /// Sends a request until the server is not too busy, and returns its last answer.
     fn send(
         &self,
         mut request: impl FnMut() -> Result<Response<Body>, ureq::Error>,
@@ -113,29 +115,33 @@ impl Bucket {
         request().map_err(fault)
     }
 
-    /// One page of a list, and how far its end is from the end of the list.
+    /// Returns one page of a list, and the token of the next page if there is one.
     fn page(&self, prefix: &str, after: Option<&str>) -> io::Result<(Vec<Entry>, Option<String>)> {
         let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
         action.with_prefix(prefix);
         if let Some(after) = after {
             action.with_continuation_token(after);
         }
-        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .get(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         if answer.status().as_u16() != 200 {
             return Err(refused(&mut answer));
         }
         let now = now(&answer);
-        let text = answer.body_mut().with_config().limit(MOST_PAGE);
+        let text = answer.body_mut().with_config().limit(MAX_PAGE_BYTES);
         let text = text.read_to_string().map_err(fault)?;
         let page = ListObjectsV2::parse_response(&text)
-            .map_err(|_| io::Error::other("the server's list is no list of S3's"))?;
+            .map_err(|_| io::Error::other("the server's list does not have the format of S3"))?;
         if page.contents.len() > PAGE_NAMES {
             return Err(io::Error::other("a page of the server's list is too long"));
         }
         let entries = page.contents.into_iter().filter_map(|object| {
             let key = object.key.strip_prefix(&self.prefix)?.to_string();
             let written = object.last_modified.and_then(|t| t.parse().ok());
-            // Consoles of object stores make empty files to show folders.
+            // Consoles of object stores create empty files to show folders.
             (!key.is_empty() && !key.ends_with('/')).then(|| Entry {
                 key,
                 bytes: object.size.unwrap_or(0),
@@ -146,24 +152,23 @@ impl Bucket {
     }
 }
 
-/// Whether the server asks to send the request later.
+/// Reports whether the server asks to send the request later.
 fn is_busy(answer: &Response<Body>) -> bool {
     matches!(answer.status().as_u16(), 429 | 500 | 502 | 503 | 504)
 }
 
-/// A time that a header says.
 fn header(answer: &Response<Body>, name: &str) -> Option<Timestamp> {
     let text = answer.headers().get(name)?.to_str().ok()?;
     let time = jiff::fmt::rfc2822::parse(text).ok()?;
     Some(time.timestamp())
 }
 
-/// The time by the server's clock, as times of files are.
+/// Returns the server's time, because the times of its files use the same clock.
 fn now(answer: &Response<Body>) -> Timestamp {
     header(answer, "date").unwrap_or_else(Timestamp::now)
 }
 
-/// Since then; zero where it is not known.
+/// Returns zero if the time of writing is unknown.
 fn since(now: Timestamp, written: Option<Timestamp>) -> Duration {
     let since = written.and_then(|written| now.duration_since(written).try_into().ok());
     since.unwrap_or_default()
@@ -174,23 +179,25 @@ fn agent() -> Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .timeout_connect(Some(CONNECT))
-        .timeout_recv_response(Some(SILENCE))
-        .timeout_per_read(Some(SILENCE))
-        .timeout_per_write(Some(SILENCE));
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_recv_response(Some(IDLE_TIMEOUT))
+        .timeout_per_read(Some(IDLE_TIMEOUT))
+        .timeout_per_write(Some(IDLE_TIMEOUT));
     config.build().new_agent()
 }
 
-/// Whether a name has lower letters, digits and these characters only, and some.
+/// Reports whether a name is not empty and has only lower-case letters, digits and `others`.
 fn plain(name: &str, others: &str) -> bool {
     let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     !name.is_empty() && name.chars().all(may)
 }
 
-/// The prefix, with a slash at its end, of a place whose names can be part of a URL.
+/// Returns the prefix with a slash at its end, or empty. Fails if a name cannot be part of a URL.
 fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     if !plain(bucket, ".-") || !(3..=63).contains(&bucket.len()) || bucket.starts_with('.') {
-        return Err("a bucket has 3 to 63 lower letters, digits, dots and hyphens".into());
+        return Err(
+            "the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens".into(),
+        );
     }
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
@@ -198,9 +205,9 @@ fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     }
     let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
     match prefix.split('/').any(odd) || prefix.len() > 512 {
-        true => {
-            Err("a prefix has names with a slash between each two, none of them . or ..".into())
-        }
+        true => Err(
+            "a prefix has at most 512 bytes: names separated by slashes, but not . or ..".into(),
+        ),
         false => Ok(format!("{prefix}/")),
     }
 }
@@ -213,7 +220,11 @@ impl Backend for Bucket {
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>> {
         let key = self.key(key);
         let action = self.bucket.get_object(Some(&self.credentials), &key);
-        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .get(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         match answer.status().as_u16() {
             200 => {}
             404 if code(&mut answer) == "NoSuchKey" => return Ok(None),
@@ -228,10 +239,13 @@ impl Backend for Bucket {
     }
 
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()> {
-        if bytes > MOST_PUT {
-            return Err(io::Error::other("an object store takes 5 GiB at once"));
+        if bytes > MAX_OBJECT_BYTES {
+            return Err(io::Error::other(
+                "it is larger than 5 GiB, the limit of an object store",
+            ));
         }
-        // Whole, since it may have to be sent again: a model is in memory anyway, a trace has small files.
+        // The body must be complete, because it may have to be sent again. A model is in memory
+        // anyway, and the files of a trace are small.
         let mut body = Vec::new();
         from.take(bytes).read_to_end(&mut body)?;
         if body.len() as u64 != bytes {
@@ -239,7 +253,11 @@ impl Backend for Bucket {
         }
         let key = self.key(key);
         let action = self.bucket.put_object(Some(&self.credentials), &key);
-        let put = || self.agent.put(action.sign(VALID).as_str()).send(&body[..]);
+        let put = || {
+            self.agent
+                .put(action.sign(SIGNATURE_VALIDITY).as_str())
+                .send(&body[..])
+        };
         let mut answer = self.send(put)?;
         match answer.status().as_u16() {
             200 | 201 | 204 => Ok(()),
@@ -253,7 +271,7 @@ impl Backend for Bucket {
             place => self.key(&format!("{place}/")),
         };
         let (mut all, mut after) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let (entries, next) = self.page(&prefix, after.as_deref())?;
             all.extend(entries);
             if next.is_none() {
@@ -267,13 +285,17 @@ impl Backend for Bucket {
     fn age(&self, key: &str) -> io::Result<Option<Duration>> {
         let key = self.key(key);
         let action = self.bucket.head_object(Some(&self.credentials), &key);
-        let mut answer = self.send(|| self.agent.head(action.sign(VALID).as_str()).call())?;
+        let mut answer = self.send(|| {
+            self.agent
+                .head(action.sign(SIGNATURE_VALIDITY).as_str())
+                .call()
+        })?;
         match answer.status().as_u16() {
             200 => {
                 let written = header(&answer, "last-modified");
                 Ok(Some(since(now(&answer), written)))
             }
-            // Such an answer has no text that could say which of the two is missing.
+            // The answer has no body, so it cannot say whether the file or the bucket is missing.
             404 => Ok(None),
             _ => Err(refused(&mut answer)),
         }
@@ -282,8 +304,12 @@ impl Backend for Bucket {
     fn remove(&self, key: &str) -> io::Result<()> {
         let key = self.key(key);
         let action = self.bucket.delete_object(Some(&self.credentials), &key);
-        // Once: sent again, it could meet what somebody has written since he was looked after.
-        let answer = self.agent.delete(action.sign(VALID).as_str()).call();
+        // Sent once only: a second attempt could remove a file that another writer has written
+        // again.
+        let answer = self
+            .agent
+            .delete(action.sign(SIGNATURE_VALIDITY).as_str())
+            .call();
         let mut answer = answer.map_err(fault)?;
         match answer.status().as_u16() {
             200 | 204 => Ok(()),
@@ -292,7 +318,6 @@ impl Backend for Bucket {
         }
     }
 
-    /// Buckets are made by who owns them.
     fn make(&self) -> io::Result<()> {
         Ok(())
     }
@@ -301,11 +326,11 @@ impl Backend for Bucket {
         Ok(0)
     }
 
-    fn longest(&self) -> Option<Duration> {
-        Some(LONGEST)
+    fn max_write_time(&self) -> Option<Duration> {
+        Some(MAX_WRITE_TIME)
     }
 
-    fn hold(&self, _: bool) -> io::Result<Box<dyn Any>> {
+    fn lock(&self, _: bool) -> io::Result<Box<dyn Any>> {
         Ok(Box::new(()))
     }
 }
@@ -325,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_make_no_url_are_refused() {
+    fn places_that_cannot_be_part_of_a_url_are_refused() {
         for path in [
             "",
             "b",
@@ -357,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_without_values() {
+    fn a_missing_or_wrong_variable_is_named_without_its_value() {
         for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
             let said = made("runs", name, "").err().expect("refused");
             assert_eq!(said, format!("{name} is not set"));

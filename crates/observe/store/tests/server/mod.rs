@@ -1,4 +1,4 @@
-//! A server of S3's interface on this machine, which checks signatures: buckets are directories, objects are files.
+//! A local S3 server that checks signatures. Buckets are directories, and objects are files.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
@@ -8,27 +8,26 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
-/// Of the only user.
+/// The access key of the only user.
 pub const KEY: &str = "a-user";
-/// Its secret.
+/// The secret key of the only user.
 pub const SECRET: &str = "not-to-be-printed";
 
-/// A server that ends with the process.
+/// A server that runs until the process ends.
 pub struct Server {
     dir: TempDir,
-    /// Where it listens.
     pub endpoint: String,
 }
 
 impl Server {
-    /// Starts one; it answers once this returns.
+    /// Starts a server that accepts requests once the function returns.
     pub fn start() -> Server {
         let dir = TempDir::new().expect("a directory");
         let files = s3s_fs::FileSystem::new(dir.path()).expect("a directory to serve");
         let mut service = S3ServiceBuilder::new(files);
         service.set_auth(SimpleAuth::from_single(KEY, SECRET));
         let service = service.build();
-        let (tell, told) = mpsc::channel();
+        let (address_sender, address) = mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_io()
@@ -36,8 +35,9 @@ impl Server {
             runtime.expect("a runtime").block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
                 let listener = listener.expect("a port");
-                tell.send(listener.local_addr().expect("an address"))
-                    .expect("told");
+                address_sender
+                    .send(listener.local_addr().expect("an address"))
+                    .expect("sent");
                 while let Ok((socket, _)) = listener.accept().await {
                     let service = service.clone();
                     tokio::spawn(async move {
@@ -47,18 +47,18 @@ impl Server {
                 }
             });
         });
-        let endpoint = format!("http://{}", told.recv().expect("it listens"));
+        let endpoint = format!("http://{}", address.recv().expect("it listens"));
         Server { dir, endpoint }
     }
 
-    /// Makes a bucket; its directory.
+    /// Creates a bucket and returns its directory.
     pub fn bucket(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::create_dir(&path).expect("made");
         path
     }
 
-    /// The variables by which clients find it.
+    /// Returns the environment variables that S3 clients need for this server.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             ("AWS_ACCESS_KEY_ID", KEY.into()),

@@ -561,7 +561,7 @@ fn the_model_does_not_guess_which_of_two_goals_is_executed() {
     assert_eq!(callback(&m, EXECUTION).figures.exec_ns.count(), 2);
     assert!(m.edges.iter().all(|e| e.to != EXECUTION), "{:?}", edges(&m));
     let said = |c: &&String| {
-        c.contains("goals of /walk was executed, or had the result that was sent, could not be told 2 times")
+        c.contains("It was unknown 2 times which of several goals of /walk was executed, or had the result")
     };
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
@@ -635,7 +635,7 @@ fn the_model_does_not_guess_which_waiting_code_published() {
         !chains.iter().flat_map(|c| c.iter()).any(|c| c == witness),
         "{chains:?}"
     );
-    let said = "waited for responses, published /done could not be told 5 times";
+    let said = "It was unknown 5 times which of several callbacks of a node that waited for responses published /done";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",
@@ -811,7 +811,7 @@ fn a_publication_of_delayed_code_is_not_given_to_the_next_answer() {
     let m = model(&s);
     let found = edges(&m);
     assert!(!found.iter().any(|e| e.starts_with(GOALS)), "{found:?}");
-    let said = "published /done could not be told once";
+    let said = "It was unknown once which of several callbacks of a node that waited for responses published /done";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",

@@ -90,7 +90,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
     let (_, m) = cut(&trace, &ends("mapper", "", &[]));
     let found = m.chains.iter().find(|c| c.cut).unwrap();
     assert_eq!(found.callbacks.len(), 2);
-    let said = |a: &String| a.contains("as said with --from and --to");
+    let said = |a: &String| a.contains("as stated with --from and --to");
     assert!(m.assumptions.iter().any(said));
 }
 
@@ -155,24 +155,24 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let (_, text) = error("fil", "", &[]);
     assert_eq!(
         text,
-        "--from: 'fil' is no callback, node or topic on a chain: near it are \
+        "--from: 'fil' is not a callback, node or topic on a chain. Similar names: \
          /filtered, /lidar/filter, /lidar/filter:subscription(/points), /mapper:subscription(/filtered)"
     );
     assert_eq!(
         error("nowhere", "", &[]).1,
-        "--from: 'nowhere' is no callback, node or topic on a chain"
+        "--from: 'nowhere' is not a callback, node or topic on a chain"
     );
     let (no_way, text) = error("mapper", "/filtered", &[]);
     assert!(matches!(no_way, CutError::NoWay { .. }));
     assert_eq!(
         text,
-        "no chain leads from 'mapper' to '/filtered'; chains from there pass /mapper, /sink; \
+        "no chain leads from 'mapper' to '/filtered'. Chains from there pass /mapper, /sink; \
          chains to there pass /lidar/driver, /lidar/filter"
     );
     let (_, text) = error("driver", "/map", &["sink"]);
     assert_eq!(
         text,
-        "no chain between these ends passes sink; they pass /lidar/driver, /lidar/filter, /mapper"
+        "no chain between these ends passes sink. These chains pass /lidar/driver, /lidar/filter, /mapper"
     );
     // Two nodes whose names end alike.
     let mut s = System::new();
@@ -186,6 +186,6 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let several = cuts::ways(&s.model(), &ends("ndt", "", &[])).unwrap_err();
     assert_eq!(
         several.to_string(),
-        "--from: 'ndt' is the end of 2 names: /left/ndt, /right/ndt"
+        "--from: 'ndt' fits 2 names: /left/ndt, /right/ndt"
     );
 }

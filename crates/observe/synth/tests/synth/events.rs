@@ -333,6 +333,6 @@ fn late_attach_with_a_backlog_makes_no_executions_from_timer_calls_alone() {
     let m = model(&trace);
     let runs = |c: &Callback| c.figures.exec_ns.count();
     assert!(m.callbacks.iter().all(|c| runs(c) == 0), "{:?}", ids(&m));
-    let said = |s: &String| s.starts_with("A callback that could not be told ran 6 times");
+    let said = |s: &String| s.starts_with("An unknown callback ran 6 times");
     assert!(m.coverage.iter().any(said), "{:?}", m.coverage);
 }

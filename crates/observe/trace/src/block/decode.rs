@@ -9,16 +9,15 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSource};
 use std::ops::Range;
 
-/// Decodes blocks. Allocates only to grow its buffers; they live on from block to block.
+/// A decoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
 pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the event at hand.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
-    /// Time of the event at hand.
     time_ns: u64,
-    /// Length of all names that events of this block refer to.
+    /// The total length of the names that the block's events refer to, each reference counted.
     name_bytes: usize,
 }
 
@@ -29,7 +28,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder; it can be used for any number of blocks.
+    /// Creates a decoder for any number of blocks.
     pub fn new() -> Decoder {
         Decoder {
             columns: Columns::new(),
@@ -41,7 +40,8 @@ impl Decoder {
         }
     }
 
-    /// Replaces the content of `out` by the block's events; by nothing if there is an error.
+    /// Replaces the content of `out` by the block's events. Leaves `out` empty and fails if the
+    /// block is damaged.
     pub fn decode(
         &mut self,
         header: &BlockHeader,
@@ -67,9 +67,12 @@ impl Decoder {
         }
         self.columns.unpack(body)?;
         let count = header.events as usize;
-        // Each event has at least one byte in this column, so that a wrong count allocates nothing.
+        // Each event has at least one byte in this column, so a wrong count cannot cause a large
+        // allocation.
         if count > self.columns.rest(Column::Kind).len() || count > MAX_EVENTS {
-            return Err(BlockError::Content("more events announced than there are"));
+            return Err(BlockError::Content(
+                "the header announces more events than the block has",
+            ));
         }
         self.dictionaries.read(&mut self.columns)?;
         self.stamps = RecentStamps::new();
@@ -88,7 +91,8 @@ impl Decoder {
         let since_last = self.columns.varint(Column::Time)?;
         self.time_ns = self.time_ns.wrapping_add(since_last);
         let cpu = self.columns.varint(Column::Cpu)?;
-        let cpu = u16::try_from(cpu).map_err(|_| BlockError::Content("no such CPU"))?;
+        let cpu =
+            u16::try_from(cpu).map_err(|_| BlockError::Content("a CPU number is too large"))?;
         let (pid, tid) = entry(
             &self.dictionaries.threads,
             &mut self.columns,
@@ -99,7 +103,7 @@ impl Decoder {
             Ok(code) => table::get(code, self)?,
             Err(_) => None,
         };
-        let kind = kind.ok_or(BlockError::Content("no such kind of event"))?;
+        let kind = kind.ok_or(BlockError::Content("unknown kind of event"))?;
         if let EventKind::ClockOffset {
             realtime_minus_monotonic_ns,
         } = kind
@@ -124,7 +128,6 @@ impl Decoder {
     }
 }
 
-/// The dictionary's value for the next index of `column`.
 #[inline]
 fn entry<T: Copy>(
     dictionary: &[T],
@@ -135,10 +138,10 @@ fn entry<T: Copy>(
     dictionary.get(index).copied().ok_or(NO_ENTRY)
 }
 
-/// The columns of a block, each with the place of its next value.
+/// The columns of a block, each with the position of its next value.
 struct Columns {
     data: Vec<u8>,
-    /// What is left of each column, as places in `data`.
+    /// The unread part of each column, as a range in `data`.
     rest: [Range<usize>; COLUMNS],
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -152,7 +155,6 @@ impl Columns {
         }
     }
 
-    /// Replaces the columns by those of a body.
     fn unpack(&mut self, body: &[u8]) -> Result<(), BlockError> {
         let (&packing, mut stored) = body.split_first().ok_or(SHORT)?;
         let length = take_length(&mut stored)?;
@@ -166,9 +168,9 @@ impl Columns {
                     .and_then(|d| d.decompress_to_buffer(stored, &mut self.data).ok())
                     .ok_or(BlockError::Decompress)?;
             }
-            _ => return Err(BlockError::Content("stored in an unknown way")),
+            _ => return Err(BlockError::Content("unknown compression")),
         }
-        // The buffer may be larger than asked for, so a frame may be longer than announced.
+        // The buffer may be larger than requested, so a frame may be longer than announced.
         if self.data.len() != length {
             return Err(BlockError::Decompress);
         }
@@ -181,7 +183,9 @@ impl Columns {
         }
         let begin = self.data.len() - lengths.len();
         if end != lengths.len() {
-            return Err(BlockError::Content("columns do not fill the block"));
+            return Err(BlockError::Content(
+                "the lengths of the columns do not match the block",
+            ));
         }
         for rest in &mut self.rest {
             *rest = rest.start + begin..rest.end + begin;
@@ -189,18 +193,16 @@ impl Columns {
         Ok(())
     }
 
-    /// What is left of a column.
     #[inline]
     fn rest(&self, column: Column) -> &[u8] {
         &self.data[self.rest[column as usize].clone()]
     }
 
-    /// The next number of a column.
     #[inline]
     fn varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];
         match self.data.get(rest.start) {
-            // Most numbers are small.
+            // Most numbers fit into one byte.
             Some(&byte) if byte < 0x80 && rest.start < rest.end => {
                 rest.start += 1;
                 Ok(u64::from(byte))
@@ -209,7 +211,8 @@ impl Columns {
         }
     }
 
-    /// As [`Columns::varint`]; apart, so that the common case is small enough to be inlined.
+    /// Reads numbers of more than one byte. It is a function of its own so that `varint` stays
+    /// small enough to be inlined.
     #[inline(never)]
     fn long_varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];
@@ -219,13 +222,11 @@ impl Columns {
         Ok(value)
     }
 
-    /// The next number of a column, as an index.
     #[inline]
     fn index(&mut self, column: Column) -> Result<usize, BlockError> {
         usize::try_from(self.varint(column)?).map_err(|_| NO_ENTRY)
     }
 
-    /// The next `length` bytes of a column.
     fn bytes(&mut self, column: Column, length: usize) -> Result<&[u8], BlockError> {
         let rest = &mut self.rest[column as usize];
         if length > rest.len() {
@@ -237,7 +238,7 @@ impl Columns {
     }
 }
 
-/// Takes the length of something in a block from the front of `bytes`.
+/// Reads a length from the front of `bytes`. Fails if it exceeds the largest block.
 fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     match usize::try_from(varint::take(bytes)?) {
         Ok(length) if length <= MAX_RAW => Ok(length),
@@ -245,10 +246,8 @@ fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     }
 }
 
-/// What the events of a block refer to by index.
 #[derive(Default)]
 struct Dictionaries {
-    /// Process and thread.
     threads: Vec<(u32, u32)>,
     handles: Vec<u64>,
     messages: Vec<u64>,
@@ -258,7 +257,6 @@ struct Dictionaries {
 }
 
 impl Dictionaries {
-    /// Replaces the content by the dictionaries of a block.
     fn read(&mut self, columns: &mut Columns) -> Result<(), BlockError> {
         self.threads.clear();
         let mut pid = 0u32;
@@ -290,12 +288,11 @@ impl Dictionaries {
     }
 }
 
-/// A process or thread id that is stored as its difference from another.
+/// Returns the process or thread id that is stored as its difference from `base`.
 fn relative_to(base: u32, difference: u64) -> u32 {
     i64::from(base).wrapping_add(unzigzag(difference)) as u32
 }
 
-/// Replaces `numbers` by a dictionary whose entries are stored as differences.
 fn read_numbers(
     numbers: &mut Vec<u64>,
     columns: &mut Columns,
@@ -375,10 +372,10 @@ impl FieldSource for Decoder {
     fn name(&mut self, _: &'static str) -> Result<Name, BlockError> {
         let index = self.columns.index(Column::Name)?;
         let name = self.dictionaries.names.get(index).ok_or(NO_ENTRY)?;
-        // One long name that many events refer to must not fill the memory.
+        // Many events may refer to one long name. Together they must not exhaust the memory.
         self.name_bytes += name.len();
         if self.name_bytes > MAX_RAW {
-            return Err(BlockError::Content("more text than a block may have"));
+            return Err(BlockError::Content("the names exceed the limit of a block"));
         }
         Ok(name.clone())
     }
@@ -397,7 +394,6 @@ mod tests {
     use super::super::{Encoder, MAX_BODY};
     use super::*;
 
-    /// Columns of a block that has one event without fields.
     fn one_event() -> [Vec<u8>; COLUMNS] {
         let mut columns: [Vec<u8>; COLUMNS] = Default::default();
         columns[Column::ClockOffset as usize] = vec![0];
@@ -418,7 +414,6 @@ mod tests {
         body
     }
 
-    /// The events, or the error's text, of a body behind a good header.
     fn decode(events: u32, body: &[u8]) -> Result<Vec<Event>, String> {
         let header = BlockHeader {
             body_len: body.len() as u32,
@@ -439,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_written_by_hand_is_read() {
+    fn a_handwritten_block_is_decoded() {
         let wait = Event {
             time_ns: 105,
             cpu: 3,
@@ -451,17 +446,23 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn blocks_with_inconsistent_columns_are_refused() {
         let with = |column: Column, bytes: &[u8]| {
             let mut columns = one_event();
             columns[column as usize] = bytes.to_vec();
             decode(1, &body(&columns)).expect_err("refused")
         };
         assert_eq!(with(Column::Time, &[]), "a column ends too early");
-        assert_eq!(with(Column::Thread, &[1]), "a reference points nowhere");
-        assert_eq!(with(Column::Cpu, &[0xFF, 0xFF, 0x7F]), "no such CPU");
+        assert_eq!(
+            with(Column::Thread, &[1]),
+            "an index is outside of its dictionary"
+        );
+        assert_eq!(
+            with(Column::Cpu, &[0xFF, 0xFF, 0x7F]),
+            "a CPU number is too large"
+        );
         assert_eq!(with(Column::Kind, &[250]), "a column ends too early");
-        assert_eq!(with(Column::Kind, &[120]), "no such kind of event");
+        assert_eq!(with(Column::Kind, &[120]), "unknown kind of event");
         assert_eq!(with(Column::Names, &[1, 0xFF]), "a name is not UTF-8");
         assert_eq!(with(Column::Names, &[3, b'a']), "a column ends too early");
         let take = table::by_name("take").expect("a kind").code;
@@ -473,7 +474,7 @@ mod tests {
         columns[Column::Message as usize] = vec![0];
         for (stamp, why) in [
             (0, "a time stamp is missing"),
-            (2, "a reference points nowhere"),
+            (2, "an index is outside of its dictionary"),
         ] {
             columns[Column::Stamp as usize] = vec![stamp];
             assert_eq!(decode(1, &body(&columns)).expect_err("refused"), why);
@@ -486,10 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_are_refused_before_memory_is_taken() {
+    fn wrong_lengths_are_refused_before_memory_is_allocated() {
         let good = body(&one_event());
         let announced = decode(u32::MAX, &good).expect_err("refused");
-        assert_eq!(announced, "more events announced than there are");
+        assert_eq!(
+            announced,
+            "the header announces more events than the block has"
+        );
         assert!(decode(1, &[]).is_err());
         assert!(decode(1, &good[..good.len() - 1]).is_err());
         let mut more = good.clone();
@@ -497,30 +501,30 @@ mod tests {
         assert!(decode(1, &more).is_err());
         more[1] += 1;
         let why = decode(1, &more).expect_err("refused");
-        assert_eq!(why, "columns do not fill the block");
+        assert_eq!(why, "the lengths of the columns do not match the block");
         let mut unknown = good;
         unknown[0] = 2;
         assert_eq!(
             decode(1, &unknown).expect_err("refused"),
-            "stored in an unknown way"
+            "unknown compression"
         );
         let mut huge = vec![ZSTD];
         varint::put(&mut huge, MAX_BODY as u64 + 1);
         assert_eq!(
             decode(1, &huge).expect_err("refused"),
-            "larger than a block may be"
+            "a length exceeds the limit of a block"
         );
         let mut no_frame = vec![ZSTD];
         varint::put(&mut no_frame, MAX_BODY as u64);
         no_frame.extend([7; 40]);
         assert_eq!(
             decode(1, &no_frame).expect_err("refused"),
-            "columns cannot be decompressed"
+            "the columns cannot be decompressed"
         );
     }
 
     #[test]
-    fn text_that_events_repeat_is_bounded() {
+    fn the_total_text_of_repeated_names_is_limited() {
         let lost = |number| Event {
             time_ns: number,
             cpu: 0,
@@ -540,6 +544,6 @@ mod tests {
         let most = MAX_RAW / MAX_NAME;
         assert_eq!(decode(most).map(|events| events.len()), Ok(most));
         let why = decode(most + 1).expect_err("refused");
-        assert_eq!(why, "more text than a block may have");
+        assert_eq!(why, "the names exceed the limit of a block");
     }
 }

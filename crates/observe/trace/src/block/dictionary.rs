@@ -1,9 +1,9 @@
-//! Numbers the values of a block in the order of their first use.
+//! Numbers the values of a block in order of their first use.
 use super::varint;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Hashes addresses and ids: fast, and not safe against chosen keys. A traced program that chooses
+/// A fast hasher for addresses and ids, not safe against chosen keys. A traced program that chooses
 /// its addresses can only slow down the recorder.
 #[derive(Default)]
 pub(super) struct QuickHasher(u64);
@@ -26,7 +26,6 @@ impl Hasher for QuickHasher {
     }
 }
 
-/// The values of one block and their numbers.
 pub(super) struct Dictionary<K> {
     index: HashMap<K, u32, BuildHasherDefault<QuickHasher>>,
 }
@@ -38,7 +37,7 @@ impl<K: Hash + Eq> Dictionary<K> {
         }
     }
 
-    /// The number of `key`, and whether it is new.
+    /// Returns the number of `key`, and whether the key is new.
     #[inline]
     pub(super) fn number(&mut self, key: K) -> (u32, bool) {
         let next = self.index.len() as u32;
@@ -51,7 +50,7 @@ impl<K: Hash + Eq> Dictionary<K> {
     }
 }
 
-/// A dictionary of numbers that writes each new one as the difference from the one before it.
+/// Writes each new number as the difference from the one before it.
 pub(super) struct NumberDictionary {
     numbers: Dictionary<u64>,
     last: u64,
@@ -65,7 +64,7 @@ impl NumberDictionary {
         }
     }
 
-    /// The number of `value`; appends it to `column` if it is new.
+    /// Returns the number of `value`, and appends the value to `column` if it is new.
     #[inline]
     pub(super) fn number(&mut self, value: u64, column: &mut Vec<u8>) -> u32 {
         let (number, new) = self.numbers.number(value);
@@ -83,7 +82,8 @@ impl NumberDictionary {
     }
 }
 
-/// A dictionary of (process, thread): process ids as differences, thread ids relative to them.
+/// A dictionary of processes and threads. It stores process ids as differences and thread ids
+/// relative to them.
 pub(super) struct ThreadDictionary {
     numbers: Dictionary<(u32, u32)>,
     last_pid: u32,
@@ -97,7 +97,7 @@ impl ThreadDictionary {
         }
     }
 
-    /// The number of a thread; appends it to `column` if it is new.
+    /// Returns the number of a thread, and appends the thread to `column` if it is new.
     #[inline]
     pub(super) fn number(&mut self, pid: u32, tid: u32, column: &mut Vec<u8>) -> u32 {
         let (number, new) = self.numbers.number((pid, tid));

@@ -7,14 +7,13 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSink};
 use std::collections::HashMap;
 
-/// Encodes blocks. Allocates only to grow its buffers; they live on from block to block.
+/// An encoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
 pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// Last CLOCK_REALTIME minus CLOCK_MONOTONIC; lives on from block to block.
+    /// The latest CLOCK_REALTIME minus CLOCK_MONOTONIC, kept from block to block.
     offset_ns: Option<i64>,
-    /// Time of the event before.
     time_ns: u64,
     raw: Vec<u8>,
     body: Vec<u8>,
@@ -53,7 +52,7 @@ impl Dictionaries {
 }
 
 impl Encoder {
-    /// An encoder that compresses with this zstd level.
+    /// Creates an encoder that compresses with this zstd level.
     pub fn new(level: i32) -> Encoder {
         Encoder {
             columns: Default::default(),
@@ -63,12 +62,13 @@ impl Encoder {
             time_ns: 0,
             raw: Vec::new(),
             body: Vec::new(),
-            // Without a compressor (out of memory) columns are stored as they are.
+            // Without a compressor (out of memory), columns are stored uncompressed.
             compressor: zstd::bulk::Compressor::new(level).ok(),
         }
     }
 
-    /// Appends one block with these events (sorted by time, at most [`MAX_EVENTS`]) to `out`.
+    /// Appends one block with these events to `out`. The events must be sorted by time and at most
+    /// [`MAX_EVENTS`].
     pub fn encode(&mut self, events: &[Event], sequence: u64, out: &mut Vec<u8>) {
         debug_assert!(events.len() <= MAX_EVENTS);
         let first_ns = events.first().map_or(0, |e| e.time_ns);
@@ -89,7 +89,6 @@ impl Encoder {
         out.extend_from_slice(&self.body);
     }
 
-    /// Forgets the block before.
     fn begin(&mut self, events: &[Event], first_ns: u64) {
         for column in &mut self.columns {
             column.clear();
@@ -102,7 +101,7 @@ impl Encoder {
         self.time_ns = first_ns;
     }
 
-    /// Makes the body of the columns.
+    /// Packs the columns into the body, compressed if that makes it smaller.
     fn pack(&mut self) {
         self.raw.clear();
         for column in &self.columns {
@@ -148,7 +147,7 @@ impl Encoder {
     }
 }
 
-/// The offset between the clocks, estimated from the first source time stamp.
+/// Estimates the offset between the clocks from the first clock sample or source time stamp.
 fn first_offset(events: &[Event]) -> Option<i64> {
     events.iter().find_map(|e| match e.kind {
         EventKind::ClockOffset {
@@ -245,7 +244,7 @@ impl FieldSink for Encoder {
     }
 }
 
-/// The first [`MAX_NAME`] bytes of a name at most, in whole characters.
+/// Returns at most the first [`MAX_NAME`] bytes of a name, in whole characters.
 fn cut(name: &str) -> &str {
     let mut end = name.len().min(MAX_NAME);
     while !name.is_char_boundary(end) {

@@ -1,7 +1,7 @@
-//! Blocks: some thousand events as checksummed, compressed columns that decode on their own.
+//! Blocks: up to a million events as checksummed, compressed columns that decode on their own.
 //!
-//! This file has a block's header, its columns and its limits; `encode` and `decode` are the two
-//! directions. docs/trace-format.md describes every byte.
+//! This module defines a block's header, its columns and its limits. The document
+//! `docs/trace-format.md` describes every byte.
 mod decode;
 mod dictionary;
 mod encode;
@@ -11,80 +11,70 @@ mod varint;
 pub use decode::Decoder;
 pub use encode::Encoder;
 
-/// The first bytes of every block; after damage, a reader searches for them.
+/// The first bytes of every block. After damage, a reader searches for them.
 pub const MAGIC: [u8; 8] = *b"\xF1obtBlk\n";
-/// Length of a block's header in bytes.
+/// The length of a block's header, in bytes.
 pub const HEADER_LEN: usize = 48;
-/// Largest body in bytes; a header that announces more is damaged.
+/// The largest size of a block's body, in bytes. A header that announces more counts as damaged.
 pub const MAX_BODY: usize = 64 << 20;
-/// Largest number of events in a block; a header that announces more is damaged.
+/// The largest number of events in a block. A header that announces more counts as damaged.
 pub const MAX_EVENTS: usize = 1 << 20;
-/// Largest sum of the columns' lengths, and of the names that the events of a block refer to.
+/// Limits the sum of the columns' lengths, and of the names that the events of a block refer to.
 const MAX_RAW: usize = 64 << 20;
-/// Largest length of a name in bytes; the encoder cuts longer ones.
+/// The largest length of a name, in bytes. The encoder cuts longer names.
 pub const MAX_NAME: usize = 64 << 10;
 
-/// First byte of a body whose columns are stored as they are.
 const PLAIN: u8 = 0;
-/// First byte of a body whose columns are one zstd frame.
+/// The first byte of a body whose columns are one zstd frame.
 const ZSTD: u8 = 1;
 
-/// A column of a block, in the order of the file.
+/// A column of a block. The variants have the order of the file: dictionaries, a value per event, a
+/// value per field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC where the block begins.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the beginning of the block.
     ClockOffset,
-    /// Dictionary of threads.
     Threads,
-    /// Dictionary of handles.
     Handles,
-    /// Dictionary of message addresses.
     Messages,
-    /// Dictionary of process and thread ids in fields.
+    /// The dictionary of process and thread ids in fields.
     Tids,
-    /// Dictionary of global identifiers.
     Gids,
-    /// Dictionary of names.
     Names,
-    /// Of each event: the CPU.
     Cpu,
-    /// Of each event: an index into `Threads`.
     Thread,
-    /// Of each event: the kind's code.
     Kind,
-    /// Of each event: the time since the event before it.
+    /// The time since the previous event, for each event.
     Time,
-    /// Of each source time stamp: none, a new one, or how many new ones ago it was new.
+    /// The reference for each source time stamp: none, a new one, or how many new ones ago it was
+    /// new.
     Stamp,
-    /// Of each new source time stamp: its difference from the event's own time.
+    /// The difference of each new source time stamp from the event's own time.
     NewStamp,
-    /// Of each field of type handle: an index into `Handles`.
+    /// An index into `Handles` for each field of type handle.
     Handle,
-    /// Of each field of type message: an index into `Messages`.
+    /// An index into `Messages` for each field of type message.
     Message,
-    /// Of each field of type tid: an index into `Tids`.
+    /// An index into `Tids` for each field of type tid.
     Tid,
-    /// Of each field of type gid: an index into `Gids`.
+    /// An index into `Gids` for each field of type gid.
     Gid,
-    /// Of each field of type text: an index into `Names`.
+    /// An index into `Names` for each field of type text.
     Name,
-    /// Small numbers, flags and choices.
     Small,
-    /// 64-bit numbers.
     Int,
 }
 
-/// Number of columns.
 const COLUMNS: usize = Column::Int as usize + 1;
 
-/// Why a block that was found cannot be decoded.
+/// The reason why a block cannot be decoded although its header is valid.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
-    /// The body is not the one that was written.
-    #[error("checksum does not match")]
+    /// The body's checksum does not match: the body was changed after it was written.
+    #[error("the checksum does not match")]
     Checksum,
     /// The body's zstd frame is damaged, or does not have the announced length.
-    #[error("columns cannot be decompressed")]
+    #[error("the columns cannot be decompressed")]
     Decompress,
     /// The checksum matches, but the content contradicts itself.
     #[error("{0}")]
@@ -92,28 +82,28 @@ pub enum BlockError {
 }
 
 const SHORT: BlockError = BlockError::Content("a column ends too early");
-const NO_ENTRY: BlockError = BlockError::Content("a reference points nowhere");
-const TOO_LARGE: BlockError = BlockError::Content("larger than a block may be");
+const NO_ENTRY: BlockError = BlockError::Content("an index is outside of its dictionary");
+const TOO_LARGE: BlockError = BlockError::Content("a length exceeds the limit of a block");
 
 /// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Length of the body in bytes; the body follows the header.
+    /// The length of the body, in bytes. The body follows the header.
     pub body_len: u32,
-    /// CRC-32 (IEEE) of the body.
+    /// The CRC-32 (IEEE) of the body.
     pub body_crc: u32,
-    /// Number of events.
+    /// The number of events in the block.
     pub events: u32,
-    /// Number of the block in its recording, from 0.
+    /// The number of the block in its recording, from 0.
     pub sequence: u64,
-    /// Time of the first event, CLOCK_MONOTONIC.
+    /// The time of the first event, CLOCK_MONOTONIC.
     pub first_ns: u64,
-    /// Time of the last event, CLOCK_MONOTONIC.
+    /// The time of the last event, CLOCK_MONOTONIC.
     pub last_ns: u64,
 }
 
 impl BlockHeader {
-    /// The header's bytes in the file.
+    /// Encodes the header as it stands in the file, with its own checksum.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);
@@ -128,7 +118,7 @@ impl BlockHeader {
         out
     }
 
-    /// Reads a header; `None` if the bytes are no header or a damaged one.
+    /// Decodes a header. Returns `None` if the bytes are not a header, or if the header is damaged.
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Option<BlockHeader> {
         let u32_at = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

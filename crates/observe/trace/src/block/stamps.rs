@@ -1,9 +1,9 @@
-//! Source time stamps: a take repeats the stamp of a recent publication.
+//! Remembers recent source time stamps, because a take repeats the stamp of a recent publication.
 
-/// How many new stamps back a stamp may refer to.
+/// The number of new stamps after which a stamp can no longer be referred to.
 const RECENT: usize = 64;
 
-/// The newest source time stamps of a block. Encoder and decoder keep it alike.
+/// The latest source time stamps of a block. Encoder and decoder keep identical lists.
 pub(super) struct RecentStamps {
     ring: [i64; RECENT],
     count: usize,
@@ -17,21 +17,20 @@ impl RecentStamps {
         }
     }
 
-    /// Adds a new stamp.
     #[inline]
     pub(super) fn push(&mut self, stamp: i64) {
         self.ring[self.count % RECENT] = stamp;
         self.count += 1;
     }
 
-    /// How many new stamps ago this one was new; 0 is the newest.
+    /// Returns how many new stamps ago this one was new. The latest has distance 0.
     #[inline]
     pub(super) fn distance(&self, stamp: i64) -> Option<usize> {
         (0..self.count.min(RECENT))
             .find(|distance| self.ring[(self.count - 1 - distance) % RECENT] == stamp)
     }
 
-    /// The stamp that was new this many new stamps ago.
+    /// Returns the stamp at this distance from the latest one.
     #[inline]
     pub(super) fn at(&self, distance: usize) -> Option<i64> {
         (distance < self.count.min(RECENT)).then(|| self.ring[(self.count - 1 - distance) % RECENT])

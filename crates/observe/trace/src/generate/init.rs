@@ -1,4 +1,4 @@
-//! The events with which a simulated process begins.
+//! Makes the events with which a simulated process begins.
 use super::system::{
     gid, handle, Input, Output,
     Output::{Publish, Request},
@@ -11,7 +11,6 @@ fn text(name: &str) -> Name {
     name.into()
 }
 
-/// The initialisation events of a process with one node, in their order.
 pub(super) fn process_init(node: usize, cpu: usize) -> Vec<EventKind> {
     let (name, rclcpp, callbacks) = &NODES[node];
     let mut kinds = vec![
@@ -113,7 +112,7 @@ fn callback_init(
                 });
             }
         }
-        // Made together with the request.
+        // The client is created together with its request.
         Input::Response => {}
     }
 }

@@ -1,8 +1,8 @@
-//! Generates traces of a made-up but plausible ROS 2 system, of any length, in constant memory.
+//! Generates traces of an invented but plausible ROS 2 system, of any length, in constant memory.
 //!
-//! Eight processes on four CPUs: half of them bracket their callbacks exactly (rclcpp), half show
-//! only what rclpy shows. A simulation runs their timers, subscriptions, a service and its two
-//! clients; threads wait for each other's CPU and are preempted now and then.
+//! Eight processes run on four CPUs. Half of them have the exact callback events of rclcpp, the
+//! other half only the events of rclpy. A simulation runs their timers, subscriptions, a service
+//! and its two clients. Threads wait for each other's CPU and are preempted now and then.
 mod init;
 mod random;
 mod simulation;
@@ -14,14 +14,13 @@ use simulation::Simulation;
 use system::{pid, NODES};
 
 const MS: u64 = 1_000_000;
-/// When the made-up recording begins, CLOCK_MONOTONIC.
 const START_NS: u64 = 1_000_000 * MS;
-/// CLOCK_REALTIME minus CLOCK_MONOTONIC at that time.
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC at the start.
 const OFFSET_NS: i64 = 1_750_000_000_000_000_000;
 const CPUS: usize = 4;
 
-/// Pushes `events` events into `writer` (which the caller then finishes with the manifest that is
-/// returned). Equal seeds give equal traces.
+/// Pushes `events` events into `writer` and returns the manifest with which the caller must finish
+/// it. Equal seeds give equal traces.
 pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest, TraceWriteError> {
     let mut simulation = Simulation::new(seed);
     let mut left = events;
@@ -49,7 +48,6 @@ pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest,
     Ok(manifest(end_ns - START_NS))
 }
 
-/// The manifest of a generated recording of this length.
 fn manifest(duration_ns: u64) -> Manifest {
     Manifest {
         mode: "generated".to_string(),
@@ -72,7 +70,6 @@ fn manifest(duration_ns: u64) -> Manifest {
     }
 }
 
-/// One for each node.
 fn processes() -> Vec<ProcessInfo> {
     NODES
         .iter()

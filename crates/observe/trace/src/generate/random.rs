@@ -1,6 +1,5 @@
 //! A small generator of pseudo-random numbers: equal seeds give equal traces.
 
-/// The state of splitmix64.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -12,12 +11,11 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `limit`.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// A number from `low` to below `high`.
+    /// Returns a number from `low` up to, but not including, `high`.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low)
     }

@@ -1,4 +1,4 @@
-//! The simulation: timers, executors, CPUs and the middleware, step by step.
+//! Simulates timers, executors, CPUs and the middleware, step by step.
 use super::init::process_init;
 use super::random::Random;
 use super::system::{
@@ -11,31 +11,27 @@ use crate::event::{Event, EventKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// An input that waits for a node's executor.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     callback: usize,
-    /// Source time stamp of the item; of a timer its due time.
+    /// The source time stamp of the item, or the due time of a timer.
     source_ns: i64,
-    /// Request: which client (node), and which request of it.
+    /// The node of the client and the number of its request. Only requests and responses use these
+    /// two fields.
     client: usize,
     sequence: i64,
 }
 
-/// A step of the simulation.
 pub(super) enum Step {
-    /// A timer is due.
     Due { node: usize, callback: usize },
-    /// An item arrives at a node.
     Arrive { node: usize, work: Work, waker: u32 },
-    /// A node's executor has ended a callback.
     Done { node: usize },
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Sleeping,
-    /// Has work, but not its CPU.
+    /// The node has work, but another node has its CPU.
     Ready,
     Running,
 }
@@ -70,18 +66,18 @@ impl<T> Ord for At<T> {
 pub(super) struct Simulation {
     random: Random,
     steps: BinaryHeap<Reverse<At<Step>>>,
-    /// Events that may still be overtaken.
+    /// The events before which another event may still be inserted.
     out: BinaryHeap<Reverse<At<Event>>>,
     count: u64,
     nodes: Vec<Node>,
-    /// For each CPU: the node that has it, those that wait for it, the thread that had it last.
+    /// These three lists have one entry per CPU: the node that runs, the nodes that wait, and the
+    /// thread that ran last.
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
     last: [u32; CPUS],
 }
 
 impl Simulation {
-    /// The system at its start.
     pub(super) fn new(seed: u64) -> Simulation {
         let node = |_| Node {
             state: State::Sleeping,
@@ -103,13 +99,12 @@ impl Simulation {
         simulation
     }
 
-    /// The next step, with its time.
     pub(super) fn next_step(&mut self) -> Option<(u64, Step)> {
         let Reverse(At(time_ns, _, step)) = self.steps.pop()?;
         Some((time_ns, step))
     }
 
-    /// The next event, if it is not later than `until_ns`.
+    /// Returns the next event if it is not later than `until_ns`.
     pub(super) fn next_event(&mut self, until_ns: u64) -> Option<Event> {
         let Reverse(At(time_ns, ..)) = self.out.peek()?;
         if *time_ns > until_ns {
@@ -139,7 +134,6 @@ impl Simulation {
         self.steps.push(Reverse(At(time_ns, self.count, step)));
     }
 
-    /// A sample of the clock offset.
     pub(super) fn offset(&mut self, time_ns: u64) {
         let drift = (time_ns - START_NS) as i64 / 1_000_000 + self.random.below(200) as i64;
         let kind = EventKind::ClockOffset {
@@ -148,7 +142,6 @@ impl Simulation {
         self.raw(time_ns, 0, 0, kind);
     }
 
-    /// Processes start and make their nodes; their timers are armed.
     fn begin(&mut self) {
         for (node, (_, _, callbacks)) in NODES.iter().enumerate() {
             let cpu = node % CPUS;
@@ -184,7 +177,7 @@ impl Simulation {
             client: 0,
             sequence: 0,
         };
-        // The kernel's timer wakes it a little late.
+        // The kernel's timer wakes the thread a little late.
         let late = self.random.between(3_000, 60_000);
         let step = Step::Arrive {
             node,
@@ -219,7 +212,6 @@ impl Simulation {
         self.dispatch(time_ns, cpu);
     }
 
-    /// Gives a free CPU to the next that wants it.
     fn dispatch(&mut self, time_ns: u64, cpu: usize) {
         if self.running[cpu].is_some() {
             return;
@@ -229,7 +221,7 @@ impl Simulation {
         };
         self.running[cpu] = Some(node);
         self.nodes[node].state = State::Running;
-        // A CPU that was busy switches at the instant of the other's switch out.
+        // A busy CPU switches at the same time as the other thread's switch out.
         let idle = self.last[cpu] == 0 || self.random.below(4) > 0;
         let (prev_tid, delay) = if idle {
             (0, self.random.between(1_500, 9_000))
@@ -246,7 +238,6 @@ impl Simulation {
         self.serve(time_ns, node);
     }
 
-    /// Runs the callback of a node's oldest item, and plans its end.
     fn serve(&mut self, start_ns: u64, node: usize) {
         let Some(work) = self.nodes[node].inbox.pop_front() else {
             return;
@@ -295,12 +286,11 @@ impl Simulation {
         self.plan(t, Step::Done { node });
     }
 
-    /// A short time between two trace points.
     fn short(&mut self) -> u64 {
         self.random.between(900, 6_000)
     }
 
-    /// rclcpp's executor picks the work and begins to execute it.
+    /// Simulates how rclcpp's executor picks the work and begins to execute it.
     fn executor_begins(&mut self, mut t: u64, node: usize, work: &Work, spec: &Spec) -> u64 {
         let cpu = node % CPUS;
         t += self.random.between(4_000, 15_000);
@@ -316,7 +306,6 @@ impl Simulation {
         t
     }
 
-    /// rclcpp's executor ends an execution and waits for more work.
     fn executor_ends(&mut self, mut t: u64, node: usize, spec: &Spec) -> u64 {
         let cpu = node % CPUS;
         t += self.short();
@@ -330,20 +319,19 @@ impl Simulation {
         t
     }
 
-    /// Marks an end of a callback: rclcpp with `exact`, rclpy with its guard condition.
+    /// Emits a start or end of a callback: `exact` in rclcpp, a guard condition in rclpy.
     fn bracket(&mut self, t: u64, node: usize, spec: &Spec, exact: EventKind) {
         let rclcpp = NODES[node].1;
         let guard = handle(node, GUARD, 0);
         let kind = match (rclcpp, &spec.input) {
             (false, _) => EventKind::GuardTrigger { guard },
-            // rclcpp's client callbacks have no trace points.
+            // In rclcpp, client callbacks have no trace points.
             (true, Input::Response) => return,
             (true, _) => exact,
         };
         self.emit(t, node % CPUS, node, kind);
     }
 
-    /// The event of a callback's input.
     fn take(&mut self, node: usize, work: &Work, spec: &Spec) -> EventKind {
         let rmw = handle(node, RMW_IN, work.callback);
         let message = self.message(node);
@@ -372,7 +360,8 @@ impl Simulation {
         }
     }
 
-    /// Computes; now and then another thread takes the CPU meanwhile.
+    /// Runs for about `exec_us` and returns the end. Now and then another thread preempts the
+    /// computation.
     fn compute(&mut self, start_ns: u64, cpu: usize, node: usize, exec_us: u64) -> u64 {
         let exec_ns = exec_us * self.random.between(800, 1200);
         let exec_ns = if self.random.below(50) == 0 {
@@ -470,7 +459,7 @@ impl Simulation {
         t
     }
 
-    /// Delivers an item after the middleware's time.
+    /// Plans the arrival of an item after a random transport time.
     fn send(&mut self, t: u64, node: usize, target: usize, work: Work) {
         let transport = self.random.between(25_000, 150_000);
         // One of the sender's middleware threads wakes the receiver.
@@ -483,7 +472,7 @@ impl Simulation {
         self.plan(t + transport, step);
     }
 
-    /// The address of a new message: allocators hand out the same few again and again.
+    /// Returns the address of a new message. Allocators reuse the same few addresses.
     fn message(&mut self, node: usize) -> u64 {
         let message = &mut self.nodes[node].messages;
         *message += 1;

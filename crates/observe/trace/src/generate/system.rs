@@ -1,18 +1,14 @@
-//! The system that is simulated: nodes, their callbacks, and the addresses of their objects.
+//! The simulated system: nodes, their callbacks, and the addresses of their objects.
 use crate::event::ExecuteKind;
 
-/// The input that starts a callback.
 pub(super) enum Input {
-    /// A timer: period and phase in ms.
+    /// The period and the phase of a timer, in ms.
     Timer(u64, u64),
     Topic(&'static str),
-    /// The service; there is only one.
     Service,
-    /// A response of the service.
     Response,
 }
 
-/// A callback's action at its end.
 #[derive(Clone, Copy)]
 pub(super) enum Output {
     Publish(&'static str),
@@ -21,7 +17,6 @@ pub(super) enum Output {
 
 pub(super) struct Spec {
     pub(super) input: Input,
-    /// Typical execution time.
     pub(super) exec_us: u64,
     pub(super) outputs: &'static [Output],
 }
@@ -36,7 +31,7 @@ pub(super) const fn spec(input: Input, exec_us: u64, outputs: &'static [Output])
 
 use Output::{Publish, Request};
 
-/// Node name, whether it is rclcpp's, its callbacks.
+/// The nodes: name, whether the node uses rclcpp, callbacks.
 pub(super) const NODES: &[(&str, bool, &[Spec])] = &[
     (
         "lidar",
@@ -111,14 +106,14 @@ pub(super) fn pid(node: usize) -> u32 {
     2000 + node as u32 * 7
 }
 
-/// The handle of something in a node: addresses as a heap would give them.
 pub(super) fn handle(node: usize, what: u64, number: usize) -> u64 {
     0x5500_0000_0000 + ((node as u64) << 32) + what * 0x4_0000 + number as u64 * 0x1c0
 }
 
 pub(super) const NODE: u64 = 1;
 pub(super) const CLOCK: u64 = 2;
-/// The rcl handle of a callback's input; `RMW_IN` is the middleware's, `CALLBACK` the function.
+/// The kinds of objects of a callback: `IN` is the rcl handle of its input, `RMW_IN` the
+/// middleware's handle, `CALLBACK` the function.
 pub(super) const IN: u64 = 3;
 pub(super) const RMW_IN: u64 = 4;
 pub(super) const CALLBACK: u64 = 5;
@@ -137,7 +132,8 @@ pub(super) fn gid(node: usize, what: u64, number: usize) -> [u8; 16] {
     gid
 }
 
-/// The first callback (of a node) with such an input.
+/// Returns node and index of the first callback with the wanted input, in all nodes or only in
+/// `node`.
 pub(super) fn find(node: Option<usize>, wanted: fn(&Input) -> bool) -> Option<(usize, usize)> {
     let nodes = NODES.iter().enumerate();
     let mut nodes = nodes.filter(|(number, _)| node.is_none_or(|n| n == *number));

@@ -1,6 +1,6 @@
-//! Finds the blocks of one file, whatever happened to its bytes.
+//! Finds the blocks of one file, even if parts of the file are damaged.
 //!
-//! A block is found where the one before it ends; after damage, by a search for the next good
+//! A block begins where the previous one ends. After damage, the reader searches for the next valid
 //! header.
 use super::log::{Log, Sequence};
 use crate::block::{BlockError, BlockHeader, Decoder, HEADER_LEN, MAGIC};
@@ -10,18 +10,16 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The blocks of one file.
 pub(super) struct Blocks<R> {
     input: R,
     position: u64,
     length: u64,
     body: Vec<u8>,
-    /// Blocks of init.obt are numbered on their own.
+    /// False for init.obt, whose block numbers do not continue those of the segments.
     numbered: bool,
 }
 
 impl<R: Read + Seek> Blocks<R> {
-    /// Reads the file's header.
     pub(super) fn new(mut input: R, log: &mut Log<'_>) -> io::Result<Self> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut blocks = Blocks {
@@ -39,8 +37,9 @@ impl<R: Read + Seek> Blocks<R> {
                     blocks.position = segment::HEADER_LEN as u64;
                 }
                 None => {
-                    log.warn(format_args!("damaged file header"));
-                    // Blocks are where they would be, most likely; otherwise they are found.
+                    log.warn(format_args!("the file header is damaged"));
+                    // Most likely only the file header is damaged, and the first block follows it
+                    // as usual. Otherwise the search for headers finds the blocks.
                     let mut block = [0; 8];
                     if blocks.read_at(segment::HEADER_LEN as u64, &mut block)? && block == MAGIC {
                         blocks.position = segment::HEADER_LEN as u64;
@@ -56,7 +55,7 @@ impl<R: Read + Seek> Blocks<R> {
         Ok(blocks)
     }
 
-    /// Fills `out` from `position`; false where the file ends before.
+    /// Fills `out` from `position`. Returns false if the file ends too early.
     fn read_at(&mut self, position: u64, out: &mut [u8]) -> io::Result<bool> {
         let end = position.saturating_add(out.len() as u64);
         if end > self.length {
@@ -70,7 +69,8 @@ impl<R: Read + Seek> Blocks<R> {
         }
     }
 
-    /// The events of the next readable block; false at the end of the file.
+    /// Replaces `out` by the events of the next readable block. Returns false at the end of the
+    /// file.
     pub(super) fn next(
         &mut self,
         decoder: &mut Decoder,
@@ -102,12 +102,12 @@ impl<R: Read + Seek> Blocks<R> {
         while self.position < self.length {
             let at = self.position;
             let Some(header) = self.header_at(at)? else {
-                self.damage(at, at + 1, "no block begins here", sequence, log)?;
+                self.skip_damage(at, at + 1, "no block begins here", sequence, log)?;
                 continue;
             };
             let end = at + HEADER_LEN as u64 + u64::from(header.body_len);
             let mut body = std::mem::take(&mut self.body);
-            // The length is checked against the file before memory is taken.
+            // Check the length against the file before allocating memory.
             let error = if end > self.length {
                 None
             } else {
@@ -128,8 +128,10 @@ impl<R: Read + Seek> Blocks<R> {
             };
             self.body = body;
             match error {
-                None => self.damage(at, at + 8, "the file ends inside a block", sequence, log)?,
-                Some(error) => self.bad_block(at, end, &error, sequence, log)?,
+                None => {
+                    self.skip_damage(at, at + 8, "the file ends inside a block", sequence, log)?
+                }
+                Some(error) => self.skip_bad_block(at, end, &error, sequence, log)?,
             }
         }
         Ok(false)
@@ -144,8 +146,7 @@ impl<R: Read + Seek> Blocks<R> {
         })
     }
 
-    /// Skips a block whose header is good and whose body is not.
-    fn bad_block(
+    fn skip_bad_block(
         &mut self,
         at: u64,
         end: u64,
@@ -154,19 +155,21 @@ impl<R: Read + Seek> Blocks<R> {
         log: &mut Log<'_>,
     ) -> io::Result<()> {
         if end < self.length && self.header_at(end)?.is_none() {
-            // Bytes are missing or too many: the next block is not where the header says.
-            return self.damage(at, at + 8, &error.to_string(), sequence, log);
+            // Bytes are missing or were inserted: the next block is not where the header says.
+            return self.skip_damage(at, at + 8, &error.to_string(), sequence, log);
         }
         log.stats.damaged_blocks += 1;
         log.stats.skipped_bytes += end - at;
         sequence.counted += 1;
-        log.warn(format_args!("damaged block at byte {at} left out: {error}"));
+        log.warn(format_args!(
+            "skipped the damaged block at byte {at}: {error}"
+        ));
         self.position = end;
         Ok(())
     }
 
-    /// Goes from `at` to the next block header at `search` or later, or to the end of the file.
-    fn damage(
+    /// Skips from `at` to the next block header at `search` or later, or to the end of the file.
+    fn skip_damage(
         &mut self,
         at: u64,
         search: u64,
@@ -182,19 +185,19 @@ impl<R: Read + Seek> Blocks<R> {
         if found.is_none() && self.looks_cut(at)? {
             log.stats.cut_blocks += 1;
             log.warn(format_args!(
-                "ends inside a block, as after a kill: its last {skipped} bytes are left out"
+                "ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
             ));
         } else {
             log.stats.damaged_blocks += 1;
             sequence.counted += 1;
             log.warn(format_args!(
-                "damage at byte {at}, {skipped} bytes left out: {why}"
+                "skipped {skipped} damaged bytes at byte {at}: {why}"
             ));
         }
         Ok(())
     }
 
-    /// Whether what stands at `at` is the beginning of a block that the file ends in.
+    /// Reports whether the bytes at `at` begin a block that the end of the file cuts off.
     fn looks_cut(&mut self, at: u64) -> io::Result<bool> {
         if let Some(header) = self.header_at(at)? {
             return Ok(at + HEADER_LEN as u64 + u64::from(header.body_len) > self.length);
@@ -210,7 +213,7 @@ impl<R: Read + Seek> Blocks<R> {
     }
 
     fn find_header(&mut self, from: u64) -> io::Result<Option<u64>> {
-        // Small at first: most often the next block is near.
+        // The buffer is small at first, because the next block is usually near.
         let mut buffer = vec![0; 4 << 10];
         let mut from = from;
         while from + (HEADER_LEN as u64) <= self.length {
@@ -224,7 +227,7 @@ impl<R: Read + Seek> Blocks<R> {
                     return Ok(Some(candidate));
                 }
             }
-            // The magic may lie across two pieces.
+            // The magic bytes may lie across two buffers.
             from += (size - 7) as u64;
             buffer.resize(64 << 10, 0);
         }
@@ -232,7 +235,7 @@ impl<R: Read + Seek> Blocks<R> {
     }
 }
 
-/// The header of the first block in a file, whatever stands before it.
+/// Returns the first valid block header in a file, and ignores all bytes before it.
 pub(super) fn first_block(path: &Path) -> Option<BlockHeader> {
     let mut file = File::open(path).ok()?;
     let length = file.seek(SeekFrom::End(0)).ok()?;

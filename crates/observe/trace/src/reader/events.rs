@@ -1,4 +1,4 @@
-//! The events of a trace as one stream, in the order of their time.
+//! The events of a trace as one stream, in order of time.
 use super::blocks::Blocks;
 use super::log::{Log, Sequence};
 use crate::block::Decoder;
@@ -6,22 +6,21 @@ use crate::event::Event;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Streams the events of a trace.
+/// An iterator over the events of a trace, in order of time.
 pub struct Events<'a> {
     files: std::vec::IntoIter<PathBuf>,
     log: Log<'a>,
     blocks: Option<Blocks<File>>,
     decoder: Decoder,
     expected: Sequence,
-    /// The events that are delivered now.
     current: std::vec::IntoIter<Event>,
-    /// The events of the next block: its stragglers belong before some of `current`.
+    /// The events of the next block. Late ones among them belong before some of `current`.
     ahead: Vec<Event>,
     latest_ns: u64,
 }
 
 impl<'a> Events<'a> {
-    /// The events of these files; `from_start`: the recording's first block is among them.
+    /// With `from_start`, the files include the first block of the recording.
     pub(super) fn new(files: Vec<PathBuf>, from_start: bool, log: Log<'a>) -> Events<'a> {
         Events {
             files: files.into_iter(),
@@ -38,7 +37,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Makes `current` the next block's worth of events; false at the end.
+    /// Fills `current` with as many events as the next block has. Returns false at the end.
     #[cold]
     fn advance(&mut self) -> bool {
         if self.ahead.is_empty() {
@@ -51,7 +50,8 @@ impl<'a> Events<'a> {
         if let Some(mut next) = self.next_block() {
             let length = now.len();
             if next.first().map(|e| e.time_ns) < now.last().map(|e| e.time_ns) {
-                // Both are sorted, so this is a merge; equal times keep the order of the blocks.
+                // Both lists are sorted, so this sort is a merge. Equal times keep the order of the
+                // blocks.
                 now.append(&mut next);
                 now.sort_by_key(|e| e.time_ns);
                 next = now.split_off(length);
@@ -62,7 +62,6 @@ impl<'a> Events<'a> {
         true
     }
 
-    /// The next block that is not empty.
     fn next_block(&mut self) -> Option<Vec<Event>> {
         loop {
             if self.blocks.is_none() {

@@ -1,19 +1,16 @@
-//! Which files make up a trace.
+//! Finds the files that make up a trace.
 use super::TraceReadError;
 use crate::segment::{self, FileHeader};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The files of a trace, in the order in which they are read.
 pub(super) struct Files {
     pub(super) paths: Vec<PathBuf>,
-    /// Whether the recording's first segment is among them.
     pub(super) from_start: bool,
 }
 
 impl Files {
-    /// A single segment.
     pub(super) fn single(path: &Path) -> Files {
         Files {
             paths: vec![path.to_path_buf()],
@@ -21,7 +18,7 @@ impl Files {
         }
     }
 
-    /// The files of a trace directory; warns of missing ones.
+    /// Lists the files of a trace directory, and adds a warning for each gap in the segments.
     pub(super) fn in_directory(dir: &Path, warnings: &mut Vec<String>) -> io::Result<Files> {
         let mut segments = segment::list(dir)?;
         let mut paths = Vec::new();
@@ -29,8 +26,8 @@ impl Files {
         if init.exists() {
             match file_header(&init) {
                 Ok(Some(header)) => segments.retain(|(number, _)| *number >= header.number),
-                // Which segments it stands for is unknown then. Such segments exist only if the
-                // recorder was killed while it deleted one.
+                // The header says which segments init.obt replaces, so they are now unknown. Such
+                // segments exist only if the recorder was killed while it deleted one.
                 Ok(None) => warnings.push(format!("{}: damaged header", init.display())),
                 Err(error) => warnings.push(format!("{}: {error}", init.display())),
             }
@@ -52,7 +49,7 @@ impl Files {
         Ok(Files { paths, from_start })
     }
 
-    /// The first good header of the files. Refuses files of other format versions.
+    /// Returns the first valid header. Fails if a file has an unsupported format version.
     pub(super) fn first_header(&self, trace: &Path) -> Result<Option<FileHeader>, TraceReadError> {
         let mut first = None;
         for file in &self.paths {
@@ -74,7 +71,7 @@ impl Files {
     }
 }
 
-/// The header of a file; `None` where it is damaged or cut.
+/// Returns `None` if the header is damaged or cut off.
 fn file_header(path: &Path) -> io::Result<Option<FileHeader>> {
     let mut bytes = [0; segment::HEADER_LEN];
     match File::open(path)?.read_exact(&mut bytes) {

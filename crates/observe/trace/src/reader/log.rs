@@ -1,13 +1,11 @@
-//! What a pass over the events notes: warnings, counters, missing blocks.
+//! Collects warnings, counters and missing blocks while the events are read.
 use super::ReadStats;
 
-/// Collects the warnings and counters of one pass over the events.
 pub(super) struct Log<'a> {
     pub(super) warnings: &'a mut Vec<String>,
-    /// So many warnings in all; then only the counters go on.
+    /// The number of warnings after which only the counters continue.
     pub(super) limit: usize,
     pub(super) stats: &'a mut ReadStats,
-    /// Name of the file that is being read.
     pub(super) file: String,
 }
 
@@ -21,24 +19,22 @@ impl Log<'_> {
     }
 }
 
-/// Follows the numbers of blocks, and so notices missing ones.
 #[derive(Default)]
 pub(super) struct Sequence {
-    /// Number of the next block, if it is known.
     pub(super) next: Option<u64>,
-    /// Damaged blocks that were counted since the last good one.
+    /// The damaged blocks counted since the last valid one.
     pub(super) counted: u64,
 }
 
 impl Sequence {
-    /// A good block was read.
+    /// Notes that block `number` is valid, and counts the blocks missing before it.
     pub(super) fn saw(&mut self, number: u64, log: &mut Log<'_>) {
         let missing = number.saturating_sub(self.next.unwrap_or(number));
         let more = missing.saturating_sub(self.counted);
         if more > 0 {
             log.stats.damaged_blocks = log.stats.damaged_blocks.saturating_add(more);
             log.warn(format_args!(
-                "{more} blocks before block {number} are missing"
+                "{more} blocks are missing before block {number}"
             ));
         }
         self.counted = 0;

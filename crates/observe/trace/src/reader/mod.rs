@@ -1,6 +1,7 @@
-//! Reads a trace directory as one stream of events, whatever happened to its files.
+//! Reads a trace directory as one stream of events, even if some files are damaged.
 //!
-//! A damaged block costs that block, nothing more, and is reported. Memory holds two blocks.
+//! A damaged block loses only its own events, and a warning reports it. The reader keeps two blocks
+//! in memory.
 mod blocks;
 mod events;
 mod files;
@@ -20,68 +21,66 @@ use log::{Log, Sequence};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// After this many warnings of one pass only the counters go on.
 const MAX_WARNINGS: usize = 200;
 
-/// Why a path cannot be read as a trace.
+/// The reason why a path cannot be read as a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceReadError {
-    /// The system refuses to open it.
-    #[error("cannot open the trace {}: {source}; give the directory that `onbeat record` wrote", path.display())]
+    /// The operating system refuses to open the path.
+    #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open {
-        /// The path.
+        /// The path that was opened.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The path is something else.
-    #[error("{} is not a trace ({reason}); give the directory that `onbeat record` wrote", path.display())]
+    /// The path exists but does not hold a trace.
+    #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
     NotATrace {
-        /// The path.
+        /// The path that was opened.
         path: PathBuf,
-        /// What is missing.
+        /// The reason, for example that the directory holds no segments.
         reason: &'static str,
     },
-    /// A later format.
-    #[error("{} was written by a newer onbeat (trace format {version}, this one reads format {}); update onbeat", path.display(), segment::VERSION)]
+    /// The trace has a newer format than this version of onbeat can read.
+    #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
     Newer {
-        /// The path.
+        /// The path that was opened.
         path: PathBuf,
-        /// Its version.
+        /// The format version of the trace.
         version: u16,
     },
-    /// An earlier format that is no longer read.
-    #[error("{} has the older trace format {version}, this onbeat reads format {}; record anew, or read it with the onbeat that recorded it", path.display(), segment::VERSION)]
+    /// The trace has an old format that onbeat no longer reads.
+    #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
     Older {
-        /// The path.
+        /// The path that was opened.
         path: PathBuf,
-        /// Its version.
+        /// The format version of the trace.
         version: u16,
     },
 }
 
-/// Counters of a pass over the events.
+/// The counters of one pass over the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
-    /// Events delivered.
+    /// The number of events that the iterator returned.
     pub events: u64,
-    /// Blocks read.
+    /// The number of blocks decoded.
     pub blocks: u64,
-    /// Blocks that were damaged or are missing.
+    /// The number of blocks that are damaged or missing.
     pub damaged_blocks: u64,
-    /// Files that end inside a block, as they do when the recorder was killed.
+    /// The number of files that end inside a block, as after a kill of the recorder.
     pub cut_blocks: u64,
-    /// Bytes that belong to no readable block.
+    /// The number of bytes that do not belong to a readable block.
     pub skipped_bytes: u64,
-    /// Events that came too late to be delivered in order.
+    /// The number of events that came too late to be returned in order of time.
     pub late_events: u64,
 }
 
-/// A trace that can be read.
+/// An open trace: its manifest, its events, and the warnings of reading them.
 pub struct Reader {
     path: PathBuf,
     files: Vec<PathBuf>,
-    /// Whether the first block of the recording is among the files.
     from_start: bool,
     manifest: Manifest,
     warnings: Vec<String>,
@@ -91,7 +90,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a trace directory, or a single segment of one.
+    /// Opens a trace directory or a single segment. Fails if the path holds no trace or one of an
+    /// unsupported format version.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader, TraceReadError> {
         let path = path.as_ref().to_path_buf();
         let refused = |source| TraceReadError::Open {
@@ -118,12 +118,15 @@ impl Reader {
         if !is_trace {
             let reason = match files.paths.is_empty() {
                 true => "the directory holds no segments and no readable manifest",
-                false => "it holds nothing that onbeat has written",
+                false => "it contains no data in onbeat's format",
             };
             return Err(TraceReadError::NotATrace { path, reason });
         }
         if files.paths.is_empty() {
-            warnings.push(format!("{}: no segments, so no events", path.display()));
+            warnings.push(format!(
+                "{}: the trace has no segments and therefore no events",
+                path.display()
+            ));
         }
         if let (Some(stored), Some(first)) = (&stored, &first) {
             if !stored.id.is_empty() && stored.id != segment::id_text(&first.id) {
@@ -135,7 +138,7 @@ impl Reader {
             stored.unwrap_or_else(|| stored::recovered(&path, first.as_ref(), &files.paths));
         if is_dir && manifest.state == State::Recording {
             warnings.push(
-                "the recording was not ended properly (or still goes on): counts in the manifest are those of its last update"
+                "the recording did not end properly, or is still running; the manifest has the counts of its last update"
                     .into(),
             );
         }
@@ -151,43 +154,45 @@ impl Reader {
         })
     }
 
-    /// Version of the format that it was written in; none where no segment has a good header.
+    /// Returns the trace's format version, or `None` if no segment has a valid header.
     pub fn format(&self) -> Option<u16> {
         self.format
     }
 
-    /// The path that was opened.
+    /// Returns the path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The recording's own description; if its file is lost, what the segments say without it.
+    /// Returns the recording's manifest. If its file is lost, only the id and the start are known,
+    /// taken from the segments.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Problems met when the trace was opened, and in the last pass over its events.
+    /// Returns the problems found when the trace was opened and in the last pass over its events.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Counters of the last pass over the events.
+    /// Returns the counters of the last pass over the events.
     pub fn stats(&self) -> ReadStats {
         self.stats
     }
 
-    /// Blocks that the last pass had to leave out.
+    /// Returns how many blocks the last pass skipped because they were damaged or missing.
     pub fn damaged_blocks(&self) -> u64 {
         self.stats.damaged_blocks
     }
 
-    /// Whether the recording's beginning is there. A flight recorder deletes old segments, and
-    /// keeps only the events of them that describe the system.
+    /// Reports whether the trace has the first segment of the recording. A flight recorder deletes
+    /// old segments and keeps only their initialisation events.
     pub fn has_beginning(&self) -> bool {
         self.from_start
     }
 
-    /// All events from the beginning, in the order of their time.
+    /// Returns all events in order of time, and restarts the warnings and counters of the last
+    /// pass.
     pub fn events(&mut self) -> Events<'_> {
         self.warnings.truncate(self.open_warnings);
         self.stats = ReadStats::default();
@@ -201,7 +206,8 @@ impl Reader {
     }
 }
 
-/// The events of one file's content, damaged or not, in the order of its blocks.
+/// Calls `visit` for each event in the bytes of one trace file, in the order of its blocks. Skips
+/// damaged blocks and counts them.
 pub fn read_bytes(bytes: &[u8], mut visit: impl FnMut(Event)) -> ReadStats {
     let mut stats = ReadStats::default();
     let mut warnings = Vec::new();

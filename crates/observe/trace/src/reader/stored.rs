@@ -1,4 +1,4 @@
-//! The manifest of a trace: read from its file, or recovered without it.
+//! Loads the manifest of a trace, or recovers what it can without the file.
 use super::blocks::first_block;
 use crate::manifest::{self, Manifest};
 use crate::segment::{self, FileHeader};
@@ -6,10 +6,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// More bytes than this are no manifest.
 const MAX_MANIFEST: u64 = 64 << 20;
 
-/// The manifest, or `None` with a warning.
+/// Returns `None` and adds a warning if the manifest cannot be used.
 pub(super) fn load(dir: &Path, warnings: &mut Vec<String>) -> Option<Manifest> {
     let path = dir.join(manifest::FILE);
     let mut text = Vec::new();
@@ -27,7 +26,7 @@ pub(super) fn load(dir: &Path, warnings: &mut Vec<String>) -> Option<Manifest> {
     None
 }
 
-/// Parses the content of a manifest.
+/// Parses the JSON of a manifest. Fails if its schema is not a schema of onbeat traces.
 pub fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| e.to_string())?;
     if manifest.schema.starts_with("onbeat-trace/") {
@@ -37,7 +36,7 @@ pub fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     }
 }
 
-/// The manifest that can be made without the file: id and start.
+/// Makes a manifest with only the id and the start, from the headers of the segments.
 pub(super) fn recovered(path: &Path, first: Option<&FileHeader>, files: &[PathBuf]) -> Manifest {
     let block = files.iter().find_map(|f| first_block(f));
     Manifest {

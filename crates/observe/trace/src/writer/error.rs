@@ -1,28 +1,28 @@
-//! Why a trace cannot be written.
+//! The errors of writing a trace.
 use crate::{manifest, segment};
 use onbeat_files::MakeError;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Why a trace could not be started.
+/// The reason why a trace cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {
-    /// The directory could not be made, or is in use.
+    /// The directory cannot be created or used.
     #[error(transparent)]
     Directory(#[from] MakeError),
-    /// The directory has a trace already.
-    #[error("{} already holds a trace; choose another directory with -o, or remove this one", path.display())]
+    /// The directory already holds a trace.
+    #[error("{} already holds a trace. Choose another directory with -o, or remove this one.", path.display())]
     Exists {
-        /// The directory.
+        /// The directory that holds the trace.
         path: PathBuf,
     },
-    /// A file could not be written.
+    /// A file of the trace cannot be written.
     #[error("{0}")]
     Write(#[from] TraceWriteError),
 }
 
 impl TraceCreateError {
-    /// Why the directory `dir` was refused. One that has a trace is named as such.
+    /// Converts the error of opening `dir`. If the directory holds a trace, the result says so.
     pub fn refused(dir: &Path, error: MakeError) -> TraceCreateError {
         let segments = || segment::list(dir).is_ok_and(|found| !found.is_empty());
         let has_trace = || dir.join(manifest::FILE).exists() || segments();
@@ -33,27 +33,27 @@ impl TraceCreateError {
     }
 }
 
-/// Why a trace could not be continued. Everything written before stays readable.
+/// The reason why a trace cannot be continued. Everything written before stays readable.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
-    /// The disk, the quota or the largest file size is used up.
-    #[error("cannot write {}: no space left ({source}); {lost_events} events were not stored, all before them are readable; free space, or record to another disk with -o", path.display())]
+    /// The disk is full, or a quota or the file size limit is reached.
+    #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all events before them are readable. Free space, or record to another disk with -o.", path.display())]
     DiskFull {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
-        /// Events in the block that could not be stored.
+        /// The number of events in the block that could not be stored.
         lost_events: u64,
     },
-    /// Any other reason.
-    #[error("cannot write {}: {source}; {lost_events} events were not stored, all before them are readable; check the disk", path.display())]
+    /// The operating system reports another error.
+    #[error("cannot write {}: {source}. {lost_events} events were not stored; all events before them are readable. Check the disk.", path.display())]
     Io {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
-        /// Events in the block that could not be stored.
+        /// The number of events in the block that could not be stored.
         lost_events: u64,
     },
 }

@@ -17,22 +17,22 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Estimated length of an event before compression, without its names.
+/// The estimated size of an event before compression, without its names, in bytes.
 const EVENT_BYTES: usize = 10;
 
-/// Settings of a writer.
+/// The settings of a trace writer.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// A segment ends before it grows beyond this.
+    /// The size limit of a segment. A larger block gets a segment of its own.
     pub segment_bytes: u64,
-    /// A block ends when its events take about this much before compression.
+    /// The approximate size of a block before compression, at most 4 MiB.
     pub block_bytes: usize,
-    /// How many segments to keep (at least 1). Older ones are deleted, except the events that
-    /// younger ones cannot be understood without. `None`: keep all.
+    /// The number of latest segments to keep, at least 1. The writer deletes older ones, except the
+    /// events that later ones need. `None` keeps all segments.
     pub max_segments: Option<usize>,
-    /// zstd level.
+    /// The zstd compression level.
     pub level: i32,
-    /// Id of the recording; `None`: a random one.
+    /// The id of the recording, or `None` for a random one.
     pub id: Option<[u8; 16]>,
 }
 
@@ -48,16 +48,15 @@ impl Default for WriterOptions {
     }
 }
 
-/// A segment that has been begun.
 struct Segment {
     number: u32,
     path: PathBuf,
     file: File,
-    /// Up to here the file is good.
+    /// The number of bytes that were written without an error.
     length: u64,
 }
 
-/// Writes one trace.
+/// The writer of one trace.
 pub struct Writer {
     directory: Directory,
     options: WriterOptions,
@@ -68,40 +67,36 @@ pub struct Writer {
     encoder: Encoder,
     block: Vec<u8>,
     written: Written,
-    /// Blocks written.
     blocks: u64,
-    /// Only of a flight recorder.
     retained: Option<Retained>,
 }
 
-/// The events of the block that is being collected.
 struct Pending {
     events: Vec<Event>,
-    /// Estimated length before compression.
     bytes: usize,
-    /// Whether the events are in the order of their time.
     sorted: bool,
-    /// Time of the latest event so far, in this block or before.
+    /// The latest time in this block and all blocks before.
     latest_ns: u64,
 }
 
 impl Writer {
-    /// Begins a trace in `dir`, which is made, or is empty and the caller's own.
+    /// Starts a trace in `dir`. Creates the directory, or uses it if it is empty and owned by the
+    /// caller.
     ///
     /// # Errors
     ///
-    /// [`TraceCreateError`].
+    /// Fails if the directory cannot be created or used, or if a file cannot be written.
     pub fn create(dir: &Path, options: WriterOptions) -> Result<Writer, TraceCreateError> {
         let directory = Directory::make(dir).map_err(|e| TraceCreateError::refused(dir, e))?;
         Writer::create_in(directory, options)
     }
 
-    /// Begins a trace in an empty directory that is open. Whatever happens to the directory's path
-    /// from now on, the trace is written there and nowhere else.
+    /// Starts a trace in an empty directory that is already open. The trace stays in this directory
+    /// even if its path is moved or replaced.
     ///
     /// # Errors
     ///
-    /// [`TraceCreateError`].
+    /// Fails if a file of the trace cannot be written.
     pub fn create_in(
         directory: Directory,
         options: WriterOptions,
@@ -131,13 +126,13 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Id of the recording, as in the manifest.
+    /// Returns the id of the recording, as in the manifest.
     pub fn id(&self) -> String {
         segment::id_text(&self.id)
     }
 
-    /// Adds an event. Events should come in the order of their time. Later ones are counted, and
-    /// sorted in if they belong to the block that is not written yet, or to the one before.
+    /// Adds an event. Events should come in order of time. The writer counts late events and sorts
+    /// them within the block that it collects. A reader also sorts them into the block before.
     pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
         if event.time_ns < self.pending.latest_ns {
             self.written.out_of_order += 1;
@@ -149,7 +144,7 @@ impl Writer {
         table::put(&event.kind, &mut names);
         self.pending.bytes += EVENT_BYTES + names.0;
         self.pending.events.push(event.clone());
-        // The upper limits keep a block below what readers refuse.
+        // The upper limits keep a block below the size that readers refuse.
         let full = self.pending.bytes >= self.options.block_bytes.min(4 << 20)
             || self.pending.events.len() >= MAX_EVENTS / 2;
         if full {
@@ -158,7 +153,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the block: everything pushed so far can be read even if the writer is killed now.
+    /// Writes the current block. Everything pushed so far can then be read even if the writer is
+    /// killed.
     pub fn flush(&mut self) -> Result<(), TraceWriteError> {
         if self.pending.events.is_empty() {
             return Ok(());
@@ -182,28 +178,28 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes written to segments so far.
+    /// Returns the number of bytes written to segments so far.
     pub fn bytes_written(&self) -> u64 {
         self.written.bytes
     }
 
-    /// Events written to segments so far (not those still to be flushed).
+    /// Returns the number of events written to segments so far, without those not flushed yet.
     pub fn events_written(&self) -> u64 {
         self.written.events
     }
 
-    /// Events that were pushed after a younger one.
+    /// Returns the number of events that were pushed after a later one.
     pub fn out_of_order(&self) -> u64 {
         self.written.out_of_order
     }
 
-    /// Replaces the manifest, with the state *recording*.
+    /// Replaces the manifest and sets its state to *recording*.
     pub fn write_manifest(&mut self, manifest: &Manifest) -> Result<(), TraceWriteError> {
         self.save_manifest(manifest.clone(), State::Recording)
     }
 
-    /// Ends the trace: the last block, everything to the disk, the manifest with the state
-    /// *complete*.
+    /// Ends the trace: writes the last block, syncs the segment to disk, and writes the manifest
+    /// with the state *complete*.
     pub fn finish(mut self, manifest: Manifest) -> Result<(), TraceWriteError> {
         self.flush()?;
         if let Some(segment) = &self.segment {
@@ -226,7 +222,7 @@ impl Writer {
         let length = self.block.len() as u64;
         let begin = match &self.segment {
             None => true,
-            // A block larger than a segment gets one of its own.
+            // A block larger than a segment gets a segment of its own.
             Some(s) => {
                 s.length > segment::HEADER_LEN as u64
                     && s.length + length > self.options.segment_bytes
@@ -239,7 +235,7 @@ impl Writer {
             return Ok(());
         };
         if let Err(error) = segment.file.write_all(&self.block) {
-            // A half-written block would look like damage; cutting needs no space.
+            // A half-written block would look like damage. Truncating the file needs no space.
             let _ = segment.file.set_len(segment.length);
             let _ = segment.file.seek(SeekFrom::Start(segment.length));
             return Err((segment.path.clone(), error));
@@ -260,7 +256,7 @@ impl Writer {
             Err(error) => return Err((path, error)),
         };
         if let Err(error) = file.write_all(&header.to_bytes()) {
-            // So that a later attempt can begin the same segment.
+            // Remove the file so that a later attempt can begin the same segment.
             let _ = self.directory.remove(&name);
             return Err((path, error));
         }
@@ -289,9 +285,9 @@ impl Writer {
                 break;
             };
             retained.take_over(events);
-            // First the events that must stay, under a name that replaces the old file at once;
-            // it says itself which segments it stands for, so that a crash here loses and
-            // doubles nothing.
+            // First save the events that must stay, under a name that replaces the old file
+            // atomically. Its header says which segments it replaces, so a crash here neither loses
+            // nor duplicates events.
             retained.past.sort_by_key(|e| e.time_ns);
             result = self.save_init(&retained.past, number + 1).and_then(|()| {
                 let name = segment::name(number);
@@ -303,7 +299,8 @@ impl Writer {
                 }
             });
             if result.is_err() {
-                // To be tried again; its events are taken over already.
+                // The deletion is tried again later. The events of this segment are already taken
+                // over.
                 retained.live.push_front((number, Vec::new()));
                 break;
             }
@@ -324,7 +321,6 @@ impl Writer {
         saved.map_err(|e| (self.path(segment::INIT_FILE), e))
     }
 
-    /// Path of a file of the trace: for messages.
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -344,13 +340,12 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A writer that goes away without `finish` (an error elsewhere) still saves what it has;
-        // the manifest stays at *recording*.
+        // A writer that is dropped without `finish`, after an error elsewhere, still saves its
+        // events. The state in the manifest stays *recording*.
         let _ = self.flush();
     }
 }
 
-/// Adds up the lengths of an event's names.
 #[derive(Default)]
 struct NameBytes(usize);
 
@@ -371,7 +366,6 @@ impl FieldSink for NameBytes {
     fn choice(&mut self, _: &'static str, _: &'static [&'static str], _: u8) {}
 }
 
-/// An id that no other recording has.
 fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     for half in id.chunks_exact_mut(8) {

@@ -1,4 +1,4 @@
-//! Which events a flight recorder keeps of the segments that it deletes.
+//! Chooses the events that a flight recorder keeps when it deletes segments.
 use crate::event::{Event, EventKind};
 use crate::table;
 use std::collections::{HashSet, VecDeque};
@@ -6,14 +6,14 @@ use std::collections::{HashSet, VecDeque};
 /// The initialisation events that a flight recorder must not lose when it deletes segments.
 #[derive(Default)]
 pub(super) struct Retained {
-    /// Those of the segments that exist, by segment.
+    /// The initialisation events of each existing segment, with the segment's number.
     pub(super) live: VecDeque<(u32, Vec<Event>)>,
-    /// Those of deleted segments, as far as they describe things that still exist.
+    /// The initialisation events of deleted segments, if they describe objects that still exist.
     pub(super) past: Vec<Event>,
 }
 
 impl Retained {
-    /// Notes which of these events must outlive the segment that they were written to.
+    /// Notes which of these events must outlive their segment.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, retained)) = self.live.back_mut() else {
             return;
@@ -29,9 +29,13 @@ impl Retained {
                 EventKind::Exit if event.pid == event.tid => {
                     self.past.retain(|e| e.pid != event.pid);
                 }
-                EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
+                EventKind::Exit => self
+                    .past
+                    .retain(|e| e.tid != event.tid || !describes_thread(e)),
                 EventKind::HandleFini { handle } => {
-                    let its = |e: &Event| e.pid == event.pid && subject(e).0 == handle && of_rcl(e);
+                    let its = |e: &Event| {
+                        e.pid == event.pid && subject(e).0 == handle && ends_with_handle(e)
+                    };
                     self.past.retain(|e| !its(e));
                 }
                 EventKind::ClockOffset { .. } => {
@@ -42,13 +46,13 @@ impl Retained {
                 _ => self.past.push(event),
             }
         }
-        self.past = newest(std::mem::take(&mut self.past));
+        self.past = latest_per_subject(std::mem::take(&mut self.past));
     }
 }
 
-/// The last of the events that describe the same thing. Programs that make a timer for each wait
-/// describe millions of timers, at few addresses.
-fn newest(events: Vec<Event>) -> Vec<Event> {
+/// Keeps only the latest event about each subject. Programs that make a timer for each wait
+/// describe millions of timers at few addresses.
+fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     let mut seen = HashSet::new();
     let mut kept: Vec<Event> = events
         .into_iter()
@@ -59,7 +63,7 @@ fn newest(events: Vec<Event>) -> Vec<Event> {
     kept
 }
 
-/// The thing that an event describes, within its process and among events of its kind.
+/// Identifies the object that an event describes, within its process and among events of its kind.
 fn subject(event: &Event) -> (u64, u64) {
     use EventKind::*;
     match event.kind {
@@ -101,13 +105,13 @@ fn subject(event: &Event) -> (u64, u64) {
         EndpointNode { rcl: a, .. } | EndpointQos { rcl: a, .. } => (a, 0),
         Thread { .. } | Fork { .. } | Exec { .. } => (event.tid.into(), 0),
         Process { .. } | ClockOffset { .. } => (0, 0),
-        // Without a handle of its own, every event describes another thing.
+        // An event without a handle of its own always describes a new object.
         _ => (event.tid.into(), event.time_ns),
     }
 }
 
-/// Whether an event describes a thing that `handle_fini` ends.
-fn of_rcl(event: &Event) -> bool {
+/// Reports whether an event describes an object that `handle_fini` ends.
+fn ends_with_handle(event: &Event) -> bool {
     matches!(
         event.kind,
         EventKind::NodeInit { .. }
@@ -132,8 +136,7 @@ fn of_rcl(event: &Event) -> bool {
     )
 }
 
-/// Whether an event describes a thread, not a thing that the thread made.
-fn of_thread(event: &Event) -> bool {
+fn describes_thread(event: &Event) -> bool {
     matches!(
         event.kind,
         EventKind::Thread { .. } | EventKind::Fork { .. } | EventKind::Exec { .. }

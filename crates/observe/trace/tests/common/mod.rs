@@ -4,7 +4,6 @@ use onbeat_trace::{Event, Name};
 use proptest::prelude::*;
 use std::convert::Infallible;
 
-/// Builds fields from raw numbers.
 struct Raw<'a> {
     numbers: &'a [u64],
     names: &'a [Name],
@@ -66,7 +65,7 @@ impl FieldSource for Raw<'_> {
     }
 }
 
-/// Mostly numbers that repeat, some arbitrary ones.
+/// Returns mostly numbers that repeat, and some arbitrary ones.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..8u64,
@@ -75,7 +74,7 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Events of all kinds, in the order of their time but for some stragglers.
+/// Returns events of all kinds, in order of time except for some late ones.
 pub fn events(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Event>> {
     let delta = prop_oneof![8 => 0..2_000_000u64, 1 => any::<u64>().prop_map(|d| d >> 16)];
     let back = prop_oneof![9 => Just(0u64), 1 => 0..100_000u64];

@@ -1,9 +1,9 @@
-//! The architecture file of CARET (YAML), so that its plots can be used on a system that was
-//! recorded with onbeat.
+//! Exports a CARET architecture file (YAML), so that CARET can plot a system recorded with onbeat.
 //!
-//! CARET knows timer and subscription callbacks. Services, clients, tasks, threads, and chains
-//! through them, are left out, and the file says so. CARET also asks for executors and callback groups, which no
-//! probe shows: each node gets one of its own, for the user to correct.
+//! CARET supports timer and subscription callbacks. The export leaves out services, clients, tasks,
+//! threads, and chains through them, and the file lists the omissions. CARET also requires
+//! executors and callback groups, which no probe shows. Each node gets one of its own, for the user
+//! to correct.
 
 use onbeat_document::schema::{Callback, CallbackType, Chain, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 /// CARET's word for an unknown value.
 const UNDEFINED: &str = "UNDEFINED";
 
-/// A double-quoted YAML scalar.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -23,8 +22,8 @@ fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             ' '..='~' => out.push(c),
-            // Letters of other scripts stand as they are; what YAML does not call printable, and
-            // what turns the direction of writing, is written as a number.
+            // Letters of other scripts are kept. Characters that YAML does not call printable, or
+            // that turn the direction of writing, are written as numbers.
             c if c.is_alphanumeric() && (c as u32) < 0xfffe => out.push(c),
             c => {
                 let _ = write!(out, "\\U{:08X}", c as u32);
@@ -42,7 +41,7 @@ fn is_known(callback: &Callback) -> bool {
     )
 }
 
-/// The architecture file.
+/// Returns the architecture file.
 pub fn caret(model: &Model) -> String {
     let mut nodes: BTreeMap<&str, Vec<&Callback>> = BTreeMap::new();
     for c in &model.callbacks {
@@ -82,7 +81,6 @@ pub fn caret(model: &Model) -> String {
     out
 }
 
-/// Chains as paths from node to node.
 fn named_paths(out: &mut String, model: &Model) {
     let find = |id: &str| model.callbacks.iter().find(|c| c.id == id);
     let paths: Vec<&Chain> = model
@@ -118,7 +116,7 @@ fn named_paths(out: &mut String, model: &Model) {
     }
 }
 
-/// A chain's measured times, as a comment: the file has no fields for them.
+/// Writes a chain's measured times as a comment, because the file has no fields for them.
 fn measured(out: &mut String, chain: &Chain) {
     let f = &chain.figures;
     let age = f.age_ns.as_ref().unwrap_or(&f.latency_ns);
@@ -143,8 +141,8 @@ fn measured(out: &mut String, chain: &Chain) {
 /// A node on a chain's way, with the topics that it takes and publishes.
 type Step<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
-/// The nodes of a chain. Callbacks of one node that follow one another (into a synchroniser) are
-/// one step.
+/// Returns the nodes of a chain. Consecutive callbacks of one node, for example into a
+/// synchroniser, are one step.
 fn steps<'a>(model: &'a Model, chain: &'a Chain) -> Vec<Step<'a>> {
     let mut steps: Vec<Step> = Vec::new();
     for (i, id) in chain.callbacks.iter().enumerate() {
@@ -163,7 +161,7 @@ fn steps<'a>(model: &'a Model, chain: &'a Chain) -> Vec<Step<'a>> {
     steps
 }
 
-/// Opens a list, which in YAML must say so when it is empty.
+/// Writes a list. YAML needs an explicit mark for an empty one.
 fn list(out: &mut String, key: &str, entries: &[String]) {
     if entries.is_empty() {
         let _ = writeln!(out, "    {key}: []");
@@ -175,7 +173,6 @@ fn list(out: &mut String, key: &str, entries: &[String]) {
     }
 }
 
-/// A node with its callbacks, topics and message contexts.
 fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
     let node = Node {
         model,
@@ -206,11 +203,10 @@ fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
     list(out, "message_contexts", &contexts);
 }
 
-/// A node and its callbacks.
 struct Node<'a> {
     model: &'a Model,
     all: &'a [&'a Callback],
-    /// Those of the types that CARET knows.
+    /// The node's callbacks of types that CARET supports.
     callbacks: Vec<&'a Callback>,
 }
 
@@ -219,7 +215,8 @@ impl<'a> Node<'a> {
         self.callbacks.iter().copied().find(|c| c.id == id)
     }
 
-    /// CARET tells callbacks apart by type, period or topic, symbol, and then by order.
+    /// Returns the callbacks' entries. CARET distinguishes callbacks by type, period or topic,
+    /// symbol, and then by order.
     fn entries(&self) -> Vec<String> {
         let mut alike: BTreeMap<(CallbackType, Option<u64>, &str, &str), usize> = BTreeMap::new();
         let entry = |c: &&'a Callback| {
@@ -246,7 +243,7 @@ impl<'a> Node<'a> {
         self.callbacks.iter().map(entry).collect()
     }
 
-    /// Data that passes through memory, as the user stated with links.
+    /// Returns the data paths through memory that the user stated with links.
     fn variable_passings(&self) -> Vec<String> {
         let within = |e: &&Edge| self.find(&e.from).is_some() && self.find(&e.to).is_some();
         let passing = |e: &Edge| {
@@ -273,7 +270,8 @@ impl<'a> Node<'a> {
         subscriptions.iter().map(entry).collect()
     }
 
-    /// Which callbacks publish each topic, and how each topic comes from a subscription's.
+    /// Returns the publishers of each topic, and the contexts that relate it to a subscription's
+    /// topic.
     fn publishes(&self) -> (Vec<String>, Vec<String>) {
         let mut publishers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut contexts: BTreeMap<(&str, &str), Context> = BTreeMap::new();
@@ -283,7 +281,7 @@ impl<'a> Node<'a> {
                 for callback in feeding.iter().filter_map(|id| self.find(id)) {
                     publishers.entry(topic).or_default().insert(&callback.id);
                     if callback.kind == CallbackType::Subscription {
-                        // A pair has one context; the synchroniser's is the truer one.
+                        // A pair has one context. The synchroniser's context takes precedence.
                         let pair = contexts.entry((&callback.input, topic));
                         let known = pair.or_insert(context);
                         *known = context.max(*known);
@@ -304,8 +302,8 @@ impl<'a> Node<'a> {
         (publishes, contexts.into_iter().map(context).collect())
     }
 
-    /// The callbacks that publish what `c` does. A synchroniser's topics are published by the
-    /// callbacks that feed it.
+    /// Returns the callbacks that publish the topics of `c`. The callbacks that feed a synchroniser
+    /// publish its topics.
     fn feeding(&self, c: &'a Callback) -> (Vec<&'a str>, Context) {
         if c.kind != CallbackType::Sync {
             return (vec![&c.id], Context::Chain);
@@ -316,7 +314,6 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The entry of a published topic.
 fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
     let id = |id: &&str| format!("          - {}\n", quoted(id));
     let ids: String = ids.iter().map(id).collect();
@@ -326,17 +323,16 @@ fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
     )
 }
 
-/// How a published message comes from a taken one.
+/// The relation between a taken message and a published one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
-    /// The callback that takes it publishes.
+    /// The callback that takes the message publishes.
     Chain,
     /// A synchroniser uses the latest messages.
     Latest,
 }
 
 impl Context {
-    /// CARET's name.
     fn name(self) -> &'static str {
         match self {
             Context::Chain => "callback_chain",

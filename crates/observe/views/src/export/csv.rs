@@ -1,14 +1,15 @@
-//! A model as tables: comma-separated, one line per callback, edge and chain, times in ns.
+//! Exports a model as comma-separated tables with one line per callback, edge and chain. Times are
+//! in ns.
 
 use super::svg::type_name;
 use onbeat_document::schema::{Bracket, JunctionKind, Model};
 use onbeat_document::Dist;
 
-/// A table: file name and text.
+/// A table: its file name and its text.
 pub type Table = (&'static str, String);
 
-/// A cell of text. A spreadsheet would run a text that begins with one of `= + - @` as a formula;
-/// an apostrophe in front prevents that.
+/// Writes a text cell. A leading apostrophe prevents spreadsheets from running a text that begins
+/// with `= + - @` as a formula.
 pub(super) fn text(cell: &str) -> String {
     let cell = onbeat_document::text::visible(cell);
     let guard = if cell.trim_start().starts_with(['=', '+', '-', '@']) {
@@ -22,10 +23,9 @@ pub(super) fn text(cell: &str) -> String {
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))
 }
 
-/// Figures of a distribution, in the order of their columns.
+/// The figures of a distribution, in the order of their columns.
 const DIST: [&str; 6] = ["count", "min", "mean", "p50", "p99", "max"];
 
-/// Column heads of a distribution.
 fn heads(prefix: &str) -> String {
     DIST.map(|d| {
         if d == "count" {
@@ -37,7 +37,7 @@ fn heads(prefix: &str) -> String {
     .join(",")
 }
 
-/// The figures; empty cells where there is no value.
+/// Returns the figures' cells. They are empty if the distribution has no value.
 fn figures(d: &Dist) -> String {
     if d.count() == 0 {
         return "0,,,,,".into();
@@ -53,7 +53,7 @@ fn figures(d: &Dist) -> String {
     )
 }
 
-/// All tables.
+/// Returns all tables of a model.
 pub fn tables(model: &Model) -> Vec<Table> {
     vec![
         ("callbacks.csv", callbacks(model)),

@@ -1,4 +1,5 @@
-//! The graph for Graphviz: nodes as clusters, callbacks and synchronisers as vertices.
+//! Exports the graph for Graphviz, with nodes as clusters and callbacks and synchronisers as
+//! vertices.
 
 use super::svg::type_name;
 use crate::layout::captions;
@@ -7,8 +8,7 @@ use onbeat_document::text::{duration, visible};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A quoted string of the DOT language, of several lines. Backslashes begin escapes there, and
-/// ampersands begin entities.
+/// Quotes lines as one DOT string. Backslashes would begin escapes there, and ampersands entities.
 fn quoted(lines: &[String]) -> String {
     let lines: Vec<String> = lines
         .iter()
@@ -23,7 +23,7 @@ fn quoted(lines: &[String]) -> String {
     format!("\"{}\"", lines.join("\\n"))
 }
 
-/// The graph as text.
+/// Returns the graph as DOT text.
 pub fn dot(model: &Model) -> String {
     let mut out = String::from(
         "digraph onbeat {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"Helvetica\", fontsize=10];\n  \
@@ -56,7 +56,6 @@ pub fn dot(model: &Model) -> String {
     out
 }
 
-/// A callback as a box, a synchroniser as a circle.
 fn vertex(out: &mut String, model: &Model, i: usize) {
     let c = &model.callbacks[i];
     let tooltip = quoted(std::slice::from_ref(&c.id));
@@ -84,7 +83,7 @@ fn vertex(out: &mut String, model: &Model, i: usize) {
     );
 }
 
-/// An edge's label: topic, median latency and losses.
+/// Writes an edge with its topic, median latency and losses as the label.
 fn edge(out: &mut String, e: &Edge) {
     let l = &e.figures.latency_ns;
     let median = match l.count() {

@@ -1,4 +1,5 @@
-//! The executions of a recording as a table: comma-separated, one line per execution, times in ns.
+//! Exports the executions of a recording as a comma-separated table, one line per execution, with
+//! times in ns.
 
 use super::csv::text;
 use super::perfetto::Names;
@@ -8,7 +9,7 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use std::io::{self, Write};
 
-/// Writes a line per execution, in the order of their ends. Ids come from a first pass over the
+/// Writes a line per execution, in the order of their ends. The ids come from a first pass over the
 /// same events, see [`super::perfetto::names`].
 pub struct Executions<W: Write> {
     out: W,
@@ -31,14 +32,14 @@ impl<W: Write> Executions<W> {
         })
     }
 
-    /// The next event. Events come in time order.
+    /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) -> io::Result<()> {
         self.synth.push(event);
         self.flush()
     }
 
-    /// Ends the table and returns the number of executions. Those that the end of the recording cut
-    /// off have no line.
+    /// Ends the table and returns the number of executions. Executions cut off by the end of the
+    /// recording have no line.
     pub fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.rows)
@@ -57,7 +58,7 @@ impl<W: Write> Executions<W> {
             else {
                 continue;
             };
-            // A callback without a name belongs to onbeat's view alone: it is in no model.
+            // A callback without a name is internal to onbeat and in no model.
             let Some(name) = self.names.of(callback) else {
                 continue;
             };

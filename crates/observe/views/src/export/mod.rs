@@ -1,4 +1,4 @@
-//! A model in the forms that other tools read.
+//! Exports a model in the formats of other tools.
 pub mod caret;
 pub mod csv;
 pub mod dot;

@@ -1,8 +1,8 @@
-//! A recording as a time line for ui.perfetto.dev (JSON trace events): callbacks as slices of their
-//! threads, arrows along the items, and the threads that ran on each CPU.
+//! Exports a recording as a time line for ui.perfetto.dev (JSON trace events). It shows callbacks
+//! as slices of their threads, items as arrows, and the threads that ran on each CPU.
 //!
 //! The ids of callbacks are known only at the end of a recording. So its events are read twice:
-//! first for [`names`], then to write.
+//! first for [`names`], then for the output.
 
 use onbeat_document::schema::Run;
 use onbeat_document::text::visible;
@@ -12,21 +12,21 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Process id of the *CPUs* track: above every real process id.
+/// The process id of the *CPUs* track, above every real process id.
 const CPUS: u32 = 1 << 23;
 
-/// Ids of the callbacks of a recording, by their number.
+/// The ids of a recording's callbacks, by their number.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
-    /// The id of the callback with this number; none where the model leaves it out.
+    /// Returns the id of the callback with this number, or `None` if the model leaves it out.
     pub(super) fn of(&self, callback: u32) -> Option<&str> {
         self.0.get(callback as usize)?.as_deref()
     }
 }
 
-/// First pass: finds the callbacks' ids.
+/// Finds the callbacks' ids in a first pass over the events.
 pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     let mut synth = Synth::new(SynthOptions::new(run));
     events.for_each(|e| synth.push(&e));
@@ -34,27 +34,26 @@ pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     Names(synth.callback_ids())
 }
 
-/// Second pass: writes.
+/// Writes the time line in a second pass over the events.
 pub struct Timeline<W: Write> {
     out: W,
     names: Names,
     synth: Synth,
     start_ns: Option<u64>,
     now_ns: u64,
-    /// By CPU: since when it has run which thread; thread 0 is idle.
+    /// The thread that each CPU runs, with its start. Thread 0 means idle.
     cpus: BTreeMap<u16, (u64, u32)>,
-    /// Names of threads.
     threads: BTreeMap<u32, String>,
     first: bool,
     slices: u64,
 }
 
-/// A name from a traced process as JSON text.
 fn text(name: &str) -> String {
     serde_json::Value::from(onbeat_document::text::shorten(&visible(name), 300)).to_string()
 }
 
-/// An item's number, the same for its publication and its take. Below 2^53, which JSON keeps.
+/// Returns an item's number, which is the same for its publication and its take. It is below 2^53,
+/// so JSON keeps it exactly.
 fn item(name: u32, time_ns: u64) -> u64 {
     let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed >> 12
@@ -92,12 +91,12 @@ impl<W: Write> Timeline<W> {
         write!(self.out, "{comma}{entry}")
     }
 
-    /// Microseconds since the start, to the nanosecond.
+    /// Returns microseconds since the start, exact to the nanosecond.
     fn at(&self, time_ns: u64) -> String {
         micros(time_ns.saturating_sub(self.start_ns.unwrap_or(time_ns)))
     }
 
-    /// The next event. Events come in time order.
+    /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) -> io::Result<()> {
         self.start_ns.get_or_insert(event.time_ns);
         self.now_ns = self.now_ns.max(event.time_ns);
@@ -217,7 +216,7 @@ impl<W: Write> Timeline<W> {
         Ok(())
     }
 
-    /// One end of an arrow; both ends have the item's number and topic in common.
+    /// Writes one end of an arrow. Both ends share the item's number and topic.
     fn arrow(
         &mut self,
         end: &str,
@@ -234,7 +233,7 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Ends the time line; returns how many executions are on it.
+    /// Ends the time line and returns the number of its executions.
     pub fn finish(mut self) -> io::Result<u64> {
         self.synth.end_of_events();
         self.flush()?;
@@ -248,7 +247,6 @@ impl<W: Write> Timeline<W> {
     }
 }
 
-/// Nanoseconds as microseconds with three decimals.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

@@ -1,4 +1,4 @@
-//! The graph as a picture: an SVG file, or the part of a report.
+//! Draws the graph as a picture: an SVG file, or a part of a report.
 
 use crate::layout::{
     captions, fit_text, layout, CallbackBox, Layout, Net, Rect, LABEL_FONT, PAD, TITLE_BOLD,
@@ -8,7 +8,7 @@ use onbeat_document::schema::{Callback, CallbackType, Edge, JunctionKind, Model}
 use onbeat_document::text::{duration, percent, visible, xml};
 use std::fmt::Write as _;
 
-/// Colours and type of the graph, for light and dark surroundings.
+/// The style sheet of the graph, for light and dark backgrounds.
 pub const STYLE: &str = "\
 .graph{--bg:#fff;--ink:#1b2027;--soft:#5d6773;--node:#f4f6f8;--rim:#cbd3db;--cell:#fff;\
 --cellrim:#b9c3cd;--wire:#7d8894;--timer:#b45a06;--subscription:#0f62ae;--service:#7b42b3;\
@@ -39,7 +39,7 @@ font-family:\"Helvetica Neue\",Arial,\"Liberation Sans\",\"DejaVu Sans\",sans-se
 --service:#7b42b3;--client:#0b7a69;--sync:#3c4652}}
 ";
 
-/// A file of its own.
+/// Returns the graph as an SVG file.
 pub fn svg(model: &Model) -> String {
     let placed = layout(model);
     let (w, h) = (placed.width.ceil(), placed.height.ceil());
@@ -51,7 +51,7 @@ pub fn svg(model: &Model) -> String {
     )
 }
 
-/// The name of a type, as in the model file.
+/// Returns the name of a callback type, as in the model file.
 pub fn type_name(kind: CallbackType) -> &'static str {
     match kind {
         CallbackType::Timer => "timer",
@@ -64,7 +64,7 @@ pub fn type_name(kind: CallbackType) -> &'static str {
     }
 }
 
-/// The elements of a placed graph, without the `svg` element around them.
+/// Returns the elements of a placed graph, without an enclosing `svg` element.
 pub fn drawing(model: &Model, placed: &Layout) -> String {
     let mut out = String::new();
     for node in &placed.nodes {
@@ -116,7 +116,7 @@ fn edge_title(edge: &Edge) -> String {
         f.published, f.taken, f.lost
     );
     if edge.assumed.is_some() {
-        text.push_str("\nassumed: stands on an annotation or an inference");
+        text.push_str("\nassumed: stated by the user, or inferred");
     }
     if edge.intra_process {
         text.push_str("\nintra-process");
@@ -124,7 +124,8 @@ fn edge_title(edge: &Edge) -> String {
     text
 }
 
-/// Multi-line text of a `title` element: only our own line ends survive.
+/// Escapes the multi-line text of a `title` element. Only the caller's line ends are kept; those
+/// within names are escaped.
 fn title(text: &str) -> String {
     text.lines().map(xml).collect::<Vec<_>>().join("\n")
 }
@@ -145,7 +146,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
             if assumed { " assumed" } else { "" }
         );
         let lines = match edges.as_slice() {
-            [] => format!("{}\ntaken by nobody that was recorded", visible(&net.topic)),
+            [] => format!("{}\nno recorded callback takes it", visible(&net.topic)),
             [edge] => edge_title(edge),
             many => format!("{}\nto {} callbacks", visible(&net.topic), many.len()),
         };
@@ -179,7 +180,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
     out.push_str("</g>\n");
 }
 
-/// Where path data of ours ends: its last height, and the x of its final `H`.
+/// Parses the end point of generated path data: its last height, and the x of its final `H`.
 fn end_of(path: &str) -> Option<(f64, f64)> {
     let (before, x) = path.rsplit_once('H')?;
     let y = before.rsplit(' ').next()?;
@@ -228,7 +229,6 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
     out.push_str("</g>\n");
 }
 
-/// A synchroniser's circle.
 fn draw_sync(out: &mut String, r: Rect) {
     let (cx, cy) = (r.x + r.w / 2.0, r.y + r.h / 2.0);
     let _ = write!(
@@ -240,7 +240,7 @@ fn draw_sync(out: &mut String, r: Rect) {
     );
 }
 
-/// A callback's box: its type as a colour, what it waits for, its figures, its junction.
+/// Draws a callback's box: its type as a colour, its trigger, its figures and its junction.
 fn draw_cell(out: &mut String, callback: &Callback, cell: &CallbackBox) {
     let r = cell.rect;
     let (caption, figures) = captions(callback);

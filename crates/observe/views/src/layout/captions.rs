@@ -3,7 +3,8 @@
 use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::text;
 
-/// The two lines in a callback's box: its trigger, and its figures (empty without any).
+/// Returns the two lines in a callback's box: its trigger and its figures. The second is empty
+/// without figures.
 pub fn captions(callback: &Callback) -> (String, String) {
     let caption = match callback.kind {
         CallbackType::Timer => match callback.period_ns {
@@ -31,7 +32,7 @@ pub fn captions(callback: &Callback) -> (String, String) {
     )
 }
 
-/// About how wide a text is in a sans-serif font, from above.
+/// Estimates the width of a text in a sans-serif font. The estimate is an upper bound.
 pub fn text_width(text: &str, font_size: f64) -> f64 {
     let em: f64 = text
         .chars()
@@ -50,13 +51,13 @@ pub fn text_width(text: &str, font_size: f64) -> f64 {
     em * font_size
 }
 
-/// The text in at most that width, by an ellipsis in its middle.
+/// Shortens the text to at most `width` by an ellipsis in its middle.
 pub fn fit_text(name: &str, font_size: f64, width: f64) -> String {
     let name = text::visible(name);
     if text_width(&name, font_size) <= width {
         return name;
     }
-    // Bounded, however long a name is: nothing shows more characters than this anyway.
+    // The limit bounds the search for very long names. More characters than this never fit.
     let mut limit = name
         .chars()
         .count()

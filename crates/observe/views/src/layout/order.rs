@@ -2,24 +2,22 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// Cost of a pixel of height; a pixel of a wire's length costs 1.
+/// The cost of a pixel of height. A pixel of a wire's length costs 1.
 const HEIGHT_COST: f64 = 3.0;
 
-/// Steps that each of the two searches for a good order may take: keeps large graphs fast.
+/// The steps that each of the two searches for a good order may take. The limit keeps large graphs
+/// fast.
 const SEARCH_BUDGET: usize = 20_000_000;
 
-/// An order of the items, and where it puts them.
 #[derive(Clone)]
 struct Placed {
     cost: f64,
-    /// Items from top to bottom.
     order: Vec<usize>,
-    /// By item.
     tops: Vec<f64>,
 }
 
 impl Plan<'_> {
-    /// Finds an order of the items from top to bottom, and their tops.
+    /// Finds an order of the items from top to bottom, and returns their tops.
     pub(super) fn order_and_place(&mut self) -> Vec<f64> {
         let items = self.items();
         let mut best = self.pull_into_order(&items);
@@ -31,9 +29,10 @@ impl Plan<'_> {
         tops
     }
 
-    /// The best of the orders that come about by letting wires pull, again and again.
+    /// Returns the best order found by repeatedly moving items towards the ends of their wires.
     fn pull_into_order(&mut self, items: &[Item]) -> Placed {
-        // Start in the order of names, which is that of callbacks; tracks beside their sources.
+        // The first order is by name, which is the order of callbacks. Tracks stand beside their
+        // sources.
         let start = |item: &Item| match *item {
             Item::Cluster(c) => c as f64 * 80.0,
             Item::Track(t) => {
@@ -48,7 +47,8 @@ impl Plan<'_> {
         };
         for round in 0..(SEARCH_BUDGET / (7 * self.work())).clamp(4, 40) {
             let wished = self.wishes(&tops);
-            // Move half way: two columns that swap to meet each other would swap for ever.
+            // Items move only half way, because two columns that move towards each other would
+            // otherwise swap for ever.
             let half_way = |(a, b): (&f64, &f64)| (a + b) / 2.0;
             let aim: Vec<f64> = match round {
                 0 => tops.clone(),
@@ -68,7 +68,6 @@ impl Plan<'_> {
         best
     }
 
-    /// Moves single items, as long as it helps and the budget lasts.
     fn move_items(&mut self, items: &[Item], best: &mut Placed) {
         let mut left = SEARCH_BUDGET / (4 * self.work());
         let mut improved = true;
@@ -86,7 +85,7 @@ impl Plan<'_> {
         }
     }
 
-    /// A better placement with one item moved up or down, if there is one. Each try takes one
+    /// Returns a better placement with one item moved up or down, if one exists. Each try takes one
     /// from `left`.
     fn move_item(
         &self,
@@ -113,8 +112,8 @@ impl Plan<'_> {
         None
     }
 
-    /// Sorts the callbacks in each column of each box, and the nets of each callback, by where
-    /// their wires come from and go to.
+    /// Sorts the callbacks in each column of each box, and the nets of each callback, by the other
+    /// ends of their wires.
     fn sort_inside(&mut self, tops: &[f64]) {
         let n = self.model.callbacks.len();
         let mut sum = vec![(0.0, 0.0); n];
@@ -154,7 +153,7 @@ impl Plan<'_> {
         self.stack_callbacks();
     }
 
-    /// How bad a placement is: crossings first, then lengths.
+    /// Returns the cost of a placement: mostly crossings, then lengths.
     fn cost(&self, tops: &[f64]) -> f64 {
         let (channels, length) = self.wires(tops);
         let crossings: usize = channels.iter().map(|c| crossings(c)).sum();
@@ -163,7 +162,8 @@ impl Plan<'_> {
         crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
-    /// The wires in the channel behind each rank, and how long all wires are from top to bottom.
+    /// Returns the wires in the channel behind each rank, and the summed vertical length of all
+    /// wires.
     fn wires(&self, tops: &[f64]) -> (Vec<Vec<Crosser>>, f64) {
         let y = |p: Port| {
             let (i, o) = self.place(p);
@@ -202,7 +202,7 @@ impl Plan<'_> {
         (channels, length)
     }
 
-    /// About how many steps one try at an order takes: wires, boxes over their ranks, and pairs of
+    /// Estimates the steps of one try at an order, from wires, boxes over their ranks, and pairs of
     /// wires between two ranks.
     fn work(&self) -> usize {
         let items = self.items();
@@ -218,10 +218,9 @@ impl Plan<'_> {
     }
 }
 
-/// A wire in a channel: where it enters, where it leaves, and its net.
+/// A wire in a channel: its heights at both ends, and its net.
 type Crosser = (f64, f64, usize);
 
-/// Pairs of wires of different nets that cross.
 fn crossings(channel: &[Crosser]) -> usize {
     let mut crossings = 0;
     for (k, a) in channel.iter().enumerate() {

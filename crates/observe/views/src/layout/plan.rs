@@ -5,64 +5,57 @@ use super::{CALLBACK_GAP, CALLBACK_HEIGHT, LABEL_STEP, PAD, SYNC_SIZE, TITLE_HEI
 use onbeat_document::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
 
-/// Something that takes vertical room: a node's box, or a net's track.
+/// An item that takes vertical space: a node's box, or a net's track.
 #[derive(Clone)]
 pub(super) enum Item {
-    /// Index into `clusters`.
+    /// The index into `clusters`.
     Cluster(usize),
-    /// Index into `tracks`.
+    /// The index into `tracks`.
     Track(usize),
 }
 
-/// A node's box: it spans the ranks of its callbacks.
+/// A node's box, which spans the ranks of its callbacks.
 pub(super) struct Cluster {
     pub(super) name: String,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// Callbacks by rank, counted from `first`, top to bottom.
+    /// The callbacks by rank, counted from `first`, each column from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
 }
 
-/// A net's horizontal place over the ranks that it passes.
+/// A net's horizontal line over the ranks that it passes.
 pub(super) struct Track {
     pub(super) net: usize,
     pub(super) first: usize,
     pub(super) last: usize,
 }
 
-/// The graph's state while it is placed.
 pub(super) struct Plan<'a> {
     pub(super) model: &'a Model,
-    /// By callback.
     pub(super) rank: Vec<usize>,
-    /// Number of ranks.
     pub(super) ranks: usize,
     pub(super) lines: Vec<Line>,
     pub(super) nets: Vec<NetPlan>,
-    /// For each callback its nets, top to bottom.
     pub(super) outs: Vec<Vec<usize>>,
     pub(super) clusters: Vec<Cluster>,
-    /// By callback.
     pub(super) cluster_of: Vec<usize>,
     pub(super) tracks: Vec<Track>,
-    /// Offset of each callback's middle from the top of its cluster.
+    /// The offset of each callback's middle from the top of its cluster.
     pub(super) inner: Vec<f64>,
-    /// Height of each cluster.
     pub(super) height: Vec<f64>,
-    /// Which ports attract each other, and how strongly; a forward wire's weight is 1.
+    /// The pairs of ports that attract each other, with their weights. A forward wire's weight is
+    /// 1.
     pub(super) pulls: Vec<(Port, Port, f64)>,
 }
 
 /// A net while it is placed: all wires that leave a callback by one topic.
 pub(super) struct NetPlan {
-    /// The callback.
     pub(super) source: usize,
     pub(super) topic: String,
-    /// Indices into `lines`.
     pub(super) lines: Vec<usize>,
-    /// The track over further ranks, if it needs one.
+    /// The track over further ranks, if the net needs one.
     pub(super) forward: Option<usize>,
-    /// The track back to earlier ranks, if it needs one.
+    /// The track back to earlier ranks, if the net needs one.
     pub(super) backward: Option<usize>,
     pub(super) labelled: bool,
 }
@@ -70,11 +63,11 @@ pub(super) struct NetPlan {
 /// A point whose height in the drawing matters.
 #[derive(Clone, Copy)]
 pub(super) enum Port {
-    /// Where a net leaves its callback.
+    /// The point at which a net leaves its callback.
     Out(usize),
-    /// Where wires enter a callback.
+    /// The point at which wires enter a callback.
     In(usize),
-    /// A track.
+    /// A point on a track.
     Track(usize),
 }
 
@@ -92,7 +85,7 @@ impl NetPlan {
 }
 
 impl<'a> Plan<'a> {
-    /// The parts of a model's graph, in no order yet.
+    /// Collects the parts of a model's graph, not yet ordered.
     pub(super) fn new(model: &'a Model) -> Self {
         let n = model.callbacks.len();
         let (names, cluster_of) = nodes(model);
@@ -130,12 +123,13 @@ impl<'a> Plan<'a> {
                 self.nets.len() - 1
             });
             self.nets[net].lines.push(i);
-            // An edge into a synchroniser has the input's topic, and the input shows it already.
+            // An edge into a synchroniser has the input's topic, which the input's label already
+            // shows.
             self.nets[net].labelled |= model.callbacks[l.to].kind != CallbackType::Sync
                 || self.cluster_of[l.from] != self.cluster_of[l.to];
         }
         for (source, callback) in model.callbacks.iter().enumerate() {
-            // The members of a synchroniser publish at its circle.
+            // The synchroniser's circle, not its members, shows the published topic.
             let into_sync = |l: &Line| model.callbacks[l.to].kind == CallbackType::Sync;
             let mut lines = self.lines.iter();
             if lines.any(|l| l.from == source && into_sync(l)) {
@@ -205,7 +199,6 @@ impl<'a> Plan<'a> {
         self.pulls = pulls;
     }
 
-    /// Height that a callback takes in its column.
     pub(super) fn callback_height(&self, v: usize) -> f64 {
         let labels = self.outs[v]
             .iter()
@@ -264,7 +257,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Index of the item that a port belongs to, and the port's offset in it.
+    /// Returns the index of a port's item, and the port's offset in it.
     pub(super) fn place(&self, port: Port) -> (usize, f64) {
         match port {
             Port::In(v) => (self.cluster_of[v], self.inner[v]),
@@ -276,7 +269,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Where a net leaves its callback, from the callback's middle.
+    /// Returns the height at which a net leaves its callback, from the callback's middle.
     fn out_offset(&self, net: usize) -> f64 {
         let v = self.nets[net].source;
         let labelled: Vec<usize> = self.outs[v]
@@ -291,7 +284,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The nodes in the order of their first callbacks, and each callback's node.
+/// Returns the nodes in the order of their first callbacks, and each callback's node.
 fn nodes(model: &Model) -> (Vec<&str>, Vec<usize>) {
     let mut names: Vec<&str> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -306,7 +299,6 @@ fn nodes(model: &Model) -> (Vec<&str>, Vec<usize>) {
     (names, cluster_of)
 }
 
-/// The nodes' boxes.
 fn clusters(names: &[&str], cluster_of: &[usize], rank: &[usize]) -> Vec<Cluster> {
     let empty = |name: &&str| Cluster {
         name: name.to_string(),

@@ -3,16 +3,15 @@
 use onbeat_document::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
 
-/// A wire of the graph while it is placed.
 pub(super) struct Line {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) edge: usize,
-    /// Against the flow: part of a loop.
+    /// The wire runs against the flow, as part of a loop.
     pub(super) back: bool,
 }
 
-/// The lines of the model, with those that close a loop marked.
+/// Returns the lines of the model. Lines that close a loop are marked.
 pub(super) fn lines(model: &Model) -> Vec<Line> {
     let callbacks = model.callbacks.iter().enumerate();
     let index: HashMap<&str, usize> = callbacks.map(|(i, c)| (c.id.as_str(), i)).collect();
@@ -30,7 +29,7 @@ pub(super) fn lines(model: &Model) -> Vec<Line> {
     lines
 }
 
-/// How far the search for loops has come with a callback.
+/// The state of a callback in the search for loops.
 #[derive(Clone, Copy, PartialEq)]
 enum Visit {
     NotYet,
@@ -38,8 +37,8 @@ enum Visit {
     Done,
 }
 
-/// Marks lines that lead back: depth first from the sources, without recursion. A line to a
-/// callback on the way closes a loop.
+/// Marks lines that lead back, by an iterative depth-first search from the sources. A line to a
+/// callback on the current path closes a loop.
 fn mark_loops(model: &Model, lines: &mut [Line]) {
     let n = model.callbacks.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); n];
@@ -77,8 +76,8 @@ fn mark_loops(model: &Model, lines: &mut [Line]) {
     }
 }
 
-/// Ranks: longest path from the sources, then each callback moves to where its wires and its
-/// node's box are shortest.
+/// Ranks callbacks by the longest path from the sources. Then moves each to the rank at which its
+/// wires and its node's box are shortest.
 pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<usize> {
     let mut ranking = Ranking::new(model.callbacks.len(), lines, cluster_of);
     ranking.set_longest_paths();
@@ -87,7 +86,7 @@ pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<
             break;
         }
     }
-    // Ranks that no callback is in any more are closed up.
+    // Ranks without callbacks are removed.
     let mut used: Vec<usize> = ranking.rank.clone();
     used.sort_unstable();
     used.dedup();
@@ -95,18 +94,14 @@ pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<
     ranking.rank.iter().map(closed_up).collect()
 }
 
-/// Ranks in the making.
 struct Ranking<'a> {
-    /// Callbacks before each, loops left out.
+    /// The predecessors of each callback, without loops.
     ins: Vec<Vec<usize>>,
-    /// Callbacks after each, loops left out.
+    /// The successors of each callback, without loops.
     outs: Vec<Vec<usize>>,
     cluster_of: &'a [usize],
-    /// Callbacks by cluster.
     members: BTreeMap<usize, Vec<usize>>,
-    /// By callback.
     rank: Vec<usize>,
-    /// The last rank.
     last: usize,
 }
 
@@ -131,7 +126,6 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Ranks by the longest path from a source.
     fn set_longest_paths(&mut self) {
         let mut waiting: Vec<usize> = self.ins.iter().map(Vec::len).collect();
         let mut ready: Vec<usize> = (0..waiting.len()).filter(|&v| waiting[v] == 0).collect();
@@ -147,7 +141,8 @@ impl<'a> Ranking<'a> {
         self.last = self.rank.iter().copied().max().unwrap_or(0);
     }
 
-    /// Moves callbacks within the room that their neighbours leave. False if none gained.
+    /// Moves callbacks within the space between their neighbours. Returns false if no move was
+    /// better.
     fn shorten(&mut self) -> bool {
         let mut moved = false;
         for v in 0..self.rank.len() {
@@ -159,7 +154,7 @@ impl<'a> Ranking<'a> {
         moved
     }
 
-    /// A rank at which a callback's wires and its node's box are shorter, if there is one.
+    /// Returns a rank at which a callback's wires and its node's box are shorter, if one exists.
     fn best_rank(&self, v: usize) -> Option<usize> {
         let rank = &self.rank;
         let (ins, outs) = (&self.ins[v], &self.outs[v]);
@@ -180,7 +175,7 @@ impl<'a> Ranking<'a> {
             };
             2 * wires + 3 * span
         };
-        // Ties go to the left, where a reader looks for sources.
+        // Ties go to the left, because readers look for sources there.
         let best = (low..=high).min_by_key(|&r| (cost(r), r))?;
         (best != rank[v] && cost(best) < cost(rank[v])).then_some(best)
     }
@@ -200,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_moves_to_its_reader_where_it_may() {
-        // 0 -> 1 -> 2, and 3 -> 2: the source 3 moves right before its reader.
+    fn a_callback_moves_to_its_reader_if_there_is_space() {
+        // The lines are 0 -> 1 -> 2, and 3 -> 2. Source 3 moves right before its reader.
         let mut ranking = Ranking::new(4, &[line(0, 1), line(1, 2), line(3, 2)], &[0, 1, 2, 3]);
         ranking.set_longest_paths();
         assert_eq!(ranking.rank, [0, 1, 2, 0]);

@@ -1,12 +1,11 @@
-//! Heights for boxes and tracks in a given order: wires pull them straight.
+//! Finds heights for boxes and tracks in a given order, so that wires become straight.
 
 use super::plan::{Item, Plan, Port};
 
-/// Weight that pulls every item towards the middle; a wire's weight is about 1.
+/// The weight that pulls every item towards the middle. A wire's weight is about 1.
 const GRAVITY: f64 = 0.4;
 
 impl Plan<'_> {
-    /// Lets wires pull items straight, within the order.
     pub(super) fn settle(
         &self,
         items: &[Item],
@@ -21,7 +20,7 @@ impl Plan<'_> {
         tops
     }
 
-    /// Where each item would like to be, given where the others are.
+    /// Returns each item's ideal top, given the tops of the others.
     pub(super) fn wishes(&self, tops: &[f64]) -> Vec<f64> {
         let mut sum = vec![(0.0, 0.0); tops.len()];
         for &(a, b, weight) in &self.pulls {
@@ -35,15 +34,15 @@ impl Plan<'_> {
             sum[ib].0 += weight * (ya - ob);
             sum[ib].1 += weight;
         }
-        // Everything is drawn a little towards the middle: that keeps the drawing compact.
+        // A slight pull towards the middle keeps the drawing compact.
         let middle = tops.iter().sum::<f64>() / tops.len().max(1) as f64;
         sum.iter()
             .map(|&(s, w)| (s + GRAVITY * middle) / (w + GRAVITY))
             .collect()
     }
 
-    /// Tops that are as near to the wished ones as the order allows: the mean of the solution
-    /// that pushes down and the one that pushes up (both fulfil all distances, so does the mean).
+    /// Returns the tops closest to the wished ones that the order allows. They are the mean of a
+    /// downward and an upward solution. Both keep all distances, so their mean does too.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,
@@ -56,7 +55,7 @@ impl Plan<'_> {
             for i in order {
                 let (first, last, h) = self.extent(&items[i]);
                 let cluster = matches!(items[i], Item::Cluster(_));
-                // Upwards, everything is mirrored.
+                // The upward solution mirrors everything.
                 let mut near = if sign > 0.0 {
                     wished[i]
                 } else {
@@ -77,7 +76,7 @@ impl Plan<'_> {
         down.iter().zip(&up).map(|(a, b)| (a + b) / 2.0).collect()
     }
 
-    /// Moves items by the few pixels that make a wire straight, where there is room.
+    /// Moves items by the few pixels that make a wire straight, if there is space.
     pub(super) fn straighten(&self, items: &[Item], tops: &mut [f64]) {
         for top in tops.iter_mut() {
             *top = top.round();
@@ -94,7 +93,7 @@ impl Plan<'_> {
             let (i, o) = self.place(p);
             tops[i] + o
         };
-        // What has fewest wires gives way; a wire that is straight already holds both ends.
+        // Items with the fewest wires move first. A straight wire already holds both ends.
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by_key(|&i| (wires[i].len(), i));
         for &i in &order {

@@ -1,4 +1,4 @@
-//! The callbacks: their figures as a table and as box plots.
+//! The report's section on callbacks: their figures as a table and as box plots.
 
 use super::charts;
 use super::html::{grouped, name_cell, time};
@@ -32,7 +32,7 @@ pub(super) fn callbacks(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// A callback's row; `busiest` is the largest load of all.
+/// Writes a callback's row. `busiest` is the largest load of all callbacks.
 fn row(out: &mut String, c: &Callback, busiest: f64) {
     let f = &c.figures;
     let (e, r, j) = (&f.exec_ns, &f.response_ns, &f.release_jitter_ns);
@@ -70,7 +70,7 @@ fn row(out: &mut String, c: &Callback, busiest: f64) {
     );
 }
 
-/// The first three threads, and how many more there are.
+/// Lists the first three threads and counts the rest.
 fn threads(all: &[ThreadUse]) -> String {
     let mut lines: Vec<String> = all.iter().take(3).map(|t| xml(&thread(t))).collect();
     if all.len() > 3 {
@@ -79,7 +79,8 @@ fn threads(all: &[ThreadUse]) -> String {
     lines.join("<br>")
 }
 
-/// Name, policy, real-time priority (as users set it: 99 is the highest) and CPUs.
+/// Describes a thread by name, policy, CPUs and real-time priority as users set it, 99 being the
+/// highest.
 fn thread(t: &ThreadUse) -> String {
     let cpus: Vec<String> = t.cpus.iter().take(32).map(u16::to_string).collect();
     let priority = match t.priority {

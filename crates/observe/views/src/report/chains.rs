@@ -1,4 +1,4 @@
-//! The chains: how long they take, and where the time goes.
+//! The report's section on chains: their latency, and the share of each callback and edge.
 
 use super::charts;
 use super::html::{grouped, in_words};
@@ -8,7 +8,7 @@ use onbeat_document::titles::titles;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Chains that are shown at once; the rest can be unfolded.
+/// The number of chains shown at first. The rest can be unfolded.
 const CHAINS_SHOWN: usize = 10;
 
 pub(super) fn chains(out: &mut String, model: &Model) {
@@ -18,7 +18,7 @@ pub(super) fn chains(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"chains\">Chains</h2>\n<p class=\"note\">Latency runs from the start of the first \
          callback to the publication of the chain's output, followed item by item. Jitter is half of \
-         its largest minus its smallest value. The slowest chain comes first.</p>\n",
+         the difference between its largest and its smallest value. The slowest chain comes first.</p>\n",
     );
     let sorted = by_latency(model);
     let names = names(model);
@@ -39,13 +39,11 @@ pub(super) fn chains(out: &mut String, model: &Model) {
     }
 }
 
-/// Readable names of the model's chains, by id.
 pub(super) fn names(model: &Model) -> BTreeMap<&str, String> {
     let ids = model.chains.iter().map(|c| c.id.as_str());
     ids.zip(titles(model)).collect()
 }
 
-/// The slowest first.
 pub(super) fn by_latency(model: &Model) -> Vec<&Chain> {
     let mut sorted: Vec<&Chain> = model.chains.iter().collect();
     sorted.sort_by(|a, b| {
@@ -64,7 +62,7 @@ fn card(out: &mut String, model: &Model, chain: &Chain, name: &str) {
          <p>{}, <span{}>{} lost on the way</span></p></header>",
         xml(&shorten(name, 200)),
         if chain.assumed {
-            " <span class=\"bad\">(stands on an assumed link)</span>"
+            " <span class=\"bad\">(contains an assumed edge)</span>"
         } else {
             ""
         },
@@ -87,7 +85,6 @@ fn card(out: &mut String, model: &Model, chain: &Chain, name: &str) {
     out.push_str("</div></div></section>\n");
 }
 
-/// The nodes on the way.
 fn path(out: &mut String, model: &Model, chain: &Chain) {
     out.push_str("<ol class=\"path\">");
     for id in &chain.callbacks {
@@ -108,7 +105,6 @@ fn path(out: &mut String, model: &Model, chain: &Chain) {
     out.push_str("</ol>");
 }
 
-/// The latency in numbers and as a histogram.
 fn figures(out: &mut String, chain: &Chain) {
     let f = &chain.figures;
     let l = &f.latency_ns;
@@ -132,7 +128,6 @@ fn figures(out: &mut String, chain: &Chain) {
     );
 }
 
-/// The part of each callback and edge in the latency.
 fn shares(out: &mut String, model: &Model, chain: &Chain) {
     let f = &chain.figures;
     out.push_str(&charts::share_bar(&f.shares));

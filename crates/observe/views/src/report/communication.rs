@@ -1,4 +1,4 @@
-//! Communication between callbacks: edges, and junctions where several meet.
+//! The report's section on communication between callbacks: edges, and junctions of several edges.
 
 use super::html::{grouped, in_words, time};
 use crate::export::svg::type_name;
@@ -13,9 +13,9 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"edges\">Communication</h2>\n<p class=\"note\">Latency runs from publication to the \
          start of the callback that takes the item: transport, then waiting for the executor. Lost items \
-         were published and never taken, also those that a content filter held back or that grew older \
-         than their lifespan, which no event tells; beside them stand those that gave way to a later item in a \
-         queue (overwritten), and those that a synchroniser passed over (not selected).</p>\n\
+         were published and never taken. They include items that a content filter held back or that \
+         exceeded their lifespan, because no event shows these. Items that a later item displaced from a \
+         queue (overwritten), or that a synchroniser skipped (not selected), are counted separately.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">Topic</th>\
          <th rowspan=\"2\">From</th><th rowspan=\"2\">To</th>\
          <th class=\"n\" rowspan=\"2\">Published</th><th class=\"n\" rowspan=\"2\">Taken</th>\
@@ -32,14 +32,13 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// A row for each action.
 pub(super) fn actions(out: &mut String, model: &Model) {
     if model.actions.is_empty() {
         return;
     }
     out.push_str(
-        "<h2 id=\"actions\">Actions</h2>\n<p class=\"note\">From the sending of a goal to the taking \
-         of its result. Untimed results are those whose goal could not be told.</p>\n\
+        "<h2 id=\"actions\">Actions</h2>\n<p class=\"note\">Times run from the sending of a goal to the taking \
+         of its result. Untimed results are those whose goal is unknown.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th>Action</th><th>Servers</th><th>Clients</th>\
          <th class=\"n\">Goals</th><th class=\"n\">Results</th><th class=\"n\">Untimed</th>\
          <th class=\"n\">Cancels</th><th class=\"n\">Feedback</th><th class=\"n\">median</th>\
@@ -68,7 +67,7 @@ pub(super) fn actions(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Items that were passed over without being lost.
+/// Counts the items that were overwritten or not selected, without being lost.
 fn passed_over(f: &EdgeFigures) -> String {
     let of = |n: u64, what| match n {
         0 => String::new(),
@@ -77,7 +76,6 @@ fn passed_over(f: &EdgeFigures) -> String {
     of(f.overwritten, "overwritten") + &of(f.unselected, "not selected")
 }
 
-/// An edge's row.
 fn row(out: &mut String, model: &Model, e: &Edge) {
     let f = &e.figures;
     let (l, t, w) = (&f.latency_ns, &f.transport_ns, &f.waiting_ns);
@@ -110,7 +108,7 @@ fn row(out: &mut String, model: &Model, e: &Edge) {
     );
 }
 
-/// The cell of a callback at one end of an edge.
+/// Returns the table cell of a callback at one end of an edge.
 fn end(model: &Model, id: &str) -> String {
     let callback = model.callbacks.iter().find(|c| c.id == id);
     let text = callback.map_or(id.to_string(), |c| match c.kind {

@@ -1,4 +1,5 @@
-//! Limits of the recordings, the model's assumptions, losses, and the recorders' own accounts.
+//! The report's section on coverage: limits of the recordings, assumptions, losses, and the
+//! recorders' statistics.
 
 use super::html::{counted, grouped};
 use super::ProcessNames;
@@ -9,7 +10,6 @@ use onbeat_trace::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Events lost in all runs, by kind.
 pub(super) fn losses(model: &Model) -> BTreeMap<&str, u64> {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, n) in model
@@ -46,11 +46,11 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
         unseen.extend(recording.coverage.iter().map(String::as_str));
         unseen.extend(recording.not_recovered.iter().map(String::as_str));
     }
-    let head = "What the recording could not see";
-    list(out, head, &unseen, "Nothing is known to be missing.");
+    let head = "Limits of the recording";
+    list(out, head, &unseen, "No known gaps.");
     let assumed = model.assumptions.iter().map(String::as_str).collect();
-    let head = "What the model assumes";
-    list(out, head, &assumed, "Nothing: every edge was seen.");
+    let head = "Assumptions of the model";
+    list(out, head, &assumed, "No assumptions: every edge was seen.");
     let lost: Vec<String> = losses(model)
         .iter()
         .map(|(kind, n)| format!("{} events of {kind}", grouped(*n)))
@@ -59,7 +59,7 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
     list(out, "Events lost while recording", &lost, "None.");
 }
 
-/// A recorder's account: machine, processes, and how each of its probes did.
+/// Writes a recorder's statistics: machine, processes, and the state of each probe.
 pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNames) {
     let missing = recording
         .observed
@@ -122,7 +122,7 @@ fn probes(out: &mut String, recording: &Manifest) {
     }
     out.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>Probe</th><th>Where</th><th>Placement</th>\
-         <th class=\"n\">Hits</th><th>Not attached: what the model lacks</th></tr></thead><tbody>",
+         <th class=\"n\">Hits</th><th>Not attached: missing in the model</th></tr></thead><tbody>",
     );
     for p in &recording.observed.probes {
         let trouble = [p.error.as_deref(), p.consequence.as_deref()];
@@ -142,7 +142,6 @@ fn probes(out: &mut String, recording: &Manifest) {
     out.push_str("</tbody></table></div>");
 }
 
-/// Where a probe is: library and symbol.
 fn place(p: &ProbeInfo) -> String {
     let library = p.library.rsplit('/').next().unwrap_or(&p.library);
     if p.symbol.is_empty() {

@@ -1,4 +1,4 @@
-//! The graph, its legend, and the choice of a chain to show in it.
+//! The report's graph with its legend, and buttons that highlight a chain in it.
 
 use super::chains::{by_latency, names};
 use crate::export::svg::{self, type_name};
@@ -8,10 +8,10 @@ use onbeat_document::text::{shorten, xml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Scale below which the graph's text cannot be read: then it scrolls.
+/// The scale below which the graph's text is unreadable. Smaller graphs scroll instead.
 const READABLE: f64 = 0.72;
 
-/// Width that the page gives to the graph at most.
+/// The greatest width of the graph on the page.
 const PAGE_WIDTH: f64 = 1400.0;
 
 pub(super) fn graph(out: &mut String, model: &Model) {
@@ -19,9 +19,9 @@ pub(super) fn graph(out: &mut String, model: &Model) {
     let (w, h) = (placed.width.ceil(), placed.height.ceil());
     let _ = write!(
         out,
-        "<h2 id=\"graph\">Graph</h2>\n<p class=\"note\">Boxes are nodes, in them their callbacks with \
-         the execution time's mean (min–max) and the load on one CPU; lines are topics, requests and \
-         responses. A name that begins with ~ is relative to its node. Hover over anything for its \
+        "<h2 id=\"graph\">Graph</h2>\n<p class=\"note\">Boxes are nodes. They contain their callbacks with \
+         the mean execution time (min–max) and the load on one CPU. Lines are topics, requests and \
+         responses. A name that begins with ~ is relative to its node. Point at an element to see its \
          figures.</p>\n<div class=\"graphbox\"><svg class=\"graph\" viewBox=\"0 0 {w} {h}\" \
          style=\"width:100%;min-width:{:.0}px;max-width:{w}px\">{}</svg></div>\n",
         w * READABLE,
@@ -31,14 +31,13 @@ pub(super) fn graph(out: &mut String, model: &Model) {
     if w * READABLE > PAGE_WIDTH {
         out.push_str(
             "<fieldset class=\"pick size\"><span>Size:</span>\
-             <input type=\"radio\" name=\"size\" id=\"g-read\" checked><label for=\"g-read\">to read</label>\
-             <input type=\"radio\" name=\"size\" id=\"g-fit\"><label for=\"g-fit\">to fit</label></fieldset>\n",
+             <input type=\"radio\" name=\"size\" id=\"g-read\" checked><label for=\"g-read\">readable</label>\
+             <input type=\"radio\" name=\"size\" id=\"g-fit\"><label for=\"g-fit\">whole width</label></fieldset>\n",
         );
     }
     pick(out, model);
 }
 
-/// The meaning of the signs that the drawing uses.
 fn legend(out: &mut String, model: &Model) {
     out.push_str("<ul class=\"legend\">");
     let kinds: BTreeSet<&str> = model.callbacks.iter().map(|c| type_name(c.kind)).collect();
@@ -60,7 +59,6 @@ fn legend(out: &mut String, model: &Model) {
     out.push_str("</ul>\n");
 }
 
-/// One button per chain.
 fn pick(out: &mut String, model: &Model) {
     if model.chains.is_empty() {
         return;
@@ -81,7 +79,7 @@ fn pick(out: &mut String, model: &Model) {
     out.push_str("</fieldset>\n");
 }
 
-/// Rules that show a picked chain in the graph: no script needed.
+/// Returns style rules that show a picked chain in the graph without a script.
 pub(super) fn pick_style(model: &Model) -> String {
     let mut css = String::new();
     if model.chains.is_empty() {
@@ -93,7 +91,7 @@ pub(super) fn pick_style(model: &Model) -> String {
         "body:has(.chains input:not(#k-all):checked) .graph :is(.net>g,.callback){opacity:.16}\n\
          body:has(.chains input:not(#k-all):checked) .graph .label{opacity:.35}\n",
     );
-    // The class is named three times so that these rules weigh more than those that dim.
+    // The class is named three times so that these rules override the rules that dim.
     for (k, chain) in by_latency(model).into_iter().enumerate() {
         let _ = writeln!(
             css,
@@ -104,7 +102,6 @@ pub(super) fn pick_style(model: &Model) -> String {
     css
 }
 
-/// The style classes of a chain's callbacks and edges.
 fn classes(model: &Model, chain: &Chain, index: &BTreeMap<&str, usize>) -> Vec<String> {
     let callbacks = chain.callbacks.iter();
     let callbacks = callbacks.filter_map(|id| index.get(id.as_str()));

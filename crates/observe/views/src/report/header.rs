@@ -1,4 +1,4 @@
-//! The report's head: numbers over all runs, links to the sections, and the runs.
+//! The report's head: figures over all runs, links to the sections, and the list of runs.
 
 use super::coverage::losses;
 use super::html::{counted, date, grouped, modes_of};
@@ -22,16 +22,15 @@ pub(super) fn header(out: &mut String, model: &Model) {
     if lost > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"alert\">{} events of this recording were lost: counts, losses on edges and \
-             latencies can be off. Record again with a larger buffer; <a href=\"#coverage\">what \
-             was lost</a>.</p>",
+            "<p class=\"alert\">{} events of this recording were lost, so counts, losses on edges and \
+             latencies can be wrong. Record again with a larger buffer (<a href=\"#coverage\">lost \
+             events</a>).</p>",
             grouped(lost)
         );
     }
     runs(out, model);
 }
 
-/// Links to the sections that there are.
 fn links(out: &mut String, model: &Model) {
     let mut links = vec![];
     if !model.callbacks.is_empty() {
@@ -56,7 +55,6 @@ fn links(out: &mut String, model: &Model) {
     out.push_str("</nav>\n");
 }
 
-/// Numbers over all runs.
 fn facts(out: &mut String, model: &Model, lost: u64) {
     let runs = &model.runs;
     let total = runs
@@ -86,7 +84,6 @@ fn facts(out: &mut String, model: &Model, lost: u64) {
     out.push_str("</dl>\n");
 }
 
-/// Names with commas between them.
 fn list(names: &BTreeSet<&str>) -> String {
     let names: Vec<String> = names.iter().map(|s| shorten(s, 40)).collect();
     match names.join(", ") {
@@ -95,7 +92,7 @@ fn list(names: &BTreeSet<&str>) -> String {
     }
 }
 
-/// The one run, or a table of several.
+/// Writes the only run, or a table of several.
 fn runs(out: &mut String, model: &Model) {
     if model.runs.len() > 1 {
         let _ = write!(

@@ -1,4 +1,4 @@
-//! Pieces of text that the report's sections share.
+//! Text fragments that the report's sections share.
 
 use crate::export::svg::type_name;
 use crate::layout::captions;
@@ -6,12 +6,12 @@ use onbeat_document::schema::{Callback, Model};
 use onbeat_document::text::{duration, shorten, xml};
 use std::collections::BTreeSet;
 
-/// `1 run`, `12 runs`.
+/// Writes a count with its noun: `1 run`, `12 runs`.
 pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Thousands apart, by a thin space.
+/// Separates thousands by a thin space.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -24,7 +24,7 @@ pub(super) fn grouped(n: u64) -> String {
     out
 }
 
-/// `2026-11-21 20:22:43` of a time in ns since 1970 (proleptic Gregorian calendar).
+/// Formats a time in ns since 1970 as `2026-11-21 20:22:43` (proleptic Gregorian calendar).
 pub(super) fn date(realtime_ns: u64) -> String {
     let seconds = realtime_ns / 1_000_000_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -45,7 +45,7 @@ pub(super) fn date(realtime_ns: u64) -> String {
     )
 }
 
-/// A time of a distribution, or a dash where it is empty.
+/// Formats a time of a distribution, or a dash if the distribution is empty.
 pub(super) fn time(count: u64, ns: f64) -> String {
     if count == 0 {
         "–".into()
@@ -54,12 +54,11 @@ pub(super) fn time(count: u64, ns: f64) -> String {
     }
 }
 
-/// The modes of the model's runs.
 pub(super) fn modes_of(model: &Model) -> BTreeSet<&str> {
     model.runs.iter().map(|r| r.mode.as_str()).collect()
 }
 
-/// A callback in a few words: its node and its trigger.
+/// Describes a callback by its node and its trigger.
 pub(super) fn in_words(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) => format!("{} ({})", c.node, captions(c).0),
@@ -67,7 +66,6 @@ pub(super) fn in_words(model: &Model, id: &str) -> String {
     }
 }
 
-/// The cell that names a callback.
 pub(super) fn name_cell(c: &Callback) -> String {
     format!(
         "<td class=\"name\" title=\"{}\"><span class=\"node\">{}{}</span><span class=\"what\">\
@@ -85,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar_and_thousands_stand_apart() {
+    fn dates_follow_the_calendar_and_thousands_are_separated() {
         assert_eq!(date(0), "1970-01-01 00:00:00");
         assert_eq!(date(951_827_696_000_000_000), "2000-02-29 12:34:56");
         assert_eq!(date(4_102_444_799_000_000_000), "2099-12-31 23:59:59");

@@ -1,4 +1,5 @@
-//! A model as one HTML page that loads nothing and runs no script. Each section is a module.
+//! The report: a model as one HTML page that loads nothing and runs no script. Each section is a
+//! module.
 
 mod callbacks;
 mod chains;
@@ -16,31 +17,31 @@ use onbeat_document::text::{shorten, xml};
 use onbeat_trace::Manifest;
 use std::fmt::Write as _;
 
-/// How a process of a recording is called.
+/// The form in which a recorded process is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessNames {
-    /// By its program alone: pages are passed on, and command lines may have keys in them.
+    /// The program's name only. Pages are passed on, and command lines may contain secrets.
     #[default]
     Programs,
-    /// By its command line.
+    /// The command line.
     CommandLines,
 }
 
-/// The manifests of a model's traces, where known, and what is shown of them.
+/// The known manifests of a model's traces, and the form in which they are shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// One of each trace.
+    /// The manifests, one per trace.
     pub manifests: &'a [Manifest],
-    /// How their processes are called.
+    /// The form in which processes are named.
     pub process_names: ProcessNames,
 }
 
 pub use charts::pair;
 
-/// Begins a page under a title, a report or another of `kind`, with styles of its own.
+/// Begins a page with a title, the name of its `kind` of page, and its own styles.
 pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     let title = xml(&shorten(title, 200));
-    // Nothing may be loaded and no script may run, whatever slipped into the text.
+    // The page must not load anything or run a script, even if the text contains markup.
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -56,14 +57,14 @@ pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
 pub fn end(out: &mut String, schema: &str) {
     let _ = write!(
         out,
-        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
-         worst case seen is not the worst case there is.</footer>\n</main>\n</body>\n</html>\n",
+        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven. The \
+         true worst case may be longer than the measured one.</footer>\n</main>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),
         xml(schema)
     );
 }
 
-/// The page under a title.
+/// Returns the report as a page with this title.
 pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
     let mut out = String::with_capacity(1 << 18);
     let style = format!("{}{}", svg::STYLE, graph::pick_style(model));

@@ -1,4 +1,4 @@
-//! Runs side by side: figures per mode, and how extremes grow from run to run.
+//! The report's comparison of runs: figures per mode, and the growth of extremes from run to run.
 
 use super::charts;
 use super::html::{modes_of, name_cell};
@@ -9,10 +9,10 @@ use onbeat_document::Dist;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Charts of growth that are shown at once; the rest can be unfolded.
+/// The number of growth charts shown at first. The rest can be unfolded.
 const GROWTH_SHOWN: usize = 12;
 
-/// Execution times and latencies per mode; nothing where all runs are of one.
+/// Writes execution times and latencies per mode. Writes nothing if all runs have the same mode.
 pub(super) fn modes(out: &mut String, model: &Model) {
     let modes = modes_of(model);
     if modes.len() < 2 {
@@ -39,7 +39,7 @@ pub(super) fn modes(out: &mut String, model: &Model) {
     table(out, &modes, ["Latency of chain", "median", "max"], rows);
 }
 
-/// A row: a name, then a middle value and the largest of each mode.
+/// Returns a row with a name, then a middle value and the largest value of each mode.
 fn row<'a>(
     name: String,
     modes: impl Iterator<Item = Option<&'a Dist>>,
@@ -58,7 +58,7 @@ fn row<'a>(
     format!("<tr>{name}{cells}</tr>\n")
 }
 
-/// A table with two columns per mode.
+/// Writes a table with two columns per mode.
 fn table(out: &mut String, modes: &BTreeSet<&str>, heads: [&str; 3], rows: String) {
     let [what, first, second] = heads;
     let (mut names, mut columns) = (String::new(), String::new());
@@ -78,7 +78,7 @@ fn table(out: &mut String, modes: &BTreeSet<&str>, heads: [&str; 3], rows: Strin
     );
 }
 
-/// How each callback's extremes grow; nothing where there is only one run.
+/// Writes the growth of each callback's extremes. Writes nothing for a single run.
 pub(super) fn growth(out: &mut String, model: &Model) {
     if model.runs.len() < 2 {
         return;
@@ -100,7 +100,7 @@ pub(super) fn growth(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"growth\">Growth over runs</h2>\n<p class=\"note\">The measured best (mBCET), average \
          (mACET) and worst case (mWCET) execution time over all runs so far, in the order in which they \
-         were recorded: a curve that has been flat for long says that more runs will hardly change it. \
+         were recorded. If a curve has been flat for many runs, more runs will hardly change it. \
          Heaviest load first.</p>\n",
     );
     let shown = sorted.len().min(GROWTH_SHOWN);
@@ -115,7 +115,6 @@ pub(super) fn growth(out: &mut String, model: &Model) {
     }
 }
 
-/// One chart per callback.
 fn figures(callbacks: &[&Callback]) -> String {
     let mut text = String::from("<div class=\"small\">");
     for c in callbacks {

@@ -1,4 +1,4 @@
-//! Channels: created, opened, and attached to.
+//! Creates and opens channels, and attaches producers, consumers and observers to them.
 
 use super::consumer::Consumer;
 use super::delivery::recover;
@@ -19,20 +19,20 @@ use crate::wait::{Waker, MAX_REMOTE_SIGNALS};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a participant could not attach.
+/// The reason why a participant could not attach.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AttachError {
-    /// The channel has a producer.
-    #[error("the channel has a producer already: drop it first")]
+    /// The channel already has a producer.
+    #[error("the channel already has a producer: drop that one first")]
     SecondProducer,
-    /// As many consumers and observers are attached as the channel allows.
-    #[error("the channel has places for {consumers} consumers and observers, all taken: raise `consumers`")]
+    /// All places for consumers and observers are taken.
+    #[error("all {consumers} places for consumers and observers are taken: raise `consumers`")]
     Full {
-        /// The limit: `consumers` in the channel's options.
+        /// The number of places: `consumers` in the channel's options.
         consumers: usize,
     },
-    /// The waker waits for as many consumers in shared memory as it can.
-    #[error("the waker already waits for {most} consumers of shared memory: use a thread more")]
+    /// The waker already waits for the greatest possible number of consumers in shared memory.
+    #[error("the waker already waits for {most} consumers in shared memory, its limit: use a second thread with a waker of its own")]
     WakerFull {
         /// The limit of a waker.
         most: usize,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Creates a channel within this process. Reserves all its memory now.
+    /// Creates a channel within this process. Allocates all its memory now.
     pub fn new(options: Options) -> Result<Channel, CreateError> {
         let layout = options.layout()?;
         let heap = Heap::new(layout.size, layout.consumers + 1);
@@ -60,7 +60,7 @@ impl Channel {
         Channel::format(Box::new(heap), options)
     }
 
-    /// Creates a channel in a transport's memory, which is zeroed and unused.
+    /// Creates a channel in memory that a transport provides. The memory must be zeroed and unused.
     pub fn format(region: Box<dyn Region>, options: Options) -> Result<Channel, CreateError> {
         let layout = options.layout()?;
         if region.size() < layout.size {
@@ -78,8 +78,8 @@ impl Channel {
         })
     }
 
-    /// Opens a channel in memory where another participant has created it. With `options`, it must
-    /// have been created with the same.
+    /// Opens a channel that another participant has created in this memory. Fails if `options` are
+    /// given and differ from the creator's.
     pub fn open(region: Box<dyn Region>, options: Option<Options>) -> Result<Channel, OpenError> {
         let size = region.size();
         if size < head::SIZE {
@@ -100,43 +100,44 @@ impl Channel {
         })
     }
 
-    /// Gives the channel a name, by which recordings know it. Producers and consumers that attach from
-    /// now on are seen there. A channel keeps its first name.
+    /// Gives the channel a name in recordings. A recorder sees producers and consumers that attach
+    /// from now on. The first name stays: later calls change nothing.
     pub fn known_as(self, link: LinkId) -> Channel {
         let _ = self.state.link.set(link);
         self
     }
 
-    /// The channel's name in recordings, if it has one.
+    /// Returns the channel's name in recordings, if it has one.
     pub fn link(&self) -> Option<&LinkId> {
         self.state.link.get()
     }
 
-    /// How far the consumers are.
+    /// Returns a view of how many items the consumers have consumed.
     pub fn progress(&self) -> Progress {
         Progress::new(Arc::clone(&self.state))
     }
 
-    /// Whether the channel was severed: see [`Progress::sever`].
+    /// Reports whether the channel was severed: see [`Progress::sever`].
     pub fn is_severed(&self) -> bool {
         self.state.closed().load(Ordering::Acquire) == SEVERED
     }
 
-    /// Compares these options with those of the channel; the error names the first difference.
+    /// Compares these options with those of the channel. The error names the first difference.
     pub fn check(&self, options: &Options) -> Result<(), OpenError> {
         description::compare(options, self.state.memory())
     }
 
-    /// The options that the channel was created with.
+    /// Returns the options that the channel was created with.
     pub fn options(&self) -> Options {
         self.state.options
     }
 
-    /// Attaches the producer. If the last one died during a delivery, this finishes the delivery.
+    /// Attaches the producer. If the last one died during a delivery, this call finishes that
+    /// delivery.
     pub fn producer(&self) -> Result<Producer, AttachError> {
         let state = &self.state;
-        // A consumer that attaches or leaves may have the place for a moment, to finish the
-        // delivery of a dead producer.
+        // A consumer that attaches or leaves may hold the producer's place for a moment: it then
+        // finishes the delivery of a dead producer.
         let mut polls = 1..POLLS;
         while !state.region().claim(PRODUCER) {
             if polls.next().is_none() {
@@ -146,19 +147,19 @@ impl Channel {
         }
         state.producer_signal().reset();
         recover(state);
-        // A channel that was severed stays so.
+        // A severed channel stays severed.
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let _ = state.closed().compare_exchange(CLOSED, 0, order.0, order.1);
         state.producers().fetch_add(1, Ordering::AcqRel);
         Ok(Producer::new(Arc::clone(state)))
     }
 
-    /// Attaches a consumer, which receives from the next item on.
+    /// Attaches a consumer. The first item that it receives is the next one sent.
     pub fn consumer(&self) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, None)
     }
 
-    /// As [`Channel::consumer`], for a thread that waits for more than this channel.
+    /// Attaches a consumer that wakes `waker`, for a thread that waits for several channels.
     pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, Some(waker))
     }
@@ -190,7 +191,7 @@ impl Channel {
                 }
             }
             ring.state().store(kind, Ordering::Release);
-            // The producer may wait for the last one expected.
+            // The producer may be waiting for the last of its expected consumers.
             state.producer_signal().notify();
             return Ok(Consumer::new(Arc::clone(state), consumer, waker.cloned()));
         }
@@ -199,11 +200,12 @@ impl Channel {
         })
     }
 
-    /// Empties a ring whose place this process has claimed; `false` if the producer uses it.
+    /// Empties a ring whose place this process has claimed. Returns `false` if the producer still
+    /// uses the ring.
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);
-        // A consumer that still has the ring has died: its place was free.
+        // The place was free. If the ring still belongs to a consumer, that consumer has died.
         let died = u64::from(last == CONSUMER);
         state.lost().fetch_add(died, Ordering::Relaxed);
         if last != FREE && !reclaim::clean_beside_producer(state, consumer) {
@@ -216,7 +218,7 @@ impl Channel {
         true
     }
 
-    /// Counters of each consumer and observer.
+    /// Returns the counters of each consumer and observer that is attached.
     pub fn consumers(&self) -> Vec<ConsumerStats> {
         self.state
             .rings()
@@ -225,13 +227,13 @@ impl Channel {
             .collect()
     }
 
-    /// Counters of the channel's producers.
+    /// Returns how many items this channel's producers have sent, and how long they have waited.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
 
-    /// Number of payloads that consumers refer to: those that wait and those in use. Checks the
-    /// whole pool.
+    /// Returns the number of payloads that consumers refer to, waiting or in use. Checks the whole
+    /// pool.
     pub fn payloads_in_use(&self) -> usize {
         let state = &self.state;
         let in_use = |&slot: &usize| {
@@ -241,7 +243,8 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Whether the last producer died. `false` for one that was dropped: that is a regular end.
+    /// Reports whether the last producer died. A producer that was dropped has ended regularly:
+    /// `false`.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

@@ -1,10 +1,10 @@
-//! The receiving side of a channel: items that are borrowed in place, and waiting for them.
+//! The receiving side of a channel: reads items in place, and waits for them.
 
 use super::delivery;
 use super::events::{EndEvents, LinkId};
 use super::options::OnDeath;
 use super::reclaim::{self, LIVENESS_NS};
-use super::ring::{before, Ring};
+use super::ring::{precedes, Ring};
 use super::state::{ChannelState, CLOSED, SEVERED};
 use super::stats::{self, ConsumerStats, ProducerStats};
 use crate::memory::atomics::Ordering;
@@ -15,29 +15,30 @@ use std::ops::Deref;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why nothing was received.
+/// The reason why nothing was received.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// The consumer borrows as many items as the channel allows.
-    #[error("{borrowed} items are in use, the limit: drop one before receiving the next, or raise `borrowed`")]
+    /// The consumer already borrows as many items as the channel allows.
+    #[error("the consumer already borrows {borrowed} items, its limit: drop one before receiving the next, or raise `borrowed`")]
     TooManyBorrowed {
         /// The limit: `borrowed` in the channel's options.
         borrowed: usize,
     },
     /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
-    #[error("the producer died: start it again, or attach to the channel that its successor made")]
+    #[error("the producer died: start it again, or attach to the channel of its successor")]
     ProducerDied,
-    /// The producer is gone, and its last items come only after the consumer has dropped the items
-    /// that it borrows: the policy exchanges buffers only when the consumer's is empty.
-    #[error("more items come only after the items in use are dropped: drop them")]
+    /// The producer is gone, and more items come only after the consumer has dropped the items that
+    /// it borrows. The policy exchanges buffers only when the consumer's is empty.
+    #[error("more items come only after the items in use are dropped: drop the items in use")]
     BufferInUse,
-    /// What connects the channel to its producer has broken, and all items that came are received.
-    #[error("the link to the producer has broken: connect anew")]
+    /// The link between the channel and its producer has broken, and all items that arrived are
+    /// received.
+    #[error("the link to the producer has broken: connect again")]
     Severed,
     /// The item is not a value of the channel's type.
-    #[error("an item of {bytes} bytes is not of the channel's type: what sends it?")]
+    #[error("an item of {bytes} bytes is not a value of the channel's type: check the program that sends it")]
     NotOfType {
-        /// Length of the item.
+        /// The length of the item in bytes.
         bytes: usize,
     },
 }
@@ -47,25 +48,24 @@ pub struct Consumer {
     state: Arc<ChannelState>,
     index: usize,
     waker: Option<Waker>,
-    /// Number of items in use.
     borrowed: Cell<usize>,
-    /// Slot of the value that `newest` returned last.
+    /// The slot of the value that `newest` returned last.
     newest: Cell<Option<u32>>,
-    ahead: Ahead,
+    peeked: PeekedItems,
     events: EndEvents,
 }
 
-/// Slots of items that [`Consumer::peek`] has shown and nobody has received yet, oldest first. As
-/// many as may be borrowed.
-struct Ahead {
+/// The slots of items that [`Consumer::peek`] has shown and the consumer has not received yet,
+/// oldest first. There are at most as many as the consumer may borrow.
+struct PeekedItems {
     slots: Box<[Cell<u32>]>,
     first: Cell<usize>,
     count: Cell<usize>,
 }
 
-impl Ahead {
-    fn new(most: usize) -> Ahead {
-        Ahead {
+impl PeekedItems {
+    fn new(most: usize) -> PeekedItems {
+        PeekedItems {
             slots: (0..most).map(|_| Cell::new(0)).collect(),
             first: Cell::new(0),
             count: Cell::new(0),
@@ -96,12 +96,10 @@ impl std::fmt::Debug for Consumer {
     }
 }
 
-/// Why a wait for an item ended.
 enum Wait {
-    /// There may be an item, or it is time to check whether the producer is alive.
+    /// An item may have arrived, or it is time to check whether the producer is alive.
     Again,
     Expired,
-    /// The producer has announced its end.
     Closed,
 }
 
@@ -111,7 +109,7 @@ impl Consumer {
         let link = state.link.get();
         Consumer {
             events: link.map_or_else(EndEvents::default, |l| EndEvents::receiving(l, depth)),
-            ahead: Ahead::new(state.options.borrowed),
+            peeked: PeekedItems::new(state.options.borrowed),
             state,
             index,
             waker,
@@ -120,12 +118,12 @@ impl Consumer {
         }
     }
 
-    /// The channel's name in recordings, if it has one.
+    /// Returns the channel's name in recordings, if it has one.
     pub fn link(&self) -> Option<&LinkId> {
         self.state.link.get()
     }
 
-    /// No recorder sees its items from now on: it passes them on.
+    /// Hides this consumer from recorders. For a relay, which only passes items on.
     pub fn set_unseen(&mut self) {
         self.events = EndEvents::default();
     }
@@ -134,12 +132,12 @@ impl Consumer {
         self.state.ring(self.index)
     }
 
-    /// Receives the next item, if there is one, to be read in place. It counts as consumed when it
-    /// is dropped. Fails if the consumer borrows as many items as the channel allows. Real-time
-    /// safe: a system call only to wake a sleeping producer.
+    /// Receives the next item, if there is one, to be read in place. The item counts as consumed
+    /// when it is dropped. Fails if the consumer already borrows as many items as the channel
+    /// allows. Real-time safe: makes a system call only to wake a sleeping producer.
     pub fn try_receive(&self) -> Result<Option<Item<'_>>, ReceiveError> {
         let limit = self.state.options.borrowed;
-        if self.ahead.count.get() == 0 && self.borrowed.get() >= limit {
+        if self.peeked.count.get() == 0 && self.borrowed.get() >= limit {
             return Err(ReceiveError::TooManyBorrowed { borrowed: limit });
         }
         let Some(slot) = self.take() else {
@@ -151,26 +149,29 @@ impl Consumer {
         Ok(Some(item))
     }
 
-    /// Shows a waiting item without receiving it: the next one is number 0. `None` if so many do not
-    /// wait, or may not be borrowed. An item that was shown is in use until it is received and
-    /// dropped: no newer one replaces it, and its credit is not back. For a task's condition on
-    /// contents. Real-time safe: no allocation, no system call, at most `nth` steps.
+    /// Shows a waiting item without receiving it. Number 0 is the next one.
+    ///
+    /// Returns `None` if fewer items wait, or if the consumer may not borrow that many. A shown
+    /// item is in use until it is received and dropped: no newer item replaces it, and its credit
+    /// stays away. A task's condition on contents reads items this way. Real-time safe: no
+    /// allocation, no system call, at most `nth` steps.
     pub fn peek(&mut self, nth: usize) -> Option<&[u8]> {
-        let (ahead, limit) = (&self.ahead, self.state.options.borrowed);
-        while ahead.count.get() <= nth {
-            if ahead.count.get() + self.borrowed.get() >= limit {
+        let (peeked, limit) = (&self.peeked, self.state.options.borrowed);
+        while peeked.count.get() <= nth {
+            if peeked.count.get() + self.borrowed.get() >= limit {
                 return None;
             }
-            ahead.push(self.take_waiting()?);
+            peeked.push(self.take_waiting()?);
         }
-        let slot = ahead.at(nth).get() as usize;
+        let slot = peeked.at(nth).get() as usize;
         let bytes = self.bytes(slot);
-        // SAFETY: as for an item: the consumer refers to the slot, and does so until it has
-        // received and dropped the item, for which it must not be borrowed any more.
+        // SAFETY: as for an item, the consumer refers to the slot until it has received and dropped
+        // the item. The caller cannot do that while it borrows these bytes.
         Some(unsafe { self.state.slot(slot).payload(bytes) })
     }
 
-    /// As [`Consumer::try_receive`]; `None` also if the consumer borrows as many as it may.
+    /// Receives the next item. Returns `None` if none waits, or if the consumer already borrows as
+    /// many as it may.
     pub fn receive(&self) -> Option<Item<'_>> {
         self.try_receive().ok().flatten()
     }
@@ -180,11 +181,13 @@ impl Consumer {
     /// the waker.
     ///
     /// # Errors
-    /// - The consumer borrows as many items as it may.
-    /// - The producer is gone, and its last items come only after the consumer has dropped the
-    ///   items that it borrows ([`Policy::Swap`](crate::Policy::Swap)).
-    /// - The producer died, and the channel's [`OnDeath`] is `Fail`.
-    /// - The channel was severed: [`ReceiveError::Severed`].
+    /// - [`ReceiveError::TooManyBorrowed`]: the consumer borrows as many items as it may.
+    /// - [`ReceiveError::BufferInUse`]: the producer is gone, and its last items come only after
+    ///   the consumer has dropped the items that it borrows
+    ///   ([`Policy::Swap`](crate::Policy::Swap)).
+    /// - [`ReceiveError::ProducerDied`]: the producer died, and the channel's [`OnDeath`] is
+    ///   `Fail`.
+    /// - [`ReceiveError::Severed`]: the channel was severed.
     pub fn receive_until(
         &self,
         deadline_ns: Option<u64>,
@@ -193,7 +196,8 @@ impl Consumer {
         loop {
             let wait = self.wait(deadline_ns);
             let item = self.try_receive()?;
-            // While the producer replaces the last item by a newer one, there is none for a moment.
+            // While the producer replaces the last item with a newer one, the ring is empty for a
+            // moment.
             if item.is_some() {
                 return Ok(item);
             }
@@ -210,7 +214,7 @@ impl Consumer {
             if is_blocked {
                 return Err(ReceiveError::BufferInUse);
             }
-            // Nobody fills a dead producer's buffer up: its items come now.
+            // A dead producer never fills its buffer. Its items are released now.
             let tail = ring.tail().load(Ordering::Acquire);
             ring.urgent().store(tail, Ordering::Relaxed);
             if ring.waiting() == 0 && state.options.on_death == OnDeath::Fail {
@@ -219,15 +223,17 @@ impl Consumer {
         }
     }
 
-    /// Sleeps until there may be an item, until the deadline, or until the next check for the
+    /// Sleeps until an item may have arrived, until the deadline, or until the next check for the
     /// producer's death.
     fn wait(&self, deadline_ns: Option<u64>) -> Wait {
         let (state, ring) = (&self.state, self.ring());
         let mut closed = false;
         let ready = || {
             closed = state.closed().load(Ordering::Acquire) != 0;
-            let is_ahead = self.ahead.count.get() > 0;
-            closed || is_ahead || before(ring.head().number(), delivery::end(state, &ring))
+            let has_peeked = self.peeked.count.get() > 0;
+            closed
+                || has_peeked
+                || precedes(ring.head().number(), delivery::takeable_end(state, &ring))
         };
         let check = state.memory().is_shared().then(|| now_ns() + LIVENESS_NS);
         let until = [deadline_ns, check].into_iter().flatten().min();
@@ -244,11 +250,11 @@ impl Consumer {
         }
     }
 
-    /// The newest complete value, even if it was returned before; `None` before the first. Skips
-    /// older ones: at most as many as can wait at once.
+    /// Returns the newest complete value, even if it was returned before, or `None` before the
+    /// first. Skips older values: at most as many as can wait at once.
     pub fn newest(&mut self) -> Option<Item<'_>> {
         let mut is_new = false;
-        for _ in 0..=self.state.options.policy.depth() + self.ahead.count.get() {
+        for _ in 0..=self.state.options.policy.depth() + self.peeked.count.get() {
             let Some(slot) = self.take() else { break };
             is_new = true;
             if let Some(old) = self.newest.replace(Some(slot)) {
@@ -265,74 +271,78 @@ impl Consumer {
         Some(item)
     }
 
-    /// Number of items that can be received now. Real-time safe.
+    /// Returns the number of items that can be received now. Real-time safe.
     pub fn waiting(&self) -> u32 {
         let ring = self.ring();
-        let (head, end) = (ring.head().number(), delivery::end(&self.state, &ring));
-        let ahead = self.ahead.count.get() as u32;
-        if before(head, end) {
-            ahead + end.wrapping_sub(head)
+        let (head, end) = (
+            ring.head().number(),
+            delivery::takeable_end(&self.state, &ring),
+        );
+        let peeked = self.peeked.count.get() as u32;
+        if precedes(head, end) {
+            peeked + end.wrapping_sub(head)
         } else {
-            ahead
+            peeked
         }
     }
 
-    /// When the item that [`Consumer::receive`] would return was sent, in ns (CLOCK_MONOTONIC); `None`
-    /// if none waits. Of an item that a newer one replaces meanwhile, it may be the newer one's time.
-    /// Real-time safe.
+    /// Returns when the next item was sent, in ns (CLOCK_MONOTONIC), or `None` if no item waits. If
+    /// a newer item replaces it during the call, the time may be the newer item's. Real-time safe.
     pub fn next_sent_ns(&self) -> Option<u64> {
         let (state, ring) = (&self.state, self.ring());
-        let slot = if self.ahead.count.get() > 0 {
-            self.ahead.at(0).get()
+        let slot = if self.peeked.count.get() > 0 {
+            self.peeked.at(0).get()
         } else {
             let head = ring.head().number();
-            before(head, delivery::end(state, &ring)).then(|| ring.slot(head))?
+            precedes(head, delivery::takeable_end(state, &ring)).then(|| ring.slot(head))?
         };
-        // A number from another process may be nonsense.
+        // Another process may have written any number here.
         let is_slot = (slot as usize) < state.layout.slots;
         is_slot.then(|| state.slot(slot as usize).time_ns().load(Ordering::Relaxed))
     }
 
-    /// Whether the producer has announced its end, and all items are received.
+    /// Reports whether the producer has announced its end and all items are received.
     pub fn is_over(&self) -> bool {
         let is_closed = self.state.closed().load(Ordering::Acquire) == CLOSED;
-        is_closed && self.ahead.count.get() == 0 && self.ring().waiting() == 0
+        is_closed && self.peeked.count.get() == 0 && self.ring().waiting() == 0
     }
 
-    /// Whether what connects the channel to its producer has broken; items that came before may
-    /// still wait. Real-time safe.
+    /// Reports whether the link between the channel and its producer has broken. Items that arrived
+    /// before may still wait. Real-time safe.
     pub fn is_severed(&self) -> bool {
         self.state.closed().load(Ordering::Acquire) == SEVERED
     }
 
-    /// Whether the producer, in another process, died without announcing its end. A system call.
+    /// Reports whether the producer, in another process, died without announcing its end. Makes a
+    /// system call.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }
 
-    /// Counters of this consumer.
+    /// Returns how many items wait for this consumer, are in use, or were dropped.
     pub fn stats(&self) -> ConsumerStats {
         let stats = stats::of_consumer(&self.ring());
         ConsumerStats {
-            waiting: stats.waiting + self.ahead.count.get() as u64,
+            waiting: stats.waiting + self.peeked.count.get() as u64,
             ..stats
         }
     }
 
-    /// Counters of the channel's producers.
+    /// Returns how many items this channel's producers have sent, and how long they have waited.
     pub fn producer_stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
 
-    /// The next item's slot: of those that were shown first.
+    /// Takes the next item's slot. Items that `peek` has shown come first.
     fn take(&self) -> Option<u32> {
-        self.ahead.pop().or_else(|| self.take_waiting())
+        self.peeked.pop().or_else(|| self.take_waiting())
     }
 
     fn take_waiting(&self) -> Option<u32> {
         let (state, ring) = (&self.state, self.ring());
-        let mut end = delivery::end(state, &ring);
-        // Twice, since the producer may have replaced everything before `end` by something newer.
+        let mut end = delivery::takeable_end(state, &ring);
+        // Two attempts: the producer may have replaced everything before `end` with something
+        // newer.
         for _ in 0..2 {
             point();
             if let Some(slot) = ring.pop(end) {
@@ -340,11 +350,11 @@ impl Consumer {
                 if (slot as usize) < state.layout.slots {
                     return Some(slot);
                 }
-                // Nonsense from another process; it counts as consumed.
+                // Another process wrote an invalid number. The entry counts as consumed.
                 ring.consumed().fetch_add(1, Ordering::Release);
                 return None;
             }
-            end = delivery::end(state, &ring);
+            end = delivery::takeable_end(state, &ring);
         }
         None
     }
@@ -354,13 +364,15 @@ impl Consumer {
         Item {
             consumer: self,
             slot,
-            // Read once, so that later writes of other processes do not change it.
+            // The length is read only once, so that later writes of other processes cannot change
+            // it.
             bytes: self.bytes(slot),
             used_as,
         }
     }
 
-    /// Length of the item in a slot, which another process may have written.
+    /// Reads the length of the item in a slot. Limited to the payload size, because another process
+    /// may have written it.
     fn bytes(&self, slot: usize) -> usize {
         let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         length.min(self.state.layout.payload)
@@ -373,24 +385,23 @@ impl Drop for Consumer {
         if let Some(waker) = &self.waker {
             waker.leave(state.memory(), self.ring().signal_offset());
         }
-        // If the producer does not finish its delivery meanwhile, it cleans the ring itself.
+        // If the producer does not finish its delivery in time, it cleans the ring itself.
         reclaim::clean_beside_producer(state, self.index);
         state.region().release(self.index + 1);
-        // The producer may wait for this consumer's credits.
+        // The producer may be waiting for this consumer's credits.
         state.producer_signal().notify();
     }
 }
 
-/// What an item is to its consumer.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
-    /// Received; consumed when it is dropped.
+    /// Received, and consumed when it is dropped.
     Borrowed,
-    /// Kept by the consumer as its newest value, and consumed already.
+    /// Kept by the consumer as its newest value, and already consumed.
     Newest,
 }
 
-/// An item, read where the producer has written it.
+/// An item. It is read where the producer has written it.
 pub struct Item<'c> {
     consumer: &'c Consumer,
     slot: usize,
@@ -405,13 +416,14 @@ impl std::fmt::Debug for Item<'_> {
 }
 
 impl Item<'_> {
-    /// Number of the item since the channel was created, from 0: a gap is a loss.
+    /// Returns the number of the item, from 0 since the channel was created. A gap means lost
+    /// items.
     pub fn sequence(&self) -> u64 {
         let slot = self.consumer.state.slot(self.slot);
         slot.sequence().load(Ordering::Relaxed)
     }
 
-    /// When it was sent, in ns (CLOCK_MONOTONIC).
+    /// Returns when the item was sent, in ns (CLOCK_MONOTONIC).
     pub fn sent_ns(&self) -> u64 {
         let slot = self.consumer.state.slot(self.slot);
         slot.time_ns().load(Ordering::Relaxed)
@@ -423,8 +435,8 @@ impl Deref for Item<'_> {
 
     fn deref(&self) -> &[u8] {
         let slot = self.consumer.state.slot(self.slot);
-        // SAFETY: the item refers to the slot, so that the producer does not loan it again. What
-        // the producer has written is visible, because `take` read the slot's number with Acquire.
+        // SAFETY: the item refers to the slot, so the producer does not loan it again. The
+        // producer's writes are visible, because `take` read the slot's number with Acquire.
         unsafe { slot.payload(self.bytes) }
     }
 }

@@ -1,16 +1,16 @@
-//! How an item gets from the producer to every consumer, and how a successor finishes what a dead
-//! producer was delivering.
+//! Delivers an item from the producer to every consumer, and finishes a delivery that a dead
+//! producer left behind.
 
 use super::options::Policy;
-use super::ring::{before, Head, Ring, CONSUMER, OBSERVER};
+use super::ring::{precedes, Head, Ring, CONSUMER, OBSERVER};
 use super::state::ChannelState;
 use crate::memory::atomics::{fence, Ordering};
 use crate::testing::point;
 
-/// Number after the last entry of a ring that its consumer may take. Exchanges the buffers of a
+/// Returns the number after the last entry that the consumer may take. Exchanges the buffers of a
 /// swap if they are due. Real-time safe.
 #[inline]
-pub(crate) fn end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
+pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let tail = ring.tail().load(Ordering::Acquire);
     let Policy::Swap { length, flush } = state.options.policy else {
         return tail;
@@ -19,33 +19,33 @@ pub(crate) fn end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let empty = ring.consumed().load(Ordering::Acquire) == published;
     let due = flush
         || tail.wrapping_sub(published) >= length as u32
-        || before(published, ring.urgent().load(Ordering::Relaxed))
+        || precedes(published, ring.urgent().load(Ordering::Relaxed))
         || state.closed().load(Ordering::Acquire) != 0;
     if !empty || !due || tail == published {
         return published;
     }
-    // If both sides exchange at once, one of them succeeds.
+    // If both sides exchange the buffers at once, one of them succeeds.
     let exchanged =
         ring.published()
             .compare_exchange(published, tail, Ordering::AcqRel, Ordering::Acquire);
     exchanged.map_or_else(|theirs| theirs, |_| tail)
 }
 
-/// Whether this ring has room for one more item under the policy. Real-time safe.
+/// Reports whether the policy lets this ring take one more item. Real-time safe.
 #[inline]
 pub(crate) fn has_credit(state: &ChannelState, ring: &Ring<'_>) -> bool {
     match state.options.policy {
         Policy::Credit { credits } => ring.in_flight() < credits as u32,
         Policy::Swap { length, .. } => {
             let filled = ring.tail().load(Ordering::Relaxed);
-            filled.wrapping_sub(end(state, ring)) < length as u32
+            filled.wrapping_sub(takeable_end(state, ring)) < length as u32
         }
         _ => true,
     }
 }
 
-/// Delivers a filled payload to every consumer. Only the producer calls this. Real-time safe: a
-/// system call only for each consumer that sleeps.
+/// Delivers a filled payload to every consumer. Only the producer calls this. Real-time safe: makes
+/// a system call only for each consumer that sleeps.
 #[inline]
 pub(crate) fn deliver(state: &ChannelState, slot: usize, bytes: usize, now_ns: u64) {
     let sequence = state.sent().load(Ordering::Relaxed);
@@ -54,15 +54,16 @@ pub(crate) fn deliver(state: &ChannelState, slot: usize, bytes: usize, now_ns: u
     item.sequence().store(sequence, Ordering::Relaxed);
     item.time_ns().store(now_ns, Ordering::Relaxed);
     point();
-    // From here on a successor would finish the delivery.
+    // If the producer dies from here on, its successor finishes the delivery.
     state.delivering().store(slot as u64 + 1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     deliver_to_all(state, slot, sequence, Attempt::First);
 }
 
-/// Notifies every consumer of a change; `change` is called for its ring before.
+/// Calls `change` for every consumer's ring, then wakes that consumer.
 pub(crate) fn notify_all(state: &ChannelState, change: impl Fn(&Ring<'_>)) {
-    // As during a delivery: no consumer gives up a waker that we are about to use.
+    // Consumers see this as a delivery, so that none of them gives up a waker that is about to be
+    // used.
     state.delivering().store(u64::MAX, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     for (consumer, ring) in state.rings().enumerate() {
@@ -74,7 +75,6 @@ pub(crate) fn notify_all(state: &ChannelState, change: impl Fn(&Ring<'_>)) {
     state.delivering().store(0, Ordering::Release);
 }
 
-/// Whether a delivery is the first attempt, or continues that of a producer that died.
 #[derive(Clone, Copy, PartialEq)]
 enum Attempt {
     First,
@@ -101,10 +101,11 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
             ring.published().store(tail, Ordering::Release);
         }
         if matches!(state.options.policy, Policy::Swap { .. }) {
-            // Either the consumer sees the new entry, or `end` sees that its buffer is empty.
+            // The fence makes sure that the consumer sees the new entry, or that `takeable_end`
+            // sees the consumer's empty buffer.
             fence(Ordering::SeqCst);
         }
-        if ring.head().number() != end(state, &ring) {
+        if ring.head().number() != takeable_end(state, &ring) {
             state.notify(consumer);
         }
     }
@@ -119,11 +120,12 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
     state.delivering().store(0, Ordering::Release);
 }
 
-/// Appends the item to one ring. Each step is in the journal before others can see it.
+/// Appends the item to one ring. Writes each step to the journal before others can see it.
 #[inline]
 fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
     let depth = state.options.policy.depth() as u32;
-    // A consumer whose credit was waited for has room; an observer may have none.
+    // Consumers have room here, because the producer waited for their credit. Observers may have
+    // none.
     let oldest = ring.make_room(depth, |head| {
         state.dropped_head().store(head.word(), Ordering::Relaxed);
         state
@@ -146,14 +148,14 @@ fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, 
     ring.push(slot as u32, sequence);
 }
 
-/// Finishes the delivery of a producer that died. The caller has the producer's place.
+/// Finishes the delivery of a producer that died. The caller must hold the producer's place.
 pub(crate) fn recover(state: &ChannelState) {
     let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
         return;
     };
     let slot = slot as usize;
     let sequence = state.sent().load(Ordering::Relaxed);
-    // The number may be nonsense from another process, or the producer died after its last step.
+    // Another process may have written any number, or the producer died after its last step.
     let is_open = slot < state.layout.slots
         && state.slot(slot).sequence().load(Ordering::Relaxed) == sequence;
     if !is_open {

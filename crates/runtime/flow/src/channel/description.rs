@@ -1,4 +1,4 @@
-//! How a channel's options are written in its memory, so that everyone who attaches can check them.
+//! Stores a channel's options in its memory, so that every process that attaches can check them.
 
 use super::layout::head;
 use super::options::{CreateError, ItemType, OnDeath, Options, Policy};
@@ -6,12 +6,10 @@ use crate::memory::atomics::Ordering;
 use crate::memory::Memory;
 use thiserror::Error;
 
-/// "onbeat" and a byte that no text has.
+/// "onbeat" and a byte that never occurs in text.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\xff\x01");
-/// Version of the memory's format.
 const VERSION: u64 = 1;
 
-/// Indices of the description's words.
 mod word {
     pub(super) const MAGIC: usize = 0;
     pub(super) const VERSION: usize = 1;
@@ -29,42 +27,44 @@ mod word {
     pub(super) const NAME_BYTES: usize = 13;
 }
 
-/// Why the memory of an existing channel could not be used.
+/// The reason why the memory of an existing channel could not be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
-    /// Its creator has not finished.
-    #[error("the channel is not complete: another process is creating it, or died meanwhile: try again, or create it anew")]
+    /// The creator has not finished the channel.
+    #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it again")]
     Unfinished,
     /// The memory does not contain a channel.
-    #[error("there is no channel in this memory: was it made by something else?")]
+    #[error("this memory contains no channel: check which program has created it")]
     Foreign,
-    /// Another version of the format.
-    #[error("the channel has format {theirs}, and this program knows {ours}: build both with the same onbeat")]
+    /// The channel has another version of the memory format.
+    #[error("the channel has format {theirs}, but this program uses format {ours}: build both programs with the same onbeat")]
     Version {
-        /// The channel's version.
+        /// The version of the channel's format.
         theirs: u64,
-        /// This program's version.
+        /// The version that this program uses.
         ours: u64,
     },
     /// The description contains a value without a meaning.
-    #[error("the channel's {what} makes no sense: its memory was overwritten; create it anew")]
+    #[error(
+        "the channel's {what} is not valid: its memory was overwritten. Create the channel again"
+    )]
     Nonsense {
         /// The option that the value belongs to.
         what: &'static str,
     },
     /// The description contains options that no channel can have.
-    #[error("the channel's options in its memory are impossible: {0}")]
+    #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
     /// The channel was created with other options.
     #[error(
         "{what} {theirs} where the channel was created, and {ours} here: use the same in both"
     )]
     Differs {
-        /// The option, with its verb.
+        /// The option, followed by its verb.
         what: &'static str,
-        /// Its value where the channel was created.
+        /// The option's value where the channel was created.
         theirs: String,
-        /// Its value in this program.
+        /// The option's value in this program.
         ours: String,
     },
 }
@@ -100,7 +100,8 @@ fn encode(options: &Options) -> [u64; head::WORDS] {
     words
 }
 
-/// Writes the options into memory. The magic number comes last, so that nobody reads half of them.
+/// Writes the options into memory. The magic number comes last, so that no process reads half of
+/// them.
 pub(crate) fn write(options: &Options, memory: &Memory) {
     let name = options.item.name.as_bytes();
     for (i, bytes) in name.chunks(8).take(head::NAME_BYTES / 8).enumerate() {
@@ -172,7 +173,7 @@ pub(crate) fn read(memory: &Memory) -> Result<Options, OpenError> {
     })
 }
 
-/// Compares the options with those in memory; the error names the first difference.
+/// Compares the options with those in memory. The error names the first difference.
 pub(crate) fn compare(options: &Options, memory: &Memory) -> Result<(), OpenError> {
     let theirs = read(memory)?;
     let (ours, item) = (options.item, theirs.item);
@@ -203,7 +204,7 @@ pub(crate) fn compare(options: &Options, memory: &Memory) -> Result<(), OpenErro
     Ok(())
 }
 
-/// The name of the items' type in memory, with unprintable characters replaced.
+/// Reads the name of the items' type. Replaces unprintable characters.
 fn read_name(memory: &Memory) -> String {
     let length = read_word(memory, word::NAME_BYTES);
     let bytes: Vec<u8> = (0..head::NAME_BYTES / 8)
@@ -219,7 +220,7 @@ fn read_name(memory: &Memory) -> String {
         .collect()
 }
 
-/// FNV-1a, so that names which are too long for the memory can be compared too.
+/// Computes the FNV-1a hash of a name, so that names too long for the memory can be compared too.
 fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -231,8 +232,7 @@ mod tests {
     use super::*;
     use crate::memory::region::Heap;
 
-    /// The format that processes with other builds of this crate read. A change needs a new
-    /// version.
+    /// Processes with other builds of this crate read this format. A change needs a new version.
     #[test]
     fn the_format_of_the_description_is_fixed() {
         let policy = Policy::Swap {

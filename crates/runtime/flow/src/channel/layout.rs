@@ -1,15 +1,14 @@
-//! Offsets of everything in a channel's memory. Every process that attaches relies on them.
+//! The offsets of everything in a channel's memory. Every process that attaches relies on them.
 
 use crate::memory::region::ALIGN;
 
-/// Bytes of a slot before its payload: references, sequence number, time, length.
+/// The bytes of a slot before its payload: references, sequence number, time, length.
 pub(crate) const SLOT_HEAD: usize = ALIGN;
 
-/// Offsets of the words before the rings: the producer's signal, counters, and the description.
+/// The offsets of the words before the rings: the producer's signal, counters, and the description.
 pub(crate) mod head {
     use super::ALIGN;
 
-    /// The signal that the producer sleeps on.
     pub(crate) const SIGNAL: usize = 0;
 
     // Written by the producer.
@@ -17,11 +16,9 @@ pub(crate) mod head {
     pub(crate) const UNHEARD: usize = ALIGN + 8;
     pub(crate) const STALLS: usize = ALIGN + 16;
     pub(crate) const STALLED_NS: usize = ALIGN + 24;
-    /// The slot that is being delivered, plus one.
     pub(crate) const DELIVERING: usize = ALIGN + 32;
-    /// The ring whose oldest entry is being dropped, plus one.
     pub(crate) const DROPPING: usize = ALIGN + 40;
-    /// The head that this ring had before.
+    /// The head of the ring in `DROPPING` before the drop.
     pub(crate) const DROPPED_HEAD: usize = ALIGN + 48;
     pub(crate) const LOST: usize = ALIGN + 56;
 
@@ -38,11 +35,10 @@ pub(crate) mod head {
     pub(crate) const SIZE: usize = NAME + NAME_BYTES;
 }
 
-/// Offsets within a ring's memory.
 pub(crate) mod ring {
     use super::ALIGN;
 
-    // Written by the consumer, but for drops.
+    // Written by the consumer. The producer also moves the head when it drops an entry.
     pub(crate) const HEAD: usize = 0;
     pub(crate) const CONSUMED: usize = 8;
 
@@ -52,14 +48,12 @@ pub(crate) mod ring {
     pub(crate) const URGENT: usize = ALIGN + 8;
     pub(crate) const DROPPED: usize = ALIGN + 16;
 
-    /// The signal that the consumer sleeps on.
     pub(crate) const SIGNAL: usize = 2 * ALIGN;
     pub(crate) const STATE: usize = 2 * ALIGN + 8;
 
     pub(crate) const ENTRIES: usize = 3 * ALIGN;
 }
 
-/// Offsets within a slot's head.
 pub(crate) mod slot {
     pub(crate) const REFERENCES: usize = 0;
     pub(crate) const SEQUENCE: usize = 8;
@@ -67,21 +61,20 @@ pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 24;
 }
 
-/// Sizes and offsets in bytes. Every process computes the same from the same options.
+/// The sizes and offsets of a channel, in bytes. Every process computes the same from the same
+/// options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
-    /// Limit of consumers and observers.
+    /// The largest number of consumers and observers.
     pub(crate) consumers: usize,
-    /// Entries of each ring; a power of two.
+    /// The entries of each ring, a power of two.
     pub(crate) entries: usize,
-    /// Slots in the pool.
     pub(crate) slots: usize,
-    /// Size of the largest payload.
+    /// The size of the largest payload.
     pub(crate) payload: usize,
     ring_bytes: usize,
     pool_offset: usize,
     slot_bytes: usize,
-    /// Size of the channel's memory.
     pub(crate) size: usize,
 }
 
@@ -90,7 +83,7 @@ fn aligned(size: usize) -> Option<usize> {
 }
 
 impl MemoryLayout {
-    /// `None` if the sizes exceed the address space.
+    /// Returns `None` if the sizes exceed the address space.
     pub(crate) fn new(
         consumers: usize,
         entries: usize,
@@ -113,14 +106,12 @@ impl MemoryLayout {
         })
     }
 
-    /// Offset of a consumer's ring.
     #[inline]
     pub(crate) fn ring(&self, consumer: usize) -> usize {
         assert!(consumer < self.consumers);
         head::SIZE + consumer * self.ring_bytes
     }
 
-    /// Offset of a slot.
     #[inline]
     pub(crate) fn slot(&self, slot: usize) -> usize {
         assert!(slot < self.slots);
@@ -136,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_overlap_and_share_no_cache_line() {
+    fn parts_of_a_channel_do_not_overlap_and_share_no_cache_line() {
         let l = MemoryLayout::new(3, 8, 5, 100).unwrap();
         let mut parts = vec![(0, head::SIZE)];
         parts.extend((0..3).map(|c| (l.ring(c), l.ring(c) + ring::ENTRIES + 8 * 8)));

@@ -1,9 +1,9 @@
-//! Channels by name, in whatever connects their participants: a program says in one line whether
-//! its parts share a process, a machine or a network.
+//! Finds channels by name, within a process, a machine or a network.
 //!
-//! A medium of a network gives each host a [`Channel`] of its own: an item that is sent into the
-//! local one comes out of the remote one. So a program always sends and receives with the same
-//! types.
+//! A program names its medium in one place, and its parts can then run in one process or on several
+//! hosts. A medium for a network gives each host a [`Channel`] of its own: an item that one host
+//! sends into its channel comes out of the other host's channel. So a program always sends and
+//! receives with the same types.
 
 use super::attach::Channel;
 use super::description::OpenError;
@@ -15,43 +15,43 @@ use thiserror::Error;
 
 /// A place where channels have names.
 pub trait Medium {
-    /// Why there is no such channel.
+    /// The reason why no channel could be returned.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// The channel of that name. The first call creates it with these options, and later calls
-    /// check that theirs are the same. Not real-time safe.
+    /// Returns the channel with that name. The first call creates it with these options. Later
+    /// calls fail if their options differ. Not real-time safe.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, Self::Error>;
 }
 
-/// Why there is no such channel within a process.
+/// The reason why a channel within a process could not be returned.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InProcessError {
-    /// It could not be created.
+    /// The channel could not be created.
     #[error("channel '{name}': {reason}")]
     Create {
-        /// Name of the channel.
+        /// The name of the channel that the program asked for.
         name: String,
-        /// What is wrong with the options.
+        /// The mistake in the options.
         reason: CreateError,
     },
-    /// It was created with other options.
+    /// The channel was created with other options.
     #[error("channel '{name}': {reason}")]
     Open {
-        /// Name of the channel.
+        /// The name of the channel that the program asked for.
         name: String,
-        /// The difference.
+        /// The difference between the options.
         reason: OpenError,
     },
 }
 
-/// Channels of this process. They live as long as this value.
+/// The channels of this process. They live as long as this value.
 #[derive(Debug, Default)]
 pub struct InProcess {
     channels: Mutex<HashMap<String, Channel>>,
 }
 
 impl InProcess {
-    /// A medium without channels yet.
+    /// Creates a medium without channels.
     pub fn new() -> InProcess {
         InProcess::default()
     }

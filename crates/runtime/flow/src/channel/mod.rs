@@ -17,28 +17,28 @@
 //! payloads are in use.
 //!
 //! **Trust.** In shared memory every index and length is checked where it is used, and this
-//! process's own options limit every loop. A process that writes nonsense there can spoil items,
-//! even while they are read, and starve the others; it cannot make them read or write elsewhere.
-//! Where a peer may be hostile, copy an item and then check the copy.
+//! process's own options limit every loop. A process that writes invalid data there can spoil
+//! items, even while others read them, and can starve the others. It cannot make them read or write
+//! elsewhere. Where a peer may be hostile, copy an item and then check the copy.
 //!
 //! **Death.** Each slot records which consumers refer to it, and the producer keeps a journal of
-//! its next step. So the others can reclaim the references of a consumer that died, and the next
+//! its next step. So the others can reclaim the references of a consumer that died. The next
 //! producer can finish the delivery of the last one, wherever it stopped.
 //!
 //! **Modules.** Each uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `events` | what a recorder sees of items |
+//! | `events` | shows items to a recorder |
 //! | `layout` | offsets within the memory |
 //! | `options` | policy, sizes, type of the items |
 //! | `description` | the options in the memory |
 //! | `ring` | one consumer's queue |
 //! | `pool` | slots with payloads |
-//! | `state` | what the participants share |
+//! | `state` | the data that the participants share |
 //! | `stats` | counters |
-//! | `delivery` | from the producer to every consumer |
-//! | `reclaim` | payloads of consumers that left or died |
+//! | `delivery` | delivers from the producer to every consumer |
+//! | `reclaim` | gets back payloads of consumers that left or died |
 //! | `producer`, `consumer` | the two sides |
 //! | `attach` | [`Channel`]: create, open, attach |
 //! | `progress` | how far consumers are, for relays between hosts |

@@ -1,40 +1,41 @@
-//! What a channel is created with: policy, sizes, and the type of its items.
+//! The options of a channel: policy, sizes, and the type of its items.
 
 use super::layout::MemoryLayout;
 use std::fmt;
 use thiserror::Error;
 
-/// What happens when a consumer is slower than the producer.
+/// The policy for a consumer that is slower than the producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// A consumer sees the newest complete value; nobody waits.
+    /// The consumer sees the newest complete value. Nobody waits.
     Latest,
-    /// Each consumer has a queue of `depth` items. A new item replaces the oldest, as in a ROS
-    /// topic (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are counted.
+    /// The consumer has a queue of `depth` items, and a new item replaces the oldest. A ROS topic
+    /// does the same (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are
+    /// counted.
     DropOldest {
-        /// Limit of items that wait for a consumer.
+        /// The largest number of items that wait for a consumer.
         depth: usize,
     },
     /// The producer starts with this number of credits for each consumer. Sending takes one, and
     /// the consumer returns it when it has *consumed* the item. At zero the producer waits (concept
     /// 3, the modified token bucket). Nothing is lost; the slowest consumer sets the pace.
     Credit {
-        /// Limit of items between producer and consumer.
+        /// The largest number of items between producer and consumer.
         credits: usize,
     },
     /// The producer and each consumer have a buffer each. They exchange buffers when the producer's
     /// is full and the consumer's is empty (concept 4). Nothing is lost.
     Swap {
-        /// Items in each of the two buffers.
+        /// The number of items in each of the two buffers.
         length: usize,
-        /// An idle consumer also gets a buffer that is not full yet. Without `flush` the first item
+        /// Lets an idle consumer get a buffer that is not full yet. Without `flush` the first item
         /// of a buffer waits for the last, as in the paper.
         flush: bool,
     },
 }
 
 impl Policy {
-    /// Limit of items that wait for one consumer.
+    /// Returns the largest number of items that wait for one consumer.
     pub(crate) fn depth(self) -> usize {
         match self {
             Policy::Latest => 1,
@@ -44,45 +45,46 @@ impl Policy {
         }
     }
 
-    /// Whether the producer may have to wait for a consumer.
-    pub(crate) fn waits(self) -> bool {
+    pub(crate) fn lets_producer_wait(self) -> bool {
         matches!(self, Policy::Credit { .. } | Policy::Swap { .. })
     }
 }
 
-/// What happens when a participant in another process dies. The channel reclaims the payloads that
-/// the participant used in any case.
+/// The reaction to the death of a participant in another process. In each case the channel reclaims
+/// the payloads that the participant used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDeath {
     /// The others continue: the producer without that consumer, consumers with the next producer.
     #[default]
     Continue,
-    /// The producer waits until as many consumers as expected are attached again; consumers wait.
+    /// The producer waits until as many consumers as expected are attached again. Consumers wait
+    /// for the next producer.
     Pause,
-    /// Sending fails, and so does receiving once all items are received, until the program decides.
+    /// The other side gets an error: sending fails, and receiving fails once all items are
+    /// received. The program decides how to go on.
     Fail,
 }
 
-/// The type of a channel's items. Everyone who attaches must use the same.
+/// The type of a channel's items. Every participant must use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemType {
     /// The type's name in Rust.
     pub name: &'static str,
-    /// Size of one item in bytes.
+    /// The size of one item in bytes.
     pub size: usize,
-    /// Alignment in bytes; 64 at most.
+    /// The alignment in bytes, at most 64.
     pub align: usize,
 }
 
 impl ItemType {
-    /// Untyped bytes.
+    /// The type of untyped bytes.
     pub const BYTES: ItemType = ItemType {
         name: "bytes",
         size: 1,
         align: 1,
     };
 
-    /// The type `T`.
+    /// Describes the type `T`.
     pub fn of<T>() -> ItemType {
         ItemType {
             name: std::any::type_name::<T>(),
@@ -99,27 +101,30 @@ impl fmt::Display for ItemType {
     }
 }
 
-/// What a channel is created with.
+/// The options that a channel is created with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What happens when a consumer is slower than the producer.
+    /// The policy for a consumer that is slower than the producer.
     pub policy: Policy,
-    /// Size of the largest payload in bytes.
+    /// The size of the largest payload in bytes.
     pub payload_bytes: usize,
-    /// Limit of consumers and observers, 1 to 64.
+    /// The largest number of consumers and observers, 1 to 64.
     pub consumers: usize,
-    /// Limit of items that one consumer borrows at a time: received, and not dropped yet.
+    /// The largest number of items that one consumer borrows at a time: received, and not dropped
+    /// yet.
     pub borrowed: usize,
-    /// Number of consumers that must attach before the first item is sent, so that none misses it.
+    /// The number of consumers that must attach before the first item is sent, so that none misses
+    /// it.
     pub expected: usize,
-    /// What happens when a participant in another process dies.
+    /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,
-    /// Type of the items.
+    /// The type of the items.
     pub item: ItemType,
 }
 
 impl Options {
-    /// A channel for up to four consumers that borrow two items each; one consumer is expected.
+    /// Returns options for up to four consumers that borrow two items each. One consumer is
+    /// expected.
     pub fn new(policy: Policy, payload_bytes: usize) -> Options {
         Options {
             policy,
@@ -132,7 +137,7 @@ impl Options {
         }
     }
 
-    /// As [`Options::new`], for items that are one `T` each.
+    /// Returns options as [`Options::new`] does, for items that are one `T` each.
     pub fn of<T>(policy: Policy) -> Options {
         Options {
             item: ItemType::of::<T>(),
@@ -140,7 +145,8 @@ impl Options {
         }
     }
 
-    /// As [`Options::new`], for items that are slices of up to `most` values of `T`.
+    /// Returns options as [`Options::new`] does, for items that are slices of up to `most` values
+    /// of `T`.
     pub fn slices_of<T>(policy: Policy, most: usize) -> Options {
         Options {
             item: ItemType::of::<T>(),
@@ -148,7 +154,7 @@ impl Options {
         }
     }
 
-    /// Bytes of memory that the channel needs.
+    /// Returns the number of bytes that the channel needs.
     pub fn memory_bytes(&self) -> Result<usize, CreateError> {
         Ok(self.layout()?.size)
     }
@@ -173,10 +179,10 @@ impl Options {
                 consumers: self.consumers,
             });
         }
-        // All that each consumer can refer to at once, and the payload that the producer fills
-        // meanwhile. The value that `newest` keeps counts as one more.
+        // Each consumer can refer to this many payloads at once, and the producer fills one more
+        // meanwhile. The value that `newest` keeps is the `+ 1` of each consumer.
         let slots = self.consumers * (depth + self.borrowed + 1) + 1;
-        // At least two, so that the next push does not overwrite the last entry.
+        // At least two entries, so that the next push does not overwrite the last entry.
         let entries = depth.next_power_of_two().max(2);
         MemoryLayout::new(self.consumers, entries, slots, self.payload_bytes)
             .filter(|layout| layout.size <= isize::MAX as usize)
@@ -191,43 +197,43 @@ impl Options {
     }
 }
 
-/// Why a channel could not be created.
+/// The reason why a channel could not be created.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CreateError {
     /// A number in the options is zero or too large.
     #[error("{what} is {value}: give 1 to {most}")]
     Number {
-        /// The option.
+        /// The name of the option.
         what: &'static str,
-        /// Its value in the options.
+        /// The value in the options.
         value: usize,
-        /// The largest that is possible.
+        /// The largest possible value.
         most: usize,
     },
-    /// More consumers are expected than can attach.
+    /// The options expect more consumers than can attach.
     #[error(
         "{expected} consumers are expected, but only {consumers} can attach: raise `consumers`"
     )]
     Expected {
-        /// `expected` in the options.
+        /// The value of `expected` in the options.
         expected: usize,
-        /// `consumers` in the options.
+        /// The value of `consumers` in the options.
         consumers: usize,
     },
-    /// There is no memory of that size.
-    #[error("no memory for {slots} payloads of {payload_bytes} bytes: use fewer or smaller ones")]
+    /// The system has no memory of that size.
+    #[error("there is no memory for {slots} payloads of {payload_bytes} bytes: use fewer or smaller ones")]
     Memory {
-        /// Payloads in the pool.
+        /// The number of payloads in the pool.
         slots: usize,
-        /// Size of each.
+        /// The size of each payload in bytes.
         payload_bytes: usize,
     },
     /// The memory of the transport is too small.
-    #[error("the channel needs {needed} bytes, but the memory has {size}: ask `Options::memory_bytes` first")]
+    #[error("the channel needs {needed} bytes, but the memory has {size}: call `Options::memory_bytes` for its size")]
     Region {
-        /// Bytes that the channel needs.
+        /// The number of bytes that the channel needs.
         needed: usize,
-        /// Bytes that the memory has.
+        /// The number of bytes that the memory has.
         size: usize,
     },
 }

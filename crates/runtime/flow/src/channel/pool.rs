@@ -1,10 +1,9 @@
-//! The pool of payloads: slots, each with the consumers that refer to it and its item.
+//! The pool of payloads. Each slot holds an item and notes which consumers refer to it.
 
 use super::layout::{slot, MemoryLayout, SLOT_HEAD};
 use crate::memory::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::Memory;
 
-/// A slot in the channel's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a> {
     memory: &'a Memory,
@@ -28,50 +27,49 @@ impl<'a> Slot<'a> {
         self.memory.u64(self.offset + slot::REFERENCES)
     }
 
-    /// Removes a consumer's reference. What the consumer has read before stays before.
+    /// Removes a consumer's reference. The Release order keeps the consumer's reads before it.
     #[inline]
     pub(crate) fn release(&self, consumer: usize) {
         self.references()
             .fetch_and(!(1 << consumer), Ordering::Release);
     }
 
-    /// Number of the item.
     #[inline]
     pub(crate) fn sequence(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + slot::SEQUENCE)
     }
 
-    /// When the item was sent, in ns (CLOCK_MONOTONIC).
+    /// The time at which the item was sent, in ns (CLOCK_MONOTONIC).
     #[inline]
     pub(crate) fn time_ns(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + slot::TIME)
     }
 
-    /// Bytes of the item. The caller checks it against the size of payloads.
+    /// The item's length in bytes. The caller limits it to the size of payloads.
     #[inline]
     pub(crate) fn length(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + slot::LENGTH)
     }
 
-    /// The payload's first bytes.
+    /// Returns the first bytes of the payload.
     ///
     /// # Safety
-    /// As for [`Memory::bytes`].
+    /// The rules of [`Memory::bytes`] apply.
     #[inline]
     pub(crate) unsafe fn payload(&self, bytes: usize) -> &'a [u8] {
         let bytes = bytes.min(self.payload_bytes);
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the rules of `Memory::bytes`.
         unsafe { self.memory.bytes(self.offset + SLOT_HEAD, bytes) }
     }
 
-    /// The payload's first bytes, to be written.
+    /// Returns the first bytes of the payload for writing.
     ///
     /// # Safety
-    /// As for [`Memory::bytes_mut`].
+    /// The rules of [`Memory::bytes_mut`] apply.
     #[inline]
     pub(crate) unsafe fn payload_mut(&self, bytes: usize) -> &'a mut [u8] {
         let bytes = bytes.min(self.payload_bytes);
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the rules of `Memory::bytes_mut`.
         unsafe { self.memory.bytes_mut(self.offset + SLOT_HEAD, bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! The sending side of a channel: loans of payloads, sending, waiting for consumers.
+//! The sending side of a channel: loans payloads, sends them, and waits for consumers.
 
 use super::delivery;
 use super::events::{EndEvents, LinkId};
@@ -15,57 +15,59 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a payload could not be loaned.
+/// The reason why a payload could not be loaned.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum LoanError {
-    /// It is larger than the channel's payloads.
-    #[error("a payload of {asked} bytes does not fit: the channel was made for {most}")]
+    /// The request is larger than the channel's payloads.
+    #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}")]
     TooLarge {
-        /// Bytes of the request.
+        /// The number of bytes requested.
         asked: usize,
-        /// Bytes of the channel's largest payload.
+        /// The number of bytes of the channel's largest payload.
         most: usize,
     },
     /// All payloads of the pool are in use: a participant does not give them back.
-    #[error("all {slots} payloads are in use: does a consumer keep its items?")]
+    #[error("all {slots} payloads are in use: check whether a consumer never drops its items")]
     Exhausted {
-        /// Payloads in the pool.
+        /// The number of payloads in the pool.
         slots: usize,
     },
 }
 
-/// Why an item was not sent.
+/// The reason why an item was not sent.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendError {
     /// Some expected consumers have not attached yet.
-    #[error("{attached} of {expected} consumers have attached: create all, then start")]
+    #[error(
+        "only {attached} of {expected} expected consumers have attached: attach all before sending"
+    )]
     NotStarted {
-        /// Number of consumers that are attached.
+        /// The number of consumers that have attached so far.
         attached: usize,
-        /// Number of consumers that are expected.
+        /// The value of `expected` in the channel's options.
         expected: usize,
     },
     /// A consumer has not consumed enough.
-    #[error("no credit: a consumer still has {in_flight} items")]
+    #[error("no credit: a consumer has not consumed {in_flight} items yet")]
     NoCredit {
-        /// Items that the slowest consumer has not consumed.
+        /// The number of items that the slowest consumer has not consumed.
         in_flight: u64,
     },
     /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died: call `resume` to go on without it")]
     ConsumerDied,
-    /// What connects the channel to its consumers has broken.
-    #[error("the link to the consumers has broken: connect anew")]
+    /// The link between the channel and its consumers has broken.
+    #[error("the link to the consumers has broken: connect again")]
     Severed,
 }
 
-/// Why a copy of some bytes was not sent.
+/// The reason why a copy of some bytes was not sent.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendCopyError {
-    /// There was no payload for it.
+    /// The channel had no payload for the copy.
     #[error(transparent)]
     Loan(#[from] LoanError),
-    /// It could not be sent.
+    /// The copy could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
 }
@@ -74,20 +76,19 @@ pub enum SendCopyError {
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
-    /// Why it was not sent.
+    /// The reason why it was not sent.
     pub reason: SendError,
-    /// The item.
+    /// The filled payload, which the caller can send again or drop.
     pub loan: Loan<'p>,
 }
 
 /// The sending side of a channel.
 pub struct Producer {
     state: Arc<ChannelState>,
-    /// Where the search for a free payload begins.
-    cursor: usize,
-    /// A consumer died, and `resume` was not called since.
+    search_from: usize,
+    /// A consumer died, and the program has not called `resume` since.
     failed: AtomicBool,
-    /// Consumers that had died at the last check.
+    /// The number of dead consumers at the last check.
     lost: AtomicU64,
     events: EndEvents,
 }
@@ -106,25 +107,26 @@ impl Producer {
         Producer {
             events: link.map_or_else(EndEvents::default, |l| EndEvents::sending(l, depth)),
             state,
-            cursor: 0,
+            search_from: 0,
             failed: AtomicBool::new(false),
             lost: AtomicU64::new(lost),
         }
     }
 
-    /// The channel's name in recordings, if it has one.
+    /// Returns the channel's name in recordings, if it has one.
     pub fn link(&self) -> Option<&LinkId> {
         self.state.link.get()
     }
 
-    /// No recorder sees its items from now on: it passes on what something else has sent.
+    /// Hides this producer from recorders. For a relay, which passes on items that another producer
+    /// has sent.
     pub fn set_unseen(&mut self) {
         self.events = EndEvents::default();
     }
 
-    /// Loans a payload of `bytes` bytes, to be written and sent; its old content is still there.
-    /// Real-time safe: checks each payload of the pool at most twice, and makes system calls only
-    /// across processes when all payloads are in use.
+    /// Loans a payload of `bytes` bytes, to be written and sent. Its old content is still there.
+    /// Real-time safe: checks each payload of the pool at most twice. Makes system calls only
+    /// across processes, when all payloads are in use.
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, LoanError> {
         let layout = self.state.layout;
         if bytes > layout.payload {
@@ -155,9 +157,9 @@ impl Producer {
     fn free_slot(&mut self) -> Option<usize> {
         let slots = self.state.layout.slots;
         for _ in 0..slots {
-            let slot = self.cursor;
-            self.cursor = (self.cursor + 1) % slots;
-            // The last consumer that gave it back has finished reading.
+            let slot = self.search_from;
+            self.search_from = (self.search_from + 1) % slots;
+            // Acquire: the last consumer that gave the slot back has finished reading it.
             if self.state.slot(slot).references().load(Ordering::Acquire) == 0 {
                 return Some(slot);
             }
@@ -172,8 +174,8 @@ impl Producer {
         Ok(loan.send()?)
     }
 
-    /// With [`Policy::Swap`](crate::Policy::Swap): consumers get the producer's buffer as soon as
-    /// their own is empty, even if it is not full yet.
+    /// Hands out the producer's buffer under [`Policy::Swap`](crate::Policy::Swap), even if it is
+    /// not full yet. Each consumer gets it as soon as its own buffer is empty.
     pub fn flush(&mut self) {
         delivery::notify_all(&self.state, |ring| {
             let tail = ring.tail().load(Ordering::Relaxed);
@@ -181,10 +183,11 @@ impl Producer {
         });
     }
 
-    /// Checks whether consumers in other processes have died, reclaims their payloads, and acts as
-    /// the channel's [`OnDeath`] says. Returns how many died since the last check. A producer that
-    /// waits, or finds no payload, calls this itself; one that never waits should call it now and
-    /// then. Costs a system call for each consumer.
+    /// Looks for consumers in other processes that have died, reclaims their payloads, and acts as
+    /// the channel's [`OnDeath`] says. Returns how many died since the last check.
+    ///
+    /// A producer that waits, or finds no payload, calls this itself. One that never waits should
+    /// call it now and then. Costs a system call for each consumer.
     pub fn check_consumers(&self) -> u64 {
         if !self.state.memory().is_shared() {
             return 0;
@@ -207,46 +210,46 @@ impl Producer {
         self.failed.store(false, Relaxed);
     }
 
-    /// Gives the next item this number, if it is larger than its own would be: those between were
-    /// lost before they came to this producer, a relay's. Real-time safe.
+    /// Raises the number of the next item to `sequence`; a smaller one changes nothing. A relay
+    /// calls this when the items between were lost before they reached it. Real-time safe.
     pub fn skip_to(&mut self, sequence: u64) {
         self.state.sent().fetch_max(sequence, Ordering::Release);
     }
 
-    /// Tells consumers that no more items come, as dropping this producer would.
+    /// Announces to consumers that no more items come, as dropping this producer does.
     pub fn end(&mut self) {
         let closed = self.state.closed();
-        // A channel that was severed stays so.
+        // A severed channel stays severed.
         let ended = closed.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed);
         if ended.is_ok() {
             delivery::notify_all(&self.state, |_| ());
         }
     }
 
-    /// Takes [`Producer::end`] back: a successor would, too.
+    /// Withdraws [`Producer::end`], as attaching a new producer does.
     pub fn go_on(&mut self) {
         let closed = self.state.closed();
         let _ = closed.compare_exchange(CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Ends, as one that does not know whether more would have come: consumers get
+    /// Ends the channel as broken: it is unknown whether more items would have come. Consumers get
     /// [`ReceiveError::Severed`](crate::ReceiveError::Severed) after the last item.
     pub fn sever(self) {
         self.state.closed().store(SEVERED, Ordering::Release);
     }
 
-    /// Number of consumers that are attached; one that died counts until that is found out.
-    /// Real-time safe.
+    /// Returns the number of consumers that are attached. A consumer that died counts until its
+    /// death is noticed. Real-time safe.
     pub fn consumers(&self) -> usize {
         stats::attached(&self.state)
     }
 
-    /// Counters of the channel's producers.
+    /// Returns how many items this channel's producers have sent, and how long they have waited.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
 
-    /// Why an item cannot be sent now; `None` if it can.
+    /// Returns the reason why an item cannot be sent now, or `None` if it can.
     fn obstacle(&self) -> Option<SendError> {
         let state = &self.state;
         if self.failed.load(Relaxed) {
@@ -262,7 +265,7 @@ impl Producer {
             }
             state.started().store(1, Ordering::Relaxed);
         }
-        if !state.options.policy.waits() {
+        if !state.options.policy.lets_producer_wait() {
             return None;
         }
         let lacks_credit = |r: &_| !delivery::has_credit(state, r);
@@ -274,7 +277,6 @@ impl Producer {
             .map(|in_flight| SendError::NoCredit { in_flight })
     }
 
-    /// Waits until an item can be sent.
     fn wait(&self, deadline_ns: Option<u64>) -> Result<(), SendError> {
         if self.obstacle().is_none() {
             return Ok(());
@@ -283,7 +285,8 @@ impl Producer {
         state.stalls().fetch_add(1, Ordering::Relaxed);
         let since = now_ns();
         loop {
-            // Across processes, wake up now and then and check whether consumers are alive.
+            // Consumers in other processes may die without a signal, so the wait ends now and then
+            // to check them.
             let check = state.memory().is_shared().then(|| now_ns() + LIVENESS_NS);
             let until = [deadline_ns, check].into_iter().flatten().min();
             let ready = state.producer_signal().wait(until, || {
@@ -308,7 +311,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         reclaim::reap(&self.state, Search::Left);
         let closed = self.state.closed();
-        // A channel that was severed stays so.
+        // A severed channel stays severed.
         let _ = closed.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed);
         delivery::notify_all(&self.state, |_| ());
         self.state.region().release(PRODUCER);
@@ -329,14 +332,15 @@ impl std::fmt::Debug for Loan<'_> {
 }
 
 impl<'p> Loan<'p> {
-    /// Sends it. Waits for expected consumers, and for credit if the policy says so. Fails only if
-    /// a consumer died and the channel's [`OnDeath`] is `Fail`.
+    /// Sends the payload. Waits for expected consumers, and for credit if the policy says so. Fails
+    /// only if a consumer died and the channel's [`OnDeath`] is `Fail`, or if the channel was
+    /// severed.
     pub fn send(self) -> Result<(), SendError> {
         self.send_by(None).map_err(|refused| refused.reason)
     }
 
-    /// Sends it if that is possible at once. Real-time safe: a system call only for each consumer
-    /// that sleeps.
+    /// Sends the payload if that is possible at once. Real-time safe: makes a system call only for
+    /// each consumer that sleeps.
     pub fn try_send(self) -> Result<(), Refused<'p>> {
         match self.producer.obstacle() {
             None => {
@@ -347,7 +351,7 @@ impl<'p> Loan<'p> {
         }
     }
 
-    /// Sends it as soon as possible; waits until `deadline_ns` (CLOCK_MONOTONIC) at most.
+    /// Sends the payload as soon as possible. Waits at most until `deadline_ns` (CLOCK_MONOTONIC).
     pub fn send_until(self, deadline_ns: u64) -> Result<(), Refused<'p>> {
         self.send_by(Some(deadline_ns))
     }
@@ -376,8 +380,8 @@ impl Deref for Loan<'_> {
 
     fn deref(&self) -> &[u8] {
         let slot = self.producer.state.slot(self.slot);
-        // SAFETY: no consumer refers to the slot, and a loan borrows the one producer, so that it
-        // is the only loan.
+        // SAFETY: no consumer refers to the slot. The loan borrows the one producer, so it is the
+        // only loan.
         unsafe { slot.payload(self.bytes) }
     }
 }

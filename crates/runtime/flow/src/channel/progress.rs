@@ -1,12 +1,12 @@
-//! What a relay needs to know, which carries a channel's items between hosts: how far consumers are,
-//! and an end that is none.
+//! Shows a relay, which carries a channel's items between hosts, how far consumers are, and lets it
+//! mark the channel as broken.
 
 use super::state::{ChannelState, SEVERED};
 use super::stats;
 use crate::memory::atomics::Ordering;
 use std::sync::Arc;
 
-/// How far a channel's consumers are, for a thread that is not the producer's.
+/// The progress of a channel's consumers, for a thread other than the producer's.
 #[derive(Clone)]
 pub struct Progress {
     state: Arc<ChannelState>,
@@ -23,34 +23,37 @@ impl Progress {
         Progress { state }
     }
 
-    /// Number of consumers that are attached, observers not included. Real-time safe.
+    /// Returns the number of consumers that are attached, observers not included. Real-time safe.
     pub fn consumers(&self) -> usize {
         stats::attached(&self.state)
     }
 
-    /// All items with a smaller number are consumed by all consumers (observers not included); there
-    /// may be more of them for a moment while one is delivered. Real-time safe.
+    /// Returns the first item number that a consumer may not have consumed yet. All consumers have
+    /// consumed all items with smaller numbers; observers do not count. While an item is being
+    /// delivered, the result may be too low for a moment. Real-time safe.
     pub fn consumed(&self) -> u64 {
         let sent = self.state.sent().load(Ordering::Acquire);
         sent.saturating_sub(stats::most_in_flight(&self.state))
     }
 
-    /// Sleeps until `ready` returns true, which is asked again when a consumer attaches, leaves or
-    /// consumes an item, and after [`Progress::wake`]; or until `deadline_ns` (CLOCK_MONOTONIC).
-    /// Returns the last answer. A delivery alone wakes nobody here. No producer may attach
-    /// meanwhile: it forgets who sleeps here.
+    /// Sleeps until `ready` returns true or until `deadline_ns` (CLOCK_MONOTONIC). Returns the last
+    /// answer.
+    ///
+    /// Calls `ready` again when a consumer attaches, leaves or consumes an item, and after
+    /// [`Progress::wake`]. A delivery alone wakes nobody here. No producer may attach meanwhile,
+    /// because attaching discards the count of sleepers.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         self.state.producer_signal().wait(deadline_ns, ready)
     }
 
-    /// Wakes the thread that waits. Real-time safe: a system call only if one does.
+    /// Wakes the thread that waits. Real-time safe: makes a system call only if a thread sleeps.
     pub fn wake(&self) {
         self.state.producer_signal().notify();
     }
 
-    /// Tells the producer that its items do not arrive any more: sending fails from now on, for
-    /// ever. Consumers beside it learn so with its end. A relay's own producer severs with
-    /// [`Producer::sever`](crate::Producer::sever).
+    /// Marks the channel as broken: the producer's items no longer arrive. Sending fails from now
+    /// on, for ever. Consumers on this host get an error after the last item. A relay that is the
+    /// producer itself calls [`Producer::sever`](crate::Producer::sever) instead.
     pub fn sever(&self) {
         self.state.closed().store(SEVERED, Ordering::Release);
         self.wake();
@@ -66,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_consumer_counts() {
+    fn progress_follows_the_slowest_consumer() {
         let channel = channel();
         let (a, b) = (channel.consumer().unwrap(), channel.consumer().unwrap());
         let observer = channel.observer().unwrap();
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_progress_wakes_when_an_item_is_consumed() {
+    fn a_thread_that_waits_for_progress_wakes_when_an_item_is_consumed() {
         let channel = channel();
         let (consumer, progress) = (channel.consumer().unwrap(), channel.progress());
         channel.producer().unwrap().send(&[1]).unwrap();
@@ -99,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn a_severed_channel_is_an_error_on_both_sides_and_not_an_end() {
+    fn a_severed_channel_gives_an_error_on_both_sides_and_does_not_end() {
         let channel = channel();
         let (consumer, mut producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         producer.send(&[1]).unwrap();
         producer.send(&[2]).unwrap();
-        // The one that waits for credit wakes.
+        // Severing wakes the producer that waits for credit.
         let refused = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| producer.loan(1).unwrap().send());
             channel.progress().sever();
@@ -113,13 +116,13 @@ mod tests {
         assert_eq!(refused, Err(SendError::Severed));
         drop(producer);
         assert!(channel.is_severed() && consumer.is_severed() && !consumer.is_over());
-        // What had come is still received.
+        // Items that arrived before are still received.
         for number in 1..3 {
             assert_eq!(*consumer.receive_until(None).unwrap().unwrap(), [number]);
         }
         let error = consumer.receive_until(None).unwrap_err();
         assert_eq!(error, ReceiveError::Severed);
-        // For ever.
+        // The channel stays severed for the next producer too.
         let mut next = channel.producer().unwrap();
         let refused = next.loan(1).unwrap().try_send().unwrap_err().reason;
         assert_eq!(refused, SendError::Severed);
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_lost_before_are_a_gap() {
+    fn skipped_numbers_appear_as_a_gap() {
         let channel = channel();
         let (consumer, mut producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         producer.send(&[0]).unwrap();

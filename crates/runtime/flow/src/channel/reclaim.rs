@@ -1,4 +1,4 @@
-//! How payloads come back from consumers that left or died.
+//! Gets payloads back from consumers that left or died.
 
 use super::delivery::recover;
 use super::ring::{CONSUMER, FREE, LEFT, OBSERVER};
@@ -6,14 +6,13 @@ use super::state::ChannelState;
 use crate::memory::atomics::{fence, Ordering};
 use crate::memory::region::PRODUCER;
 
-/// Polling period of a participant that waits for another process: each time it checks whether that
-/// process is alive.
+/// The period at which a participant that waits for another process checks whether that process is
+/// alive.
 pub(crate) const LIVENESS_NS: u64 = 100_000_000;
 
-/// Limit of polls while another participant finishes a delivery or a repair.
+/// The largest number of polls while another participant finishes a delivery or a repair.
 pub(crate) const POLLS: usize = if cfg!(loom) { 2 } else { 100 };
 
-/// Gives another participant time between two polls.
 pub(crate) fn pause() {
     #[cfg(not(loom))]
     std::thread::sleep(std::time::Duration::from_micros(50));
@@ -21,15 +20,14 @@ pub(crate) fn pause() {
     loom::thread::yield_now();
 }
 
-/// Whether the producer reclaims from consumers that left, or also looks for dead ones.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Search {
     Left,
     LeftAndDead,
 }
 
-/// The producer, between two items, reclaims the payloads of consumers that are gone. Looking for
-/// dead ones costs a system call for each consumer; otherwise real-time safe.
+/// Reclaims the payloads of consumers that are gone. The producer calls this between two items.
+/// Real-time safe, except that looking for dead consumers costs a system call for each consumer.
 pub(crate) fn reap(state: &ChannelState, search: Search) {
     for (consumer, ring) in state.rings().enumerate() {
         let kind = ring.state().load(Ordering::Acquire);
@@ -40,7 +38,8 @@ pub(crate) fn reap(state: &ChannelState, search: Search) {
             }
             _ => false,
         };
-        // While the consumer itself cleans the ring, or the next one attaches, leave it alone.
+        // A failed claim means that the consumer itself is cleaning the ring, or that the next one
+        // is attaching.
         if !gone || !state.region().claim(consumer + 1) {
             continue;
         }
@@ -57,12 +56,13 @@ pub(crate) fn reap(state: &ChannelState, search: Search) {
     }
 }
 
-/// Removes all references of a consumer that is gone. The caller has claimed its place, and the
-/// producer is not delivering anything to it.
+/// Removes all references of a consumer that is gone. The caller must have claimed its place, and
+/// the producer must not be delivering to it.
 fn clean(state: &ChannelState, consumer: usize) {
     state.drop_waker(consumer);
     for slot in 0..state.layout.slots {
-        // Mostly there is nothing to remove, and reading does not take the line from its reader.
+        // Mostly there is nothing to remove. Reading first leaves the cache line with the CPU that
+        // reads it.
         let slot = state.slot(slot);
         if slot.references().load(Ordering::Relaxed) & 1 << consumer != 0 {
             slot.release(consumer);
@@ -71,19 +71,21 @@ fn clean(state: &ChannelState, consumer: usize) {
     state.ring(consumer).state().store(FREE, Ordering::Release);
 }
 
-/// A consumer that leaves, or attaches to a dead one's ring, cleans a ring that it has claimed
-/// while the producer may be at work. `false` if the producer did not finish its delivery in time.
+/// Cleans a ring that the caller has claimed, while the producer may be at work. A consumer calls
+/// this when it leaves, or when it attaches to a dead one's ring. Returns `false` if the producer
+/// did not finish its delivery in time.
 pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bool {
     state.ring(consumer).state().store(LEFT, Ordering::SeqCst);
     for _ in 0..POLLS {
-        // Either the producer sees that the consumer has left, or we see its delivery.
+        // The fence makes sure that the producer sees that the consumer has left, or that we see
+        // its delivery.
         fence(Ordering::SeqCst);
         if state.delivering().load(Ordering::Acquire) == 0 {
             clean(state, consumer);
             return true;
         }
         if state.region().claim(PRODUCER) {
-            // It died during the delivery.
+            // The producer died during the delivery.
             recover(state);
             state.region().release(PRODUCER);
         } else {
@@ -93,7 +95,8 @@ pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bo
     false
 }
 
-/// Whether the last producer died without announcing its end. A system call in shared memory.
+/// Reports whether the last producer died without announcing its end. Makes a system call in shared
+/// memory.
 pub(crate) fn is_orphaned(state: &ChannelState) -> bool {
     state.memory().is_shared()
         && state.producers().load(Ordering::Acquire) > 0

@@ -11,24 +11,25 @@ use crate::memory::Memory;
 use crate::testing::point;
 use crate::wait::Signal;
 
-/// State: no consumer has this ring, or one is attaching to it.
+/// The ring's state while no consumer has it, or while one is attaching to it.
 pub(crate) const FREE: u32 = 0;
-/// State: a consumer has it. The producer waits for it where the policy says so.
+/// The ring's state while a consumer has it. The producer waits for it where the policy says so.
 pub(crate) const CONSUMER: u32 = 1;
-/// State: an observer has it. The producer never waits for it.
+/// The ring's state while an observer has it. The producer never waits for it.
 pub(crate) const OBSERVER: u32 = 2;
-/// State: its consumer has left, and its references are not given back yet.
+/// The ring's state after its consumer has left, until the consumer's references are given back.
 pub(crate) const LEFT: u32 = 3;
 
-/// Limit of attempts to take an entry. Each failure means that the producer has sent another item.
+/// The largest number of attempts to take an entry. Each failure means that the producer has sent
+/// another item.
 const TRIES: usize = 64;
 
-/// Whether one entry number comes before another.
-pub(crate) fn before(number: u32, other: u32) -> bool {
+/// Compares entry numbers, which wrap.
+pub(crate) fn precedes(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
-/// Number of entries that the consumer took, and number that the producer dropped.
+/// The head of a ring: how many entries the consumer took, and how many the producer dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) taken: u32,
@@ -49,7 +50,6 @@ impl Head {
         u64::from(self.taken) | u64::from(self.dropped) << 32
     }
 
-    /// Number of the oldest entry.
     #[inline]
     pub(crate) fn number(self) -> u32 {
         self.taken.wrapping_add(self.dropped)
@@ -72,13 +72,11 @@ impl Head {
     }
 }
 
-/// An entry: a slot, and the sequence number of the item in it.
 fn entry_of(slot: u32, sequence: u64) -> u64 {
-    // Never 0 for the first item, so that it differs from an entry that was never written.
+    // The first item's entry is not 0, so it differs from an entry that was never written.
     u64::from(slot) | u64::from((sequence as u32).wrapping_add(1)) << 32
 }
 
-/// A consumer's ring in the channel's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a> {
     memory: &'a Memory,
@@ -96,7 +94,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// The head. Whoever advances it has taken or dropped the oldest entry.
+    /// The head. A participant that advances it has taken or dropped the oldest entry.
     #[inline]
     fn head_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::HEAD)
@@ -107,43 +105,42 @@ impl<'a> Ring<'a> {
         Head::from_word(self.head_word().load(Ordering::Acquire))
     }
 
-    /// Number of entries that the consumer has consumed.
+    /// The number of entries that the consumer has consumed.
     #[inline]
     pub(crate) fn consumed(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::CONSUMED)
     }
 
-    /// Number of entries ever pushed.
+    /// The number of entries ever pushed.
     #[inline]
     pub(crate) fn tail(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Number after the last entry that the consumer may take, where the policy restricts it.
+    /// The number after the last entry that the consumer may take. Swap buffers and observers use
+    /// it.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Entries before this number do not wait until the producer's buffer is full.
+    /// The number up to which entries do not wait until the producer's buffer is full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)
     }
 
-    /// Dropped entries that the producer has counted so far.
+    /// The dropped entries that the producer has counted so far.
     #[inline]
     fn dropped_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::DROPPED)
     }
 
-    /// The signal that the consumer sleeps on.
     #[inline]
     pub(crate) fn signal(&self) -> Signal<'a> {
         Signal::at(self.memory, self.signal_offset())
     }
 
-    /// Offset of this signal in the channel's memory.
     #[inline]
     pub(crate) fn signal_offset(&self) -> usize {
         self.offset + ring::SIGNAL
@@ -161,13 +158,12 @@ impl<'a> Ring<'a> {
         self.memory.u64(self.offset + ring::ENTRIES + index * 8)
     }
 
-    /// The slot of an entry.
     #[inline]
     pub(crate) fn slot(&self, number: u32) -> u32 {
         self.entry(number).load(Ordering::Relaxed) as u32
     }
 
-    /// Empties the ring for the next consumer. Nobody else may use it meanwhile.
+    /// Empties the ring for the next consumer. Nobody else may use the ring meanwhile.
     pub(crate) fn reset(&self) {
         let tail = self.tail().load(Ordering::Acquire);
         let head = Head {
@@ -181,8 +177,9 @@ impl<'a> Ring<'a> {
         self.dropped_word().store(0, Ordering::Relaxed);
     }
 
-    /// Drops the oldest entry if there are `depth`, so that there is room for one more; returns its
-    /// slot. Calls `journal` with the head before it moves. Only the producer calls this.
+    /// Drops the oldest entry if there are `depth`, so that there is room for one more. Returns the
+    /// dropped entry's slot. Calls `journal` with the old head before the head moves. Only the
+    /// producer calls this.
     #[inline]
     pub(crate) fn make_room(&self, depth: u32, journal: impl FnOnce(Head)) -> Option<u32> {
         let tail = self.tail().load(Ordering::Relaxed);
@@ -196,11 +193,11 @@ impl<'a> Ring<'a> {
         let moved =
             self.head_word()
                 .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
-        // On failure the consumer has just taken the entry, and there is room.
+        // On failure the consumer has just taken the entry, so there is room.
         moved.ok().map(|_| slot)
     }
 
-    /// Appends a slot; the caller has made room. Only the producer calls this.
+    /// Appends a slot. The caller has made room. Only the producer calls this.
     #[inline]
     pub(crate) fn push(&self, slot: u32, sequence: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
@@ -210,7 +207,7 @@ impl<'a> Ring<'a> {
         self.tail().store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether this was the last entry that was pushed.
+    /// Reports whether the last entry pushed was this one.
     pub(crate) fn has_pushed(&self, slot: u32, sequence: u64) -> bool {
         let last = self.tail().load(Ordering::Acquire).wrapping_sub(1);
         self.entry(last).load(Ordering::Relaxed) == entry_of(slot, sequence)
@@ -223,12 +220,12 @@ impl<'a> Ring<'a> {
     pub(crate) fn pop(&self, end: u32) -> Option<u32> {
         for _ in 0..TRIES {
             let head = self.head();
-            // The producer may have dropped entries beyond an `end` that is out of date.
-            if !before(head.number(), end) {
+            // The producer may have dropped entries beyond an outdated `end`.
+            if !precedes(head.number(), end) {
                 return None;
             }
-            // Valid only if nobody moves the head; then nobody writes an entry of that number
-            // either.
+            // The slot is valid only if the exchange below succeeds: then the head has not moved,
+            // and the producer has not overwritten the entry.
             let slot = self.slot(head.number());
             let (old, new) = (head.word(), head.take().word());
             let moved =
@@ -241,29 +238,29 @@ impl<'a> Ring<'a> {
         None
     }
 
-    /// Number of entries that the consumer has not taken yet.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let (head, tail) = (self.head().number(), self.tail().load(Ordering::Relaxed));
-        if before(tail, head) {
+        if precedes(tail, head) {
             return 0;
         }
         tail.wrapping_sub(head)
     }
 
-    /// Number of entries that the consumer has not consumed yet, whether it has taken them or not.
+    /// Returns the number of entries that the consumer has not consumed yet, whether it has taken
+    /// them or not.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         let consumed = self.consumed().load(Ordering::Acquire);
         let done = consumed.wrapping_add(self.head().dropped);
         let tail = self.tail().load(Ordering::Relaxed);
-        if before(tail, done) {
+        if precedes(tail, done) {
             return 0;
         }
         tail.wrapping_sub(done)
     }
 
-    /// Number of entries that were dropped since the ring was reset.
+    /// Returns the number of entries that were dropped since the ring was reset.
     pub(crate) fn dropped(&self) -> u64 {
         let counted = self.dropped_word().load(Ordering::Relaxed);
         let low = self.head().dropped;
@@ -286,7 +283,7 @@ mod tests {
         let layout = MemoryLayout::new(1, 4, 1, 0).unwrap();
         let memory = Memory::new(Box::new(Heap::new(layout.size, 2).unwrap()));
         let ring = Ring::new(&memory, &layout, 0);
-        // Just before the numbers wrap.
+        // The test begins just before the numbers wrap.
         ring.tail().store(u32::MAX - 17, Ordering::Relaxed);
         ring.reset();
         let push = |number: u32| {
@@ -297,7 +294,7 @@ mod tests {
         };
         let end = || ring.tail().load(Ordering::Acquire);
         assert_eq!(ring.pop(end()), None);
-        // Often enough to wrap several times.
+        // Enough passes to wrap several times.
         for pass in 0..10 {
             let first = pass * 10;
             assert_eq!((0..3).find_map(|i| push(first + i)), None);

@@ -1,4 +1,4 @@
-//! What the participants of a channel share: its memory, and within a process their wakers.
+//! The state that a channel's participants share: its memory, and within a process their wakers.
 
 use super::events::LinkId;
 use super::layout::{head, MemoryLayout};
@@ -12,21 +12,20 @@ use crate::wait::{Signal, Waker, WakerWords};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The producer announced its end.
+/// The value of `closed` after the producer has announced its end.
 pub(crate) const CLOSED: u32 = 1;
-/// What connects producer and consumers has broken.
+/// The value of `closed` after the link between producer and consumers has broken.
 pub(crate) const SEVERED: u32 = 2;
 
-/// A channel as all its participants in this process have it.
 pub(crate) struct ChannelState {
-    /// Known to this process and never read from the memory again, which is not trusted.
+    /// A copy in this process. The memory is not trusted and its options are never read again.
     pub(crate) options: Options,
     pub(crate) layout: MemoryLayout,
     memory: Memory,
-    /// What a recorder knows the channel by, if it has a name.
     pub(crate) link: OnceLock<LinkId>,
-    /// For each consumer, where its thread sleeps, if not at its ring. Each is an `Arc` that lives
-    /// until the ring is cleaned; by then no producer can be about to use it.
+    /// The waker of each consumer, or null if the consumer's thread sleeps at its ring. Each points
+    /// into an `Arc` that lives until the ring is cleaned. By then no producer can be about to use
+    /// it.
     wakers: Box<[AtomicPtr<WakerWords>]>,
 }
 
@@ -68,7 +67,7 @@ impl ChannelState {
         Slot::new(&self.memory, &self.layout, slot)
     }
 
-    /// A consumer no longer refers to a slot. Does nothing if the number is no slot's.
+    /// Removes a consumer's reference to a slot. Does nothing if no slot has this number.
     #[inline]
     pub(crate) fn release(&self, slot: u32, consumer: usize) {
         if (slot as usize) < self.layout.slots {
@@ -81,75 +80,72 @@ impl ChannelState {
         Signal::at(&self.memory, head::SIGNAL)
     }
 
-    /// Number of items sent, and so the number of the next one.
+    /// The number of items sent, which is also the number of the next one.
     #[inline]
     pub(crate) fn sent(&self) -> &AtomicU64 {
         self.memory.u64(head::SENT)
     }
 
-    /// Items that were sent while no consumer was attached.
+    /// The number of items that were sent while no consumer was attached.
     pub(crate) fn unheard(&self) -> &AtomicU64 {
         self.memory.u64(head::UNHEARD)
     }
 
-    /// How often the producer had to wait.
     pub(crate) fn stalls(&self) -> &AtomicU64 {
         self.memory.u64(head::STALLS)
     }
 
-    /// How long it waited in total.
     pub(crate) fn stalled_ns(&self) -> &AtomicU64 {
         self.memory.u64(head::STALLED_NS)
     }
 
-    /// Not 0 once all expected consumers have attached.
+    /// The word that becomes 1 once all expected consumers have attached.
     #[inline]
     pub(crate) fn started(&self) -> &AtomicU32 {
         self.memory.u32(head::STARTED)
     }
 
-    /// Not 0 once the producer has announced its end, or the channel was severed.
+    /// The word that becomes `CLOSED` or `SEVERED`, and is 0 before.
     #[inline]
     pub(crate) fn closed(&self) -> &AtomicU32 {
         self.memory.u32(head::CLOSED)
     }
 
-    /// Number of producers that ever attached.
+    /// The number of producers that ever attached.
     pub(crate) fn producers(&self) -> &AtomicU32 {
         self.memory.u32(head::PRODUCERS)
     }
 
-    /// Number of consumers that ever died.
+    /// The number of consumers that ever died.
     pub(crate) fn lost(&self) -> &AtomicU64 {
         self.memory.u64(head::LOST)
     }
 
-    /// Journal of the producer: the slot that it is delivering, plus one.
+    /// The producer's journal: the slot that it is delivering, plus one.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
-    /// Journal of the producer: the ring whose oldest entry it is dropping, plus one.
+    /// The producer's journal: the ring whose oldest entry it is dropping, plus one.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)
     }
 
-    /// Journal of the producer: the head that this ring had before.
+    /// The producer's journal: the head of the `dropping` ring before the drop.
     #[inline]
     pub(crate) fn dropped_head(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPED_HEAD)
     }
 
-    /// Wakes a consumer.
     #[inline]
     pub(crate) fn notify(&self, consumer: usize) {
         let waker = self.wakers[consumer].load(Ordering::Acquire);
         if waker.is_null() {
             self.ring(consumer).signal().notify();
         } else {
-            // SAFETY: made by `Arc::into_raw`, and given up only by `drop_waker`, which runs while
+            // SAFETY: made by `Arc::into_raw`. Only `drop_waker` gives it up, and that runs while
             // the producer is not delivering anything to this consumer.
             unsafe { (*waker).signal().notify() };
         }
@@ -163,7 +159,7 @@ impl ChannelState {
     pub(crate) fn drop_waker(&self, consumer: usize) {
         let waker = self.wakers[consumer].swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !waker.is_null() {
-            // SAFETY: made by `Arc::into_raw`, and taken out just now.
+            // SAFETY: made by `Arc::into_raw`, and the swap has just taken it out.
             drop(unsafe { Arc::from_raw(waker) });
         }
     }

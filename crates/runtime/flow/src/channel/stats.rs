@@ -1,34 +1,35 @@
-//! What a channel counts.
+//! The counters of a channel.
 
 use super::ring::{Ring, CONSUMER, OBSERVER};
 use super::state::ChannelState;
 use crate::memory::atomics::Ordering;
 
-/// Counters of a channel's producers.
+/// The counters of a channel's producers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProducerStats {
-    /// Items sent.
+    /// The number of items sent or skipped so far, which is the number of the next item.
     pub sent: u64,
-    /// Items among them that were sent while no consumer was attached.
+    /// The number of items that were sent while no consumer was attached.
     pub unheard: u64,
-    /// How often the producer had to wait for a consumer.
+    /// The number of times that the producer had to wait for a consumer.
     pub stalls: u64,
-    /// How long it waited in total.
+    /// The total time that the producer waited for consumers.
     pub stalled_ns: u64,
-    /// Consumers that died, and whose payloads the channel has reclaimed.
+    /// The number of consumers that died. The channel has reclaimed their payloads.
     pub lost_consumers: u64,
 }
 
-/// Counters of a consumer or observer.
+/// The counters of a consumer or observer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsumerStats {
-    /// Items that it can receive.
+    /// The number of items that it can receive.
     pub waiting: u64,
-    /// Items that it has not consumed yet: those that wait, and those that it borrows.
+    /// The number of items that it has not consumed yet: those that wait, and those that it
+    /// borrows.
     pub in_flight: u64,
-    /// Items that were dropped for newer ones before it received them.
+    /// The number of items that newer ones replaced before it received them.
     pub dropped: u64,
-    /// It is an observer: the producer never waits for it.
+    /// The consumer is an observer: the producer never waits for it.
     pub observer: bool,
 }
 
@@ -51,14 +52,14 @@ pub(crate) fn of_consumer(ring: &Ring<'_>) -> ConsumerStats {
     }
 }
 
-/// Items that the slowest consumer has not consumed, observers not included.
+/// Returns the number of items that the slowest consumer has not consumed, observers not included.
 pub(crate) fn most_in_flight(state: &ChannelState) -> u64 {
     let consumers = |r: &Ring<'_>| r.state().load(Ordering::Acquire) == CONSUMER;
     let most = state.rings().filter(consumers).map(|r| r.in_flight()).max();
     u64::from(most.unwrap_or(0))
 }
 
-/// Number of consumers that are attached, observers not included.
+/// Counts the consumers that are attached, observers not included.
 pub(crate) fn attached(state: &ChannelState) -> usize {
     state
         .rings()

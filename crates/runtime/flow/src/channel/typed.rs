@@ -1,4 +1,4 @@
-//! Channels of Rust types: items are read and written in place as values of their type.
+//! Channels of Rust types: programs read and write items in place as values of their type.
 //!
 //! ```
 //! use onbeat_flow::{Policy, Typed};
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A type fits if it has no padding and all bytes make a valid value: zerocopy's derives check
-//! that. So no process, not even one that writes nonsense, can make an invalid value.
+//! that. So no process, not even one that writes random bytes, can make an invalid value.
 
 use super::attach::{AttachError, Channel};
 use super::consumer::{Consumer, Item, ReceiveError};
@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A type whose values can be items of a channel: any bytes make a valid value, and there is no
-/// padding. Derive zerocopy's traits to get it. Slices of such types are payloads too.
+/// padding. Zerocopy's derives implement it. Slices of such types are payloads too.
 pub trait Payload: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: ?Sized + FromBytes + IntoBytes + Immutable + KnownLayout> Payload for T {}
 
@@ -37,27 +37,30 @@ pub struct Typed<T: ?Sized> {
 }
 
 impl<T: Payload> Typed<T> {
-    /// A channel within this process whose items are one `T` each.
+    /// Creates a channel within this process whose items are one `T` each.
     pub fn new(policy: Policy) -> Result<Typed<T>, CreateError> {
-        Ok(Typed::over(Channel::new(Options::of::<T>(policy))?).expect("created for it"))
+        Ok(Typed::over(Channel::new(Options::of::<T>(policy))?)
+            .expect("the channel was created for this type"))
     }
 }
 
 impl<T: Payload> Typed<[T]> {
-    /// A channel within this process whose items are slices of up to `most` values of `T`.
+    /// Creates a channel within this process whose items are slices of up to `most` values of `T`.
     pub fn slices(policy: Policy, most: usize) -> Result<Typed<[T]>, CreateError> {
         let channel = Channel::new(Options::slices_of::<T>(policy, most))?;
-        Ok(Typed::of_slices(channel).expect("created for it"))
+        Ok(Typed::of_slices(channel).expect("the channel was created for this type"))
     }
 
-    /// Slices of `T` in a channel that was created with [`Options::slices_of`].
+    /// Wraps a channel that was created with [`Options::slices_of`]. Fails if its items are not
+    /// slices of `T`.
     pub fn of_slices(channel: Channel) -> Result<Typed<[T]>, OpenError> {
         Typed::checked::<T>(channel)
     }
 }
 
 impl<T: Payload> Typed<T> {
-    /// Values of `T` in a channel that was created with [`Options::of`], in any memory.
+    /// Wraps a channel that was created with [`Options::of`], in any memory. Fails if its items are
+    /// not values of `T`.
     pub fn over(channel: Channel) -> Result<Typed<T>, OpenError> {
         Typed::checked::<T>(channel)
     }
@@ -79,12 +82,12 @@ impl<T: ?Sized + Payload> Typed<T> {
         })
     }
 
-    /// The untyped channel.
+    /// Returns the untyped channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// As [`Channel::producer`].
+    /// Attaches the producer, like [`Channel::producer`].
     pub fn producer(&self) -> Result<TypedProducer<T>, AttachError> {
         Ok(TypedProducer {
             producer: self.channel.producer()?,
@@ -92,17 +95,17 @@ impl<T: ?Sized + Payload> Typed<T> {
         })
     }
 
-    /// As [`Channel::consumer`].
+    /// Attaches a consumer, like [`Channel::consumer`].
     pub fn consumer(&self) -> Result<TypedConsumer<T>, AttachError> {
         Ok(self.receiver(self.channel.consumer()?))
     }
 
-    /// As [`Channel::consumer_on`].
+    /// Attaches a consumer that wakes `waker`, like [`Channel::consumer_on`].
     pub fn consumer_on(&self, waker: &Waker) -> Result<TypedConsumer<T>, AttachError> {
         Ok(self.receiver(self.channel.consumer_on(waker)?))
     }
 
-    /// As [`Channel::observer`].
+    /// Attaches an observer, like [`Channel::observer`].
     pub fn observer(&self) -> Result<TypedConsumer<T>, AttachError> {
         Ok(self.receiver(self.channel.observer()?))
     }
@@ -123,7 +126,7 @@ pub struct TypedProducer<T: ?Sized> {
 }
 
 impl<T: Payload> TypedProducer<T> {
-    /// Loans a value, to be written and sent; its old content is still there.
+    /// Loans a value, to be written and sent. Its old content is still there.
     pub fn loan(&mut self) -> Result<TypedLoan<'_, T>, LoanError> {
         Ok(TypedLoan {
             loan: self.producer.loan(size_of::<T>())?,
@@ -140,7 +143,7 @@ impl<T: Payload> TypedProducer<T> {
 }
 
 impl<T: Payload> TypedProducer<[T]> {
-    /// Loans `count` values, to be written and sent; their old content is still there.
+    /// Loans `count` values, to be written and sent. Their old content is still there.
     pub fn loan(&mut self, count: usize) -> Result<TypedLoan<'_, [T]>, LoanError> {
         let bytes = count.saturating_mul(size_of::<T>());
         Ok(TypedLoan {
@@ -151,7 +154,7 @@ impl<T: Payload> TypedProducer<[T]> {
 }
 
 impl<T: ?Sized> TypedProducer<T> {
-    /// The untyped producer.
+    /// Returns the untyped producer.
     pub fn bytes(&mut self) -> &mut Producer {
         &mut self.producer
     }
@@ -165,17 +168,17 @@ pub struct TypedLoan<'p, T: ?Sized> {
 }
 
 impl<'p, T: ?Sized> TypedLoan<'p, T> {
-    /// As [`Loan::send`].
+    /// Sends the value, like [`Loan::send`].
     pub fn send(self) -> Result<(), SendError> {
         self.loan.send()
     }
 
-    /// As [`Loan::try_send`].
+    /// Sends the value if that is possible at once, like [`Loan::try_send`].
     pub fn try_send(self) -> Result<(), Refused<'p>> {
         self.loan.try_send()
     }
 
-    /// As [`Loan::send_until`].
+    /// Sends the value and waits at most until `deadline_ns`, like [`Loan::send_until`].
     pub fn send_until(self, deadline_ns: u64) -> Result<(), Refused<'p>> {
         self.loan.send_until(deadline_ns)
     }
@@ -185,13 +188,13 @@ impl<T: ?Sized + Payload> Deref for TypedLoan<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        T::ref_from_bytes(&self.loan).expect("loaned for it, and aligned")
+        T::ref_from_bytes(&self.loan).expect("the loan has the size and alignment of the type")
     }
 }
 
 impl<T: ?Sized + Payload> DerefMut for TypedLoan<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        T::mut_from_bytes(&mut self.loan).expect("loaned for it, and aligned")
+        T::mut_from_bytes(&mut self.loan).expect("the loan has the size and alignment of the type")
     }
 }
 
@@ -203,12 +206,14 @@ pub struct TypedConsumer<T: ?Sized> {
 }
 
 impl<T: ?Sized + Payload> TypedConsumer<T> {
-    /// As [`Consumer::try_receive`]; an item that is not a `T` is consumed and an error.
+    /// Receives the next item, like [`Consumer::try_receive`]. If the item is not a `T`, consumes
+    /// it and returns an error.
     pub fn try_receive(&self) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
         self.consumer.try_receive()?.map(TypedItem::new).transpose()
     }
 
-    /// As [`Consumer::receive_until`]; an item that is not a `T` is consumed and an error.
+    /// Receives the next item and waits for it, like [`Consumer::receive_until`]. If the item is
+    /// not a `T`, consumes it and returns an error.
     pub fn receive_until(
         &self,
         deadline_ns: Option<u64>,
@@ -217,12 +222,12 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         item.map(TypedItem::new).transpose()
     }
 
-    /// As [`Consumer::newest`].
+    /// Returns the newest value, like [`Consumer::newest`].
     pub fn newest(&mut self) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
         self.consumer.newest().map(TypedItem::new).transpose()
     }
 
-    /// As [`Consumer::peek`]; an item that is not a `T` is shown as an error.
+    /// Shows a waiting item, like [`Consumer::peek`]. If the item is not a `T`, returns an error.
     pub fn peek(&mut self, nth: usize) -> Result<Option<&T>, ReceiveError> {
         let Some(bytes) = self.consumer.peek(nth) else {
             return Ok(None);
@@ -239,12 +244,12 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         self.try_receive().ok().flatten().map(|item| *item)
     }
 
-    /// As [`Consumer::waiting`].
+    /// Returns the number of items that can be received now.
     pub fn waiting(&self) -> u32 {
         self.consumer.waiting()
     }
 
-    /// The untyped consumer.
+    /// Returns the untyped consumer.
     pub fn bytes(&self) -> &Consumer {
         &self.consumer
     }
@@ -268,12 +273,12 @@ impl<'c, T: ?Sized + Payload> TypedItem<'c, T> {
         })
     }
 
-    /// As [`Item::sequence`].
+    /// Returns the item's number, like [`Item::sequence`].
     pub fn sequence(&self) -> u64 {
         self.item.sequence()
     }
 
-    /// As [`Item::sent_ns`].
+    /// Returns when the item was sent, in ns (CLOCK_MONOTONIC).
     pub fn sent_ns(&self) -> u64 {
         self.item.sent_ns()
     }
@@ -283,7 +288,7 @@ impl<T: ?Sized + Payload> Deref for TypedItem<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        T::ref_from_bytes(&self.item).expect("checked when it was received")
+        T::ref_from_bytes(&self.item).expect("the type was checked when the item was received")
     }
 }
 
@@ -304,7 +309,7 @@ mod tests {
         }
         assert!(matches!(lidar.loan(101), Err(LoanError::TooLarge { .. })));
 
-        // The untyped producer can send any bytes; the consumer refuses what is not a value.
+        // The untyped producer can send any bytes. The consumer refuses bytes that are not a value.
         lidar.bytes().send(&[1, 2, 3]).unwrap();
         let refused = mapping.try_receive().unwrap_err();
         assert_eq!(refused, ReceiveError::NotOfType { bytes: 3 });

@@ -1,12 +1,15 @@
-//! When a task is ready: the items at its inputs, and the time. Pure: the time is an argument.
+//! Decides when a task is ready, from the items at its inputs and the time. The functions are pure:
+//! the time is an argument.
 //!
 //! The terms are those of the task/channel model (DLR's Tasking Framework, and sections 5.4.2 and
 //! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says.
 //! A threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
-//! input activates the task alone. Time is an input too: a shaper is a task whose condition is
-//! *data AND slot*, a watchdog one whose condition is *data OR time*. A *condition on contents*
-//! (the execution conditions of the Apex.OS executor) is part of *data*: items count, but do not
-//! activate the task before they fulfil it.
+//! input activates the task alone.
+//!
+//! Time is an input too. A shaper is a task whose condition is *data AND slot*, and a watchdog is a
+//! task whose condition is *data OR time*. A *condition on contents* (the execution conditions of
+//! the Apex.OS executor) is part of *data*: items count, but activate the task only once they
+//! fulfil it.
 
 pub use super::schedule::{Schedule, ScheduleError};
 pub use super::timer::TimerStart;
@@ -15,23 +18,24 @@ pub use onbeat_time::Slot;
 use super::schedule::{Clock, Releases};
 use super::timer::Timer;
 
-/// What happens to items beyond the threshold when the task runs.
+/// The treatment of items beyond the threshold when the task runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// They count towards the next execution.
+    /// The items count towards the next execution.
     Keep,
-    /// They are discarded.
+    /// The items are discarded.
     Drop,
 }
 
 /// One input of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
-    /// Number of items that trigger it; 0: it never triggers, and the task does not wait for it.
+    /// The number of items that trigger the input. With 0 it never triggers, and the task does not
+    /// wait for it.
     pub threshold: u32,
-    /// When it triggers, the task is ready whatever the state of the other inputs.
+    /// Makes the task ready whenever this input triggers, whatever the state of the other inputs.
     pub is_final: bool,
-    /// What happens to items beyond the threshold.
+    /// The treatment of items beyond the threshold.
     pub surplus: Surplus,
 }
 
@@ -56,7 +60,7 @@ impl Input {
     }
 }
 
-/// How the inputs activate a task together.
+/// The way the inputs activate a task together.
 #[derive(Debug, Clone, Copy)]
 pub enum Condition {
     /// Every triggering input has triggered.
@@ -67,18 +71,18 @@ pub enum Condition {
     Predicate(fn(arrived: &[u32]) -> bool),
 }
 
-/// How time and data activate a task together.
+/// The way time and data activate a task together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeAndData {
     /// Both are needed: an item waits for a release, a slot, or a timer's end.
     #[default]
     Both,
-    /// One of them is enough: a release or a timer's end runs the task also without data, and data
-    /// also between releases.
+    /// One of them is enough. A release or a timer's end runs the task even without data, and data
+    /// runs it even between releases.
     Either,
 }
 
-/// The state of a task's inputs: what has arrived and was not used yet.
+/// The state of a task's inputs: the items that have arrived and were not used yet.
 #[derive(Debug, Clone)]
 pub struct Activation {
     inputs: Vec<Input>,
@@ -87,7 +91,7 @@ pub struct Activation {
     releases: Option<Releases>,
     timer: Option<Timer>,
     combination: TimeAndData,
-    /// What waits does not fulfil the task's condition on contents.
+    /// The waiting items do not fulfil the task's condition on contents.
     is_withheld: bool,
     /// The first release or slot that was not used yet.
     next: u64,
@@ -96,7 +100,8 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Without items. A task without inputs and schedule is always ready.
+    /// Creates the state of inputs without items. A task without inputs and schedule is always
+    /// ready.
     ///
     /// # Errors
     /// The schedule is impossible.
@@ -125,8 +130,8 @@ impl Activation {
         })
     }
 
-    /// The same, with time and data combined so. Without a schedule, or without an input that can
-    /// trigger, there is nothing to combine.
+    /// Sets how time and data are combined. Does nothing without a schedule, or without an input
+    /// that can trigger.
     pub fn combined(mut self, combination: TimeAndData) -> Activation {
         let triggers = self.has_predicate() || self.inputs.iter().any(|i| i.threshold > 0);
         if self.has_schedule() && triggers {
@@ -135,15 +140,15 @@ impl Activation {
         self
     }
 
-    /// The task may run from now on: earlier releases are not overruns.
+    /// Starts the task: it may run from now on, and earlier releases are not overruns.
     pub fn start(&mut self, now_ns: u64) {
         let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));
         self.observe(now_ns);
     }
 
-    /// Sets or cancels a one-shot timer by what has arrived. Executors call it before they ask
-    /// [`Activation::is_ready`]. Real-time safe.
+    /// Sets or cancels a one-shot timer, depending on the items that have arrived. Executors call
+    /// it before [`Activation::is_ready`]. Real-time safe.
     #[inline]
     pub fn observe(&mut self, now_ns: u64) {
         if let Some(timer) = &mut self.timer {
@@ -151,65 +156,68 @@ impl Activation {
         }
     }
 
-    /// Whether what waits fulfils the task's condition on contents; it does if it has none.
+    /// Sets whether the waiting items fulfil the task's condition on contents. A task without such
+    /// a condition counts as fulfilled.
     #[inline]
     pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
         self.is_withheld = !is_fulfilled;
     }
 
-    /// Whether one of time and data is enough.
+    /// Reports whether one of time and data is enough.
     pub fn is_either(&self) -> bool {
         self.combination == TimeAndData::Either
     }
 
-    /// Whether items at this input set a one-shot timer.
+    /// Reports whether items at this input set a one-shot timer.
     pub fn sets_timer(&self, input: usize) -> bool {
         self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
     }
 
-    /// Executions that time started without data, where one of the two is enough.
+    /// Returns the number of executions that time started without data, where one of the two is
+    /// enough.
     pub fn by_time(&self) -> u64 {
         self.by_time
     }
 
-    /// Items arrive at an input. Real-time safe.
+    /// Adds items that arrive at an input. Real-time safe.
     #[inline]
     pub fn arrive(&mut self, input: usize, items: u32) {
         self.arrived[input] = self.arrived[input].saturating_add(items);
     }
 
-    /// Removes items from an input that were not used yet. Real-time safe.
+    /// Removes unused items from an input. Real-time safe.
     pub fn forget(&mut self, input: usize, items: u32) {
         self.arrived[input] = self.arrived[input].saturating_sub(items);
     }
 
-    /// Whether the condition is the task's own.
+    /// Reports whether the condition is [`Condition::Predicate`].
     pub fn has_predicate(&self) -> bool {
         matches!(self.condition, Condition::Predicate(_))
     }
 
-    /// Whether time is one of its inputs.
+    /// Reports whether the task has a schedule.
     pub fn has_schedule(&self) -> bool {
         self.releases.is_some() || self.timer.is_some()
     }
 
-    /// Number of items at each input that were not used yet.
+    /// Returns the number of unused items at each input.
     pub fn arrived(&self) -> &[u32] {
         &self.arrived
     }
 
-    /// Releases of a period that passed unused.
+    /// Returns the number of releases of a period that passed unused.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
 
-    /// Whether items have come as the condition wants them, and fulfil that on contents.
+    /// Reports whether enough items have come for the condition, and fulfil the condition on
+    /// contents.
     #[inline]
     pub fn has_data(&self) -> bool {
         !self.is_withheld && self.has_items()
     }
 
-    /// Whether items have come as the condition wants them, whatever their contents. Real-time
+    /// Reports whether enough items have come for the condition, whatever their contents. Real-time
     /// safe.
     #[inline]
     pub fn has_items(&self) -> bool {
@@ -224,10 +232,10 @@ impl Activation {
         }
     }
 
-    /// Whether a release that was not used, a slot, or a timer's end is there; always without a
-    /// schedule.
+    /// Reports whether an unused release, an open slot or a timer's end is there. Always true
+    /// without a schedule.
     #[inline]
-    fn is_time(&self, now_ns: u64) -> bool {
+    fn time_allows(&self, now_ns: u64) -> bool {
         match (&self.releases, &self.timer) {
             (Some(releases), _) => releases.current(now_ns).is_some_and(|n| n >= self.next),
             (None, Some(timer)) => timer.has_fired(now_ns),
@@ -235,23 +243,24 @@ impl Activation {
         }
     }
 
-    /// Whether the task may run now. With a schedule: data AND time, or data OR time. Real-time
-    /// safe.
+    /// Reports whether the task may run now. With a schedule: data AND time, or data OR time.
+    /// Real-time safe.
     #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
         match self.combination {
-            TimeAndData::Both => self.is_time(now_ns) && self.has_data(),
-            TimeAndData::Either => self.has_data() || self.is_time(now_ns),
+            TimeAndData::Both => self.time_allows(now_ns) && self.has_data(),
+            TimeAndData::Either => self.has_data() || self.time_allows(now_ns),
         }
     }
 
-    /// When the current release or slot began; `None` without a schedule, or between slots.
+    /// Returns when the current release or slot began, or `None` without a schedule or between
+    /// slots.
     pub fn released_ns(&self, now_ns: u64) -> Option<u64> {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// An execution begins and uses the items and the release that activated it; a one-shot timer
-    /// is cancelled. Returns whether time alone has activated it, where data may too. Real-time
+    /// Begins an execution: uses the items and the release that activated it, and cancels a
+    /// one-shot timer. Returns whether time alone has activated it, where data may too. Real-time
     /// safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) -> bool {
@@ -276,8 +285,8 @@ impl Activation {
         by_time
     }
 
-    /// When time alone may make the task ready: now if it is, else when its next slot or release
-    /// begins or its timer fires. `None` while it waits for data.
+    /// Returns when time alone may make the task ready: now if it is ready, else when its next slot
+    /// or release begins or its timer fires. `None` while the task waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         if !self.has_schedule() || !self.is_either() && !self.has_data() {
             return None;
@@ -302,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn all_waits_for_every_triggering_input() {
+    fn condition_all_waits_for_every_triggering_input() {
         let twice = Input {
             threshold: 2,
             ..Input::EACH
@@ -320,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn any_runs_for_each_and_surplus_can_be_dropped() {
+    fn condition_any_runs_for_each_item_and_surplus_can_be_dropped() {
         let dropping = Input {
             surplus: Surplus::Drop,
             ..Input::EACH
@@ -338,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_final_input_fires_alone_and_a_predicate_sees_everything() {
+    fn a_final_input_activates_alone_and_a_predicate_sees_all_inputs() {
         let last = Input {
             is_final: true,
             ..Input::EACH
@@ -409,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn time_or_data_runs_for_each_and_a_release_that_passed_counts_once() {
+    fn a_task_of_time_or_data_runs_for_each_of_the_two() {
         let period = Schedule::Period {
             period_ns: 10,
             offset_ns: 0,
@@ -435,7 +444,7 @@ mod tests {
         assert_eq!((a.is_ready(14), a.wake_ns(14)), (false, Some(15)));
         a.arrive(0, 1);
         assert!(!a.begin(14));
-        // The completion has set it anew, from the next step on.
+        // The completion has set the timer anew, from the next step on.
         assert_eq!(a.wake_ns(16), Some(26));
         a.observe(17);
         assert_eq!((a.is_ready(26), a.wake_ns(26)), (false, Some(27)));
@@ -466,7 +475,7 @@ mod tests {
         assert!(!a.is_ready(2009) && a.is_ready(2010) && a.begin(2010));
         a.observe(2011);
         assert!(!a.is_ready(9000), "once per request");
-        // A request that its channel has dropped is none.
+        // A request that its channel has dropped no longer sets the timer.
         a.arrive(1, 1);
         a.observe(9000);
         a.forget(1, 1);
@@ -475,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_with_a_time_out_uses_what_there_is() {
+    fn a_join_that_times_out_uses_the_items_that_have_come() {
         let mut a = either(&[Input::EACH; 2], after(10, TimerStart::Item(0)));
         a.arrive(0, 1);
         a.observe(0);
@@ -485,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_withhold_data_but_not_time() {
+    fn a_condition_on_contents_withholds_data_but_not_time() {
         let mut a = either(&[Input::EACH], after(10, TimerStart::Completion));
         a.start(0);
         a.arrive(0, 1);
@@ -503,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_input_that_triggers_there_is_nothing_to_combine() {
+    fn without_a_triggering_input_time_alone_decides() {
         let mut a = either(&[Input::NON_TRIGGERING], after(10, TimerStart::Completion));
         a.start(0);
         assert!(!a.is_ready(9) && a.is_ready(10) && !a.begin(10));
@@ -542,8 +551,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any schedule: a task runs at most once per release or slot and never outside, and
-        /// its wake-up time is the first at which it is ready.
+        /// The property holds for any schedule: a task runs at most once per release or slot and
+        /// never outside. Its wake-up time is the first at which it is ready.
         #[test]
         fn a_task_runs_at_its_times_only(
             cycle in 1u64..50,
@@ -583,9 +592,10 @@ mod tests {
             }
         }
 
-        /// For any arrivals: a task of *data OR time* runs for every item in the step that sees it,
-        /// its watchdog never earlier than the delay after the last execution and always in the
-        /// first step from then on, and its wake-up time is the first at which it is ready.
+        /// The property holds for any arrivals. A task of *data OR time* runs for every item in the
+        /// step that sees it. Its watchdog never runs earlier than the delay after the last
+        /// execution, and always in the first step from then on. The wake-up time is the first at
+        /// which the task is ready.
         #[test]
         fn a_watchdog_is_neither_early_nor_late(
             delay in 1u64..20,

@@ -1,9 +1,9 @@
 //! Executor: tasks on one thread, in a fixed order. A hand-over from one task to the next is a
 //! function call.
 //!
-//! The data of a chain is in a state of the user's own type, and each task gets a reference to it.
-//! Nothing is queued, copied or looked up between tasks. The chain itself only records which tasks
-//! are ready.
+//! The data of a chain is a value of the user's own type, its state. Each task gets a reference to
+//! it. Nothing is queued, copied or looked up between tasks. The chain itself only records which
+//! tasks are ready.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
@@ -47,18 +47,18 @@ use thiserror::Error;
 
 pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 
-/// Why a chain cannot be built.
+/// The reason why a chain cannot be built.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// A task is impossible.
+    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// Outputs go to later tasks only.
+    /// A task's output goes to an earlier task. Outputs go to later tasks only.
     #[error("'{to}' runs before '{from}': add the tasks in the order in which they run")]
     Order {
-        /// Name of the sending task.
+        /// The name of the sending task.
         from: String,
-        /// Name of the receiving task.
+        /// The name of the receiving task.
         to: String,
     },
 }
@@ -67,7 +67,6 @@ pub enum ChainError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskId(usize);
 
-/// A connection to a later task.
 struct Output {
     task: usize,
     source: usize,
@@ -81,19 +80,16 @@ struct ChainTask<S> {
     outputs: Vec<Output>,
 }
 
-/// A task's condition on contents.
 type Contents<S> = Box<dyn FnMut(&mut S) -> bool + Send>;
 
-/// What a feed returns.
 #[derive(Clone, Copy, PartialEq)]
 enum FeedCounts {
-    /// New items.
+    /// The feed returns the number of new items.
     Arrived,
-    /// All items that wait outside.
+    /// The feed returns the number of all items that wait outside.
     Waiting,
 }
 
-/// A source of items outside the chain.
 struct Feed<S> {
     poll: Box<dyn FnMut(&mut S) -> u32 + Send>,
     counts: FeedCounts,
@@ -101,24 +97,23 @@ struct Feed<S> {
     source: usize,
 }
 
-/// Tasks in the order in which they were added, and the state that they share.
+/// A chain of tasks, in the order in which they were added, and the state that they share.
 pub struct Chain<S> {
     state: S,
     tasks: Vec<ChainTask<S>>,
     feeds: Vec<Feed<S>>,
     is_stopped: bool,
-    /// Time alone activates no task.
     is_draining: bool,
     name: String,
 }
 
 impl<S> Chain<S> {
-    /// A chain without tasks.
+    /// Creates a chain without tasks.
     pub fn new(state: S) -> Chain<S> {
         Chain::named("chain", state)
     }
 
-    /// As [`Chain::new`], with a name, which precedes those of the tasks in recordings.
+    /// Creates a chain with a name. In recordings the name precedes those of the tasks.
     pub fn named(name: &str, state: S) -> Chain<S> {
         Chain {
             state,
@@ -130,7 +125,7 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Adds a task, which runs after those added before.
+    /// Adds a task. It runs after the tasks that were added before.
     pub fn task(
         &mut self,
         name: &str,
@@ -146,9 +141,10 @@ impl<S> Chain<S> {
         Ok(TaskId(self.tasks.len() - 1))
     }
 
-    /// A condition on contents: data activates the task only while `is_fulfilled` says so. Each step
-    /// asks once enough items have come. It looks at items of a channel with
-    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
+    /// true. Each step calls it once enough items have come. It can look at a channel's items with
+    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and
+    /// bounded.
     pub fn only_if(
         &mut self,
         task: TaskId,
@@ -181,7 +177,7 @@ impl<S> Chain<S> {
     }
 
     /// Feeds an input from outside, for example from a channel's consumer. At the start of each
-    /// step `poll` moves items into the state and returns how many they are.
+    /// step `poll` moves items into the state and returns their number.
     pub fn feed(
         &mut self,
         to: TaskId,
@@ -193,7 +189,7 @@ impl<S> Chain<S> {
 
     /// Feeds an input from outside, for example from a channel whose consumer is part of the state.
     /// At the start of each step `waiting` returns how many items *wait* there. The task takes them
-    /// itself, so that until then the channel's policy applies to them.
+    /// itself. Until then the channel's policy applies to them.
     pub fn feed_waiting(
         &mut self,
         to: TaskId,
@@ -222,8 +218,8 @@ impl<S> Chain<S> {
         Ok(())
     }
 
-    /// Runs each ready task once, in order; returns how many ran. Real-time safe if the tasks are:
-    /// no allocation, no lock, no system call, and the clock is read only for deadlines.
+    /// Runs each ready task once, in order, and returns how many ran. Real-time safe if the tasks
+    /// are: no allocation, no lock, no system call. The clock is read only for deadlines.
     pub fn step(&mut self, now_ns: u64) -> usize {
         if self.is_stopped {
             return 0;
@@ -271,10 +267,11 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Steps whenever a task is ready, and sleeps in between: until an item arrives at a consumer
-    /// on this waker, or until the time of a task has come. Ends when `stop` is set (and the waker
-    /// woken), or when an overrun stops the chain. Runs on the calling thread, whose policy,
-    /// priority and CPUs are the caller's.
+    /// Calls [`Chain::step`] whenever a task is ready. In between it sleeps until an item arrives
+    /// at a consumer on this waker, or until the time of a task has come.
+    ///
+    /// Ends when `stop` is set (and the waker woken), or when an overrun stops the chain. Runs on
+    /// the calling thread, with the policy, priority and CPUs of the caller.
     pub fn run(&mut self, waker: &Waker, stop: &AtomicBool) {
         let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);
         let now_ns = clock::now_ns();
@@ -289,8 +286,8 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Runs until no input is pending: tasks use all items that have arrived, also those that wait
-    /// for a slot, and time alone activates none. Sleeps until a slot where necessary. Setting
+    /// Runs until no input is pending. Tasks use all items that have arrived, also those that wait
+    /// for a slot; time alone activates no task. Sleeps until a slot where necessary. Setting
     /// `stop` and waking `waker` ends it earlier.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
         self.is_draining = true;
@@ -310,7 +307,8 @@ impl<S> Chain<S> {
         self.is_draining = false;
     }
 
-    /// The next time at which a task may be ready without a new item; `None` if all wait for items.
+    /// Returns the next time at which a task may be ready without a new item, or `None` if all
+    /// tasks wait for items.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let tasks = self.tasks.iter();
         tasks
@@ -318,22 +316,22 @@ impl<S> Chain<S> {
             .min()
     }
 
-    /// Whether an overrun has stopped the chain.
+    /// Reports whether an overrun has stopped the chain.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// The state that the tasks share.
+    /// Returns the state that the tasks share.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The state that the tasks share, to be changed between steps.
+    /// Returns the state that the tasks share. The caller may change it between steps.
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }
 
-    /// Counters of a task.
+    /// Returns how often a task ran, was late, and missed releases.
     pub fn stats(&self, task: TaskId) -> TaskStats {
         self.tasks[task.0].core.stats()
     }
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_used_in_the_same_step_by_all_tasks_that_follow() {
+    fn later_tasks_use_an_output_in_the_same_step() {
         let mut chain = Chain::new(Vec::new());
         let note = |name: &'static str, result| {
             move |log: &mut Vec<&'static str>| {
@@ -462,7 +460,8 @@ mod tests {
         assert_eq!(chain.state().1, 4);
     }
 
-    /// Fusion of two sensors that also runs when one of them is missing, and whose items must fit.
+    /// The task fuses two sensors whose items must fit. It also runs when one of the sensors is
+    /// missing.
     #[test]
     fn a_chain_joins_by_contents_with_a_time_out() {
         use crate::{Channel, Consumer, Options, Policy};
@@ -494,7 +493,8 @@ mod tests {
             a.peek(0) == b.peek(0)
         });
         let dot = chain.to_dot();
-        let label = "1. fuse, or 0.00001 ms after an item at 0, if its contents say so";
+        let label =
+            "1. fuse, or 0.00001 ms after an item at input 0, if its condition on contents holds";
         assert!(dot.contains(label), "{dot}");
 
         producers[0].send(&[1]).unwrap();
@@ -504,13 +504,13 @@ mod tests {
         producers[0].send(&[2]).unwrap();
         producers[1].send(&[3]).unwrap();
         assert_eq!((chain.step(3), chain.wake_ns(3)), (0, Some(13)));
-        // One that was shown is not consumed.
+        // An item that `peek` has shown is not consumed.
         assert_eq!(chain.state().sensors[0].stats().in_flight, 1);
         assert_eq!((chain.step(12), chain.step(13)), (0, 1));
         assert_eq!(chain.state().fused, [[1, 1], [2, 3]]);
         let stats = chain.stats(fuse);
         assert_eq!((stats.executions, stats.by_time), (2, 1));
-        // Draining starts nothing by time alone.
+        // Time alone starts no task while draining.
         producers[0].send(&[4]).unwrap();
         chain.drain(&Waker::new(), &AtomicBool::new(false));
         assert_eq!(chain.stats(fuse).executions, 2);
@@ -545,7 +545,7 @@ mod tests {
             .unwrap();
         chain
             .feed(add, 0, move |s| {
-                // All items, or once all have come one more execution.
+                // The last execution comes once all items have arrived.
                 let mut items = u32::from(s.sum == 4950);
                 while let Some(item) = consumer.receive() {
                     s.sum += u64::from(item[0]);

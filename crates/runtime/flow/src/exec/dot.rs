@@ -1,22 +1,20 @@
-//! Drawings of executors for graphviz.
+//! Draws executors for graphviz.
 
 use std::fmt::Write as _;
 
 /// A group of boxes. A group with an empty label is not framed.
 pub(crate) struct Group {
     pub(crate) label: String,
-    /// Number and text of each box.
+    /// The number and text of each box.
     pub(crate) boxes: Vec<(usize, String)>,
 }
 
-/// A connection, by the numbers of its boxes and of the input that it goes to.
 pub(crate) struct Arrow {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) input: usize,
 }
 
-/// A graph in graphviz's language.
 pub(crate) fn dot(title: &str, groups: &[Group], arrows: impl Iterator<Item = Arrow>) -> String {
     let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let mut dot = format!("digraph {title} {{\n  rankdir=LR;\n  node [shape=box];\n");

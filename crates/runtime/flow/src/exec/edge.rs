@@ -3,24 +3,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of arrival times that an edge keeps: those of the newest items.
+/// The number of arrival times that an edge keeps: those of the latest items.
 const TIMES: usize = 64;
 
-/// A connection from a task of one thread to a task of another.
 #[repr(align(64))]
 pub(crate) struct Edge {
-    /// Items passed on so far. Written by the producer.
+    /// The number of items passed on so far. The producer writes it.
     tail: AtomicU64,
-    /// When, in turn; empty if nobody asks. Written by the producer.
+    /// The times of the latest items, by item number modulo `TIMES`. Empty if no arrival times are
+    /// kept. The producer writes them.
     times_ns: Box<[AtomicU64]>,
-    /// Items that have arrived so far. Written by the consumer.
+    /// The number of items that have arrived so far. The consumer writes it.
     head: AtomicU64,
     /// An item may activate the consumer. Otherwise its thread is not woken for it.
     wakes: bool,
 }
 
 impl Edge {
-    /// `is_timed`: arrival times are kept.
     pub(crate) fn new(is_timed: bool, wakes: bool) -> Edge {
         let times = if is_timed { TIMES } else { 0 };
         Edge {
@@ -41,13 +40,12 @@ impl Edge {
         self.tail.store(tail + 1, Ordering::Release);
     }
 
-    /// Number of items passed on so far.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// When the item with this number was passed on. Only if arrival times are kept.
+    /// Returns when the item with this number was passed on. Panics if no arrival times are kept.
     #[inline]
     pub(crate) fn time_ns(&self, item: u64) -> u64 {
         self.times_ns[item as usize % TIMES].load(Ordering::Relaxed)
@@ -59,7 +57,7 @@ impl Edge {
         self.head.store(head, Ordering::SeqCst);
     }
 
-    /// Whether no item is under way that may activate the consumer.
+    /// Reports whether no item is under way that may activate the consumer.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.wakes || self.tail.load(Ordering::SeqCst) == self.head.load(Ordering::SeqCst)
     }

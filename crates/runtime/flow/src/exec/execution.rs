@@ -1,4 +1,4 @@
-//! One task without its code: activation, deadline, counters, and what a recorder sees of it.
+//! One task without its code: its activation, deadline and counters, and the reports to a recorder.
 
 use super::activation::{Activation, Condition, Input, Surplus, TimeAndData};
 use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats};
@@ -9,18 +9,15 @@ use crate::wait::clock;
 /// A connection or feed that brings items to an input.
 #[derive(Debug)]
 struct Source {
-    /// Handle of the callback that a recorder sees.
+    /// The handle of the callback that a recorder sees.
     callback: u64,
-    /// Items so far, and how many of them executions have used.
     arrived: u64,
     taken: u64,
     input: u32,
-    /// The input's threshold.
     threshold: u32,
-    /// It brings items from outside of the executor.
+    /// The source brings items from outside of the executor.
     is_fed: bool,
-    /// Limit of items that an execution uses.
-    used: u64,
+    most_per_execution: u64,
 }
 
 /// The last item that an execution uses of a source, as a recorder sees it.
@@ -31,7 +28,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Another input has activated the task.
+    /// Reports that this item was only stored, because another input has activated the task.
     fn report_stored(&self) {
         if !self.is_fed {
             probe::onbeat_flow_task_start(self.callback, self.sequence);
@@ -41,22 +38,20 @@ impl Taken {
 }
 
 impl Source {
-    /// An execution uses items; returns the number of the last one.
+    /// Uses items for an execution, and returns the number of the last one.
     #[inline]
     fn take(&mut self) -> Option<u64> {
         let unused = self.arrived - self.taken;
-        self.taken += unused.min(self.used);
+        self.taken += unused.min(self.most_per_execution);
         (unused > 0).then(|| self.taken - 1)
     }
 }
 
-/// What an executor has to do after an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// Pass the output on.
     Output,
     Nothing,
-    /// Stop: the execution was late.
+    /// Stop the executor, because the execution was late.
     Stop,
 }
 
@@ -69,36 +64,30 @@ impl From<TaskResult> for Completion {
     }
 }
 
-/// What is needed to build a task, and what a recorder reads of it.
+/// The parts of a task that only building, drawing and recording need.
 #[derive(Debug)]
 struct Description {
     inputs: Vec<Input>,
-    /// The condition is *all*.
-    joins: bool,
-    /// What a drawing says of it.
+    waits_for_all: bool,
     label: String,
     probe: TaskProbe,
     callbacks: Vec<CallbackProbe>,
 }
 
-/// A task without its code.
 #[derive(Debug)]
 pub(crate) struct TaskCore {
     pub(crate) activation: Activation,
     sources: Vec<Source>,
     deadline_ns: Option<u64>,
     overrun: Overrun,
-    /// Time alone activates it.
+    /// The task has no triggering input: time alone activates it.
     pub(crate) is_source: bool,
     stats: TaskStats,
-    /// Number of outputs so far.
     outputs: u64,
-    /// Handle of the task for a recorder.
-    task: u64,
-    /// Handle of its timer for a recorder.
-    timer: u64,
+    task_handle: u64,
+    timer_handle: u64,
     pub(crate) name: String,
-    /// Boxed, so that what each execution needs lies close together.
+    /// Boxed, so that the fields that each execution needs lie close together.
     description: Box<Description>,
 }
 
@@ -114,7 +103,7 @@ impl TaskCore {
         }
         let period_ns = options.schedule.as_ref().map_or(0, Schedule::period_ns);
         let inputs = options.inputs.clone();
-        let joins = matches!(options.condition, Condition::All);
+        let waits_for_all = matches!(options.condition, Condition::All);
         let label = label(name, options.schedule.as_ref(), options.time_and_data);
         let activation = Activation::new(options.inputs, options.condition, options.schedule)
             .map_err(|reason| TaskError::Schedule {
@@ -131,12 +120,12 @@ impl TaskCore {
             is_source: !waits,
             stats: TaskStats::default(),
             outputs: 0,
-            task: probe.task(),
-            timer: probe.timer(),
+            task_handle: probe.task(),
+            timer_handle: probe.timer(),
             name: name.into(),
             description: Box::new(Description {
                 inputs,
-                joins,
+                waits_for_all,
                 label,
                 probe,
                 callbacks: Vec::new(),
@@ -155,7 +144,7 @@ impl TaskCore {
         })
     }
 
-    /// Whether an item at this input may activate the task, or set its timer.
+    /// Reports whether an item at this input may activate the task, or set its timer.
     pub(crate) fn is_triggered_by(&self, input: usize) -> bool {
         let activation = &self.activation;
         self.description.inputs[input].threshold > 0
@@ -163,18 +152,20 @@ impl TaskCore {
             || activation.sets_timer(input)
     }
 
-    /// What a drawing says of the task: its name, and when it runs beside its inputs.
+    /// Returns the task's text for drawings: its name, and when time runs it.
     pub(crate) fn label(&self) -> &str {
         &self.description.label
     }
 
-    /// A drawing is to say that it has a condition on contents.
+    /// Adds to the label that the task has a condition on contents.
     pub(crate) fn label_condition(&mut self) {
-        self.description.label.push_str(", if its contents say so");
+        self.description
+            .label
+            .push_str(", if its condition on contents holds");
     }
 
-    /// Whether the task may run now. `is_fulfilled`, its condition on contents if it has one, is
-    /// asked only when enough items have come. While draining, time alone starts nothing. Real-time safe if
+    /// Reports whether the task may run now. Calls `is_fulfilled`, the condition on contents, only
+    /// when enough items have come. While draining, time alone starts no task. Real-time safe if
     /// `is_fulfilled` is.
     #[inline]
     pub(crate) fn may_run(
@@ -198,7 +189,7 @@ impl TaskCore {
         }
     }
 
-    /// When time alone may let the task run; `None` while it waits for data.
+    /// Returns when time alone may let the task run, or `None` while it waits for data.
     pub(crate) fn wake_ns(&self, now_ns: u64, is_draining: bool) -> Option<u64> {
         let data_alone = self.is_source || self.activation.is_either();
         match is_draining && data_alone {
@@ -207,19 +198,20 @@ impl TaskCore {
         }
     }
 
-    /// Connects another task's output to an input; returns the source's number. `name`: of that task.
+    /// Connects the output of the task `name` to an input, and returns the source's number.
     pub(crate) fn connect(&mut self, executor: &str, name: &str, input: usize) -> usize {
         let inputs = &self.description.inputs;
         let triggering = inputs.iter().filter(|i| i.threshold > 0).count();
-        let joins = self.description.joins && triggering > 1 && inputs[input].threshold > 0;
-        let kind = match joins {
+        let waits_for_all =
+            self.description.waits_for_all && triggering > 1 && inputs[input].threshold > 0;
+        let kind = match waits_for_all {
             true => InputKind::Joined,
             false => InputKind::Alone,
         };
         self.add_source(executor, name, input, kind)
     }
 
-    /// Has an input fed from outside of the executor; returns the source's number.
+    /// Adds a source from outside of the executor to an input, and returns the source's number.
     pub(crate) fn feed(&mut self, executor: &str, input: usize) -> usize {
         let name = format!("{}/{input}", self.name);
         self.add_source(executor, &name, input, InputKind::Fed)
@@ -239,7 +231,7 @@ impl TaskCore {
             taken: 0,
             input: input as u32,
             threshold,
-            used: match surplus {
+            most_per_execution: match surplus {
                 Surplus::Keep if threshold > 0 => threshold.into(),
                 _ => u64::MAX,
             },
@@ -248,8 +240,8 @@ impl TaskCore {
         self.sources.len() - 1
     }
 
-    /// A source has this number of unused items now; returns whether some of them are new.
-    /// Real-time safe.
+    /// Records that a source now has this number of unused items, and returns whether some of them
+    /// are new. Real-time safe.
     pub(crate) fn set_waiting(&mut self, source: usize, items: u32) -> bool {
         let it = &mut self.sources[source];
         let known = (it.arrived - it.taken).min(u64::from(u32::MAX)) as u32;
@@ -264,7 +256,7 @@ impl TaskCore {
         items > known
     }
 
-    /// Items arrive from a source. Real-time safe.
+    /// Adds items that arrive from a source. Real-time safe.
     #[inline]
     pub(crate) fn arrive(&mut self, source: usize, items: u32) {
         let source = &mut self.sources[source];
@@ -272,11 +264,12 @@ impl TaskCore {
         self.activation.arrive(source.input as usize, items);
     }
 
-    /// Reports the start of an execution to a recorder; returns the callback that activated it.
-    /// With several inputs that is the last one that the task waits for, another task's output if one
-    /// is. The other tasks' outputs are reported as subscriptions whose callbacks only stored their
-    /// item; so are all where time alone has activated it. What comes from outside of the executor is
-    /// reported when the task's code receives it.
+    /// Reports the start of an execution to a recorder, and returns the callback that activated it.
+    ///
+    /// With several inputs that is the last one that the task waits for; an output of another task
+    /// comes before a feed. The other outputs are reported as subscriptions whose callbacks only
+    /// stored their item. If time alone has activated the task, all of them are. Items from outside
+    /// of the executor are reported when the task's code receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<Taken> = None;
@@ -301,12 +294,13 @@ impl TaskCore {
         if let Some(stored) = last.take_if(|_| by_time) {
             stored.report_stored();
         }
-        let (callback, sequence) = last.map_or((self.timer, 0), |t| (t.callback, t.sequence));
+        let (callback, sequence) =
+            last.map_or((self.timer_handle, 0), |t| (t.callback, t.sequence));
         probe::onbeat_flow_task_start(callback, sequence);
         callback
     }
 
-    /// Runs the task's code and watches it. Real-time safe if the code is; the clock is read only
+    /// Runs the task's code and measures it. Real-time safe if the code is. The clock is read only
     /// if there is a deadline.
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
@@ -326,7 +320,7 @@ impl TaskCore {
         };
         if completion == Completion::Output {
             if reported.is_some() {
-                probe::onbeat_flow_publish(self.task, self.outputs);
+                probe::onbeat_flow_publish(self.task_handle, self.outputs);
             }
             self.outputs += 1;
         }
@@ -336,7 +330,6 @@ impl TaskCore {
         completion
     }
 
-    /// Runs the task's code and compares its duration with the deadline.
     #[inline]
     fn run_timed(&mut self, deadline_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
         let start_ns = clock::now_ns();
@@ -363,7 +356,6 @@ impl TaskCore {
     }
 }
 
-/// A task's name, and when it runs beside its inputs.
 fn label(name: &str, schedule: Option<&Schedule>, combination: TimeAndData) -> String {
     match (schedule, combination) {
         (None, _) => name.into(),

@@ -55,95 +55,95 @@ use super::worker::Worker;
 use crate::wait::Waker;
 use thiserror::Error;
 
-/// Why a graph cannot run.
+/// The reason why a graph cannot run.
 #[derive(Debug, Error)]
 pub enum GraphError {
-    /// A task is impossible.
+    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot get its settings; none was started.
+    /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// There is no thread to run the tasks.
+    /// The graph has no thread to run the tasks.
     #[error("graph '{graph}' has no thread: give it at least one")]
     NoThreads {
-        /// Name of the graph.
+        /// The name of the graph.
         graph: String,
     },
-    /// There is no such thread.
+    /// The graph has no thread with this number.
     #[error(
-        "task '{task}' is to run on thread {thread}, but there are {threads}: threads count from 0"
+        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0"
     )]
     NoThread {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// The number that was given.
+        /// The thread number that the program gave.
         thread: usize,
-        /// Number of threads.
+        /// The number of threads that the executor has.
         threads: usize,
     },
-    /// A feed wakes one thread, so that the task must be assigned to it.
-    #[error("task '{task}' gets items from outside, so its thread must be known: assign it with `on`, and put the consumer on that thread's waker")]
+    /// A task with a feed is not assigned to a thread. A feed wakes one thread, so the task must be
+    /// assigned to it.
+    #[error("task '{task}' gets items from outside, so its thread must be known: assign the task to a thread with `on`, and give that thread's waker to the consumer")]
     FedAnywhere {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
     },
-    /// Connections form a circle.
+    /// The connections form a circle.
     #[error("these tasks wait for one another in a circle: {}: remove one of the connections", path.join(" -> "))]
     Circle {
-        /// Names of the tasks, the first one again at the end.
+        /// The names of the tasks. The first one is again at the end.
         path: Vec<String>,
     },
-    /// Connections and the given order together form a circle.
-    #[error("in this order these tasks wait for one another: {}: put each behind its predecessors", path.join(" -> "))]
+    /// The connections and the given order together form a circle.
+    #[error("in this order these tasks wait for one another: {}: put each task after its predecessors", path.join(" -> "))]
     Deadlock {
-        /// Names of the tasks, the first one again at the end.
+        /// The names of the tasks. The first one is again at the end.
         path: Vec<String>,
     },
     /// The given order does not contain each task once.
     #[error("task '{task}' is in the order {times} times: name every task once")]
     Incomplete {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// How often the order contains it.
+        /// The number of times that the order contains the task.
         times: usize,
     },
     /// The given order contradicts a task's thread.
-    #[error("task '{task}' is to run on thread {thread}, but the order has it on another: change one of the two")]
+    #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another: change one of the two")]
     Elsewhere {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
         /// The thread that the task is assigned to.
         thread: usize,
     },
     /// The given order is for another number of threads.
-    #[error("the order is for {given} threads, but there are {threads}: give one list for each")]
+    #[error("the order is for {given} threads, but the graph has {threads}: give one list for each thread")]
     Threads {
-        /// Number of threads in the order.
+        /// The number of threads in the order.
         given: usize,
-        /// Number of threads of the graph.
+        /// The number of threads of the graph.
         threads: usize,
     },
 }
 
-/// Tasks and connections, to be started.
+/// A graph of tasks and connections, before its start.
 pub struct Graph {
     program: Program,
-    /// The order, if it is given.
-    given: Option<Vec<Vec<usize>>>,
+    given_order: Option<Vec<Vec<usize>>>,
 }
 
 impl Graph {
-    /// A graph without tasks, for these threads. Its name precedes those of the tasks in
-    /// recordings.
+    /// Creates a graph without tasks, for these threads. In recordings its name precedes those of
+    /// the tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Graph {
         Graph {
             program: Program::new(name, threads),
-            given: None,
+            given_order: None,
         }
     }
 
-    /// Adds a task.
+    /// Adds a task. If the graph has several threads, a task with a feed must be assigned to one.
     pub fn task<S: Send + 'static>(&mut self, task: Task<S>) -> Result<TaskId, GraphError> {
         let task = task.erase(&self.program.name)?;
         let threads = self.program.threads.len();
@@ -166,25 +166,25 @@ impl Graph {
         Ok(self.program.connect(from, to, input)?)
     }
 
-    /// Where a thread sleeps: give it to the consumers of that thread's tasks.
+    /// Returns the waker at which a thread sleeps. Give it to the consumers of that thread's tasks.
     ///
     /// # Panics
-    /// If there is no such thread.
+    /// If the graph has no such thread.
     pub fn waker(&self, thread: usize) -> Waker {
         self.program.wakers[thread].clone()
     }
 
-    /// Gives the order instead of computing it: all tasks, by thread.
+    /// Sets the order instead of computing it: all tasks, by thread.
     pub fn set_order(&mut self, order: Vec<Vec<TaskId>>) {
         let order = order.into_iter();
-        self.given = Some(
+        self.given_order = Some(
             order
                 .map(|t| t.into_iter().map(|id| id.0).collect())
                 .collect(),
         );
     }
 
-    /// The tasks of each thread, in the order in which it goes through them.
+    /// Returns the tasks of each thread, in the order in which it goes through them.
     pub fn order(&self) -> Result<Vec<Vec<TaskId>>, GraphError> {
         let order = self.plan()?.into_iter();
         Ok(order.map(|t| t.into_iter().map(TaskId).collect()).collect())
@@ -220,7 +220,7 @@ impl Graph {
             let path = self.names(&path);
             return Err(GraphError::Circle { path });
         }
-        match &self.given {
+        match &self.given_order {
             None => Ok(list_schedule(&self.jobs(), threads)),
             Some(order) => {
                 self.check(order)?;
@@ -248,8 +248,8 @@ impl Graph {
         jobs
     }
 
-    /// Checks a given order: it contains all tasks, each on a thread where it may run, and no task
-    /// waits for a later one.
+    /// Checks that a given order contains all tasks, each on a thread where it may run, and that no
+    /// task waits for a later one.
     fn check(&self, order: &[Vec<usize>]) -> Result<(), GraphError> {
         let threads = self.program.threads.len();
         if order.len() != threads {

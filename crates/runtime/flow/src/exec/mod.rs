@@ -6,8 +6,8 @@
 //! |---|---|
 //! | `timer` | one-shot timers |
 //! | `schedule` | time as an input: periods, slots, one-shot timers |
-//! | `activation` | when a task is ready |
-//! | `probe` | what `onbeat record` sees |
+//! | `activation` | decides when a task is ready |
+//! | `probe` | shows tasks to `onbeat record` |
 //! | `options` | how a task is activated and watched |
 //! | `execution` | one task's activation, executions and counters |
 //! | `task` | a task with its code and state |
@@ -16,10 +16,10 @@
 //! | `chain` | executor: one thread, fixed order |
 //! | `program` | tasks and connections before they are on threads |
 //! | `edge` | a connection between two threads |
-//! | `state` | what the threads of an executor share |
+//! | `state` | the state that the threads of an executor share |
 //! | `worker` | one thread's tasks |
-//! | `wiring` | from a program to workers |
-//! | `pool` | starting and stopping the threads |
+//! | `wiring` | makes workers from a program |
+//! | `pool` | starts and stops the threads |
 //! | `order` | circles, and list scheduling |
 //! | `graph` | executor: several threads, fixed order |
 //! | `priority` | executor: several threads, by priority |

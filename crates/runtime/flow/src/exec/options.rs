@@ -1,44 +1,45 @@
-//! How a task is activated and watched, what it counts, and why it may be refused.
+//! A task's options and counters, and the reasons why an executor refuses it.
 
 use super::activation::{Condition, Input, TimeAndData, TimerStart};
 use super::schedule::{Schedule, ScheduleError};
 use thiserror::Error;
 
-/// The result of an execution.
+/// The result of an execution: whether it made an item for the tasks that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskResult {
-    /// There is an item for the tasks that follow.
+    /// The execution produced an item for the tasks that follow.
     Output,
-    /// There is no output.
+    /// The execution produced no output.
     Nothing,
 }
 
-/// What happens when an execution takes longer than the task's deadline.
+/// The reaction to an execution that takes longer than the task's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
-    /// It is counted, and its output is passed on.
+    /// The execution is counted, and its output is passed on.
     #[default]
     Continue,
-    /// It is counted, and its output is discarded.
+    /// The execution is counted, and its output is discarded.
     Skip,
-    /// It is counted, and the executor stops.
+    /// The execution is counted, and the executor stops.
     Stop,
 }
 
-/// How a task is activated and watched.
+/// The options that say how a task is activated and watched.
 #[derive(Debug, Clone)]
 pub struct TaskOptions {
-    /// Its inputs, which are numbered from 0.
+    /// The inputs, numbered from 0.
     pub inputs: Vec<Input>,
-    /// How the inputs activate it together.
+    /// The way the inputs activate the task together.
     pub condition: Condition,
-    /// At which times it may run, in addition to the condition.
+    /// The times at which the task may run, in addition to the condition.
     pub schedule: Option<Schedule>,
-    /// Whether it needs both time and data, or one of them.
+    /// The choice whether the task needs both time and data, or one of them.
     pub time_and_data: TimeAndData,
-    /// How long an execution may take, in ns. The clock is read only if there is a deadline.
+    /// The longest time that an execution may take, in ns. The clock is read only if there is a
+    /// deadline.
     pub deadline_ns: Option<u64>,
-    /// What happens when an execution takes longer.
+    /// The reaction to an execution that takes longer.
     pub overrun: Overrun,
 }
 
@@ -56,7 +57,7 @@ impl Default for TaskOptions {
 }
 
 impl TaskOptions {
-    /// A task with this number of inputs, activated when there is an item at each.
+    /// Returns options for a task with this number of inputs. An item at each of them activates it.
     pub fn each(inputs: usize) -> TaskOptions {
         TaskOptions {
             inputs: vec![Input::EACH; inputs],
@@ -64,8 +65,8 @@ impl TaskOptions {
         }
     }
 
-    /// A task without inputs that runs once per period, from the first release at or after
-    /// `offset_ns`.
+    /// Returns options for a task without inputs that runs once per period, from the first release
+    /// at or after `offset_ns`.
     pub fn every(period_ns: u64, offset_ns: u64) -> TaskOptions {
         TaskOptions::default().within(Schedule::Period {
             period_ns,
@@ -73,7 +74,7 @@ impl TaskOptions {
         })
     }
 
-    /// The same task, only at the times of a schedule.
+    /// Limits the task to the times of a schedule: data AND time.
     pub fn within(self, schedule: Schedule) -> TaskOptions {
         TaskOptions {
             schedule: Some(schedule),
@@ -82,7 +83,7 @@ impl TaskOptions {
         }
     }
 
-    /// The same task, also at the times of a schedule: data OR time.
+    /// Lets the task also run at the times of a schedule: data OR time.
     pub fn or_at(self, schedule: Schedule) -> TaskOptions {
         TaskOptions {
             schedule: Some(schedule),
@@ -91,63 +92,63 @@ impl TaskOptions {
         }
     }
 
-    /// The same task with a watchdog: it also runs when it has not for so long. Each completion
+    /// Adds a watchdog: the task also runs when it has not run for `delay_ns`. Each completion
     /// cancels the timer and sets it anew.
     pub fn or_after_silence_of(self, delay_ns: u64) -> TaskOptions {
         let start = TimerStart::Completion;
         self.or_at(Schedule::After { delay_ns, start })
     }
 
-    /// The same task with a time-out: it also runs, with what there is, so long after the first
-    /// unused item at this input. An execution before cancels the timer.
+    /// Adds a time-out: the task also runs, with the items that have come, `delay_ns` after the
+    /// first unused item at this input. An earlier execution cancels the timer.
     pub fn or_after_item(self, input: usize, delay_ns: u64) -> TaskOptions {
         let start = TimerStart::Item(input);
         self.or_at(Schedule::After { delay_ns, start })
     }
 }
 
-/// Counters of a task.
+/// The counters of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskStats {
-    /// Executions.
+    /// The number of times that the task has run.
     pub executions: u64,
-    /// Executions that took longer than the deadline.
+    /// The number of executions that took longer than the deadline.
     pub late: u64,
-    /// The longest execution in ns; 0 without a deadline.
+    /// The longest execution in ns, or 0 without a deadline.
     pub longest_ns: u64,
-    /// Releases of its period that passed unused.
+    /// The number of releases of its period that passed unused.
     pub overruns: u64,
-    /// Executions that time started without data, where either is enough: time-outs.
+    /// The number of executions that time started without data, where either is enough: time-outs.
     pub by_time: u64,
 }
 
-/// Why an executor refuses a task.
+/// The reason why an executor refuses a task.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TaskError {
-    /// Its schedule is impossible.
+    /// The schedule is impossible.
     #[error("task '{task}': {reason}")]
     Schedule {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// What is wrong with the schedule.
+        /// The mistake in the schedule.
         reason: ScheduleError,
     },
-    /// Nothing limits how often it runs.
+    /// The options do not limit how often the task runs.
     #[error(
-        "task '{task}' has neither a triggering input nor a schedule: it would run at every step"
+        "task '{task}' has neither a triggering input nor a schedule, so it would run at every step: add one"
     )]
     Unbounded {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
     },
-    /// There is no such input.
-    #[error("task '{task}' has {inputs} inputs, so there is no number {input}")]
+    /// The task has no input with this number.
+    #[error("task '{task}' has {inputs} inputs, numbered from 0, and no input {input}")]
     NoInput {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// The number that was given.
+        /// The input number that the program gave.
         input: usize,
-        /// Number of inputs.
+        /// The number of inputs that the task has.
         inputs: usize,
     },
 }

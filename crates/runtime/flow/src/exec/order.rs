@@ -1,6 +1,6 @@
-//! Orders of tasks: circles among connections, and list scheduling.
+//! Orders tasks: finds circles among connections, and computes list schedules.
 
-/// A circle among tasks, with its first task again at the end.
+/// Finds a circle among tasks. The first task is again at the end.
 pub(super) fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -41,17 +41,15 @@ pub(super) fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
     None
 }
 
-/// What list scheduling has to know of a task.
 pub(super) struct Job {
     pub(super) cost_ns: u64,
-    /// The thread that it is assigned to.
     pub(super) thread: Option<usize>,
-    /// Tasks that come after it, and tasks that come before it.
     pub(super) followers: Vec<usize>,
     pub(super) predecessors: Vec<usize>,
 }
 
-/// The cost of the longest path from each task to an end, the task included. There is no circle.
+/// Returns the cost of the longest path from each task to an end, the task included. The
+/// connections must have no circle.
 fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     let mut costs_ns = vec![0u64; jobs.len()];
     let mut open: Vec<usize> = jobs.iter().map(|j| j.followers.len()).collect();
@@ -69,8 +67,8 @@ fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     costs_ns
 }
 
-/// List scheduling: the task with the longest path to an end comes first, on the thread where it
-/// ends earliest. Returns the tasks of each thread in order.
+/// Computes a list schedule: the task with the longest path to an end comes first, on the thread
+/// where it ends earliest. Returns the tasks of each thread in order.
 pub(super) fn list_schedule(jobs: &[Job], threads: usize) -> Vec<Vec<usize>> {
     let path_costs_ns = path_costs_ns(jobs);
     let mut order = vec![Vec::new(); threads];
@@ -88,7 +86,7 @@ pub(super) fn list_schedule(jobs: &[Job], threads: usize) -> Vec<Vec<usize>> {
         let job = &jobs[task];
         let ready_ns = job.predecessors.iter().filter_map(|&b| end_ns[b]).max();
         let start_ns = |thread: usize| ready_ns.unwrap_or(0).max(free_ns[thread]);
-        // Of equal threads, take that of the last predecessor: this saves a hand-over.
+        // Among equal threads, that of the last predecessor saves a hand-over.
         let last = job.predecessors.iter().max_by_key(|&&b| end_ns[b]);
         let is_other = |thread: usize| last.is_some_and(|&b| thread_of[b] != thread);
         let thread = job.thread.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The threads of an executor: started all or none, stopped, drained.
+//! Starts, stops and drains the threads of an executor.
 
 use super::options::TaskStats;
 use super::program::{Program, TaskId};
@@ -11,16 +11,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
 use thiserror::Error;
 
-/// The code of a task has panicked, which has stopped its executor.
+/// The error of an executor that stopped because the code of a task panicked.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("a task on thread '{thread}' has panicked, and all threads were stopped: its message is on standard error")]
+#[error("a task on thread '{thread}' has panicked, and all threads were stopped: the panic message is on standard error")]
 pub struct Panicked {
-    /// Name of the task's thread.
+    /// The name of the task's thread.
     pub thread: String,
 }
 
-/// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`:
-/// the tasks of each thread. `priorities`: by task, where order is by priority.
+/// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`
+/// has the tasks of each thread. `priorities` has a number per task, for the executor by priority.
 pub(super) fn start(
     mut program: Program,
     order: &[Vec<usize>],
@@ -55,9 +55,9 @@ pub(super) fn start(
 struct WaitingThread {
     name: String,
     handle: std::thread::JoinHandle<()>,
-    /// Whether its settings could be applied.
+    /// The result of applying the settings.
     settings: mpsc::Receiver<Result<(), ThreadError>>,
-    /// Lets it run; dropping it ends the thread.
+    /// Lets the thread run. Dropping the sender ends the thread.
     go: mpsc::Sender<()>,
 }
 
@@ -97,15 +97,14 @@ impl WaitingThread {
         }
     }
 
-    /// Waits until its settings are applied, or an error is known.
+    /// Waits until the thread has applied its settings, and returns the result.
     fn settings(&self) -> Result<(), ThreadError> {
-        // A thread that panicked meanwhile reports nothing; joining it shows the panic.
+        // A thread that panicked meanwhile reports nothing. Joining it shows the panic.
         self.settings.recv().unwrap_or(Ok(()))
     }
 
-    /// Lets the thread run its tasks.
     fn release(self) -> (String, std::thread::JoinHandle<()>) {
-        // The thread waits for this message, so that sending succeeds.
+        // Sending succeeds, because the thread waits for this message.
         let _ = self.go.send(());
         (self.name, self.handle)
     }
@@ -117,7 +116,7 @@ impl WaitingThread {
     }
 }
 
-/// Stops all threads when its own ends, also by a panic.
+/// Stops all threads when its own thread ends, also by a panic.
 struct StopAtEnd(Arc<ExecutorState>);
 
 impl Drop for StopAtEnd {
@@ -131,30 +130,29 @@ impl Drop for StopAtEnd {
 /// An executor whose threads run. Dropping it stops them.
 pub struct Running {
     state: Arc<ExecutorState>,
-    /// Name and handle of each.
     threads: Vec<(String, std::thread::JoinHandle<()>)>,
 }
 
 impl Running {
-    /// Counters of a task.
+    /// Returns the counters of a task, as of its last completed execution.
     pub fn stats(&self, task: TaskId) -> TaskStats {
         self.state.stats[task.0].get()
     }
 
-    /// Whether it was stopped: by `stop`, by an overrun, or by a panic.
+    /// Reports whether the executor was stopped: by `stop`, by an overrun, or by a panic.
     pub fn is_stopped(&self) -> bool {
         self.state.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Ends each thread after the execution in progress. Items that were not used are left.
+    /// Ends each thread after the execution in progress. Unused items are left.
     pub fn stop(&mut self) -> Result<(), Panicked> {
         self.state.stop();
         self.join()
     }
 
-    /// Ends the threads once no input is pending: tasks use all items that have arrived, also those
-    /// that wait for a slot, and time alone releases nothing any more. At `deadline_ns`
-    /// (CLOCK_MONOTONIC) the threads stop with items left. Returns whether they used all items.
+    /// Ends the threads once no input is pending. Tasks use all items that have arrived, also those
+    /// that wait for a slot; time alone activates no task. At `deadline_ns` (CLOCK_MONOTONIC) the
+    /// threads stop with items left. Returns whether they used all items.
     pub fn drain(&mut self, deadline_ns: Option<u64>) -> Result<bool, Panicked> {
         let state = Arc::clone(&self.state);
         state.is_draining.store(true, Ordering::Release);
@@ -179,7 +177,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `stop` reports panics to a program that calls it.
+        // A program that wants to see panics calls `stop` itself.
         let _ = self.stop();
     }
 }

@@ -1,5 +1,5 @@
-//! Executor: tasks on several threads, by priority. Of a thread's ready tasks the one with the
-//! highest priority runs first, and of equal ones the one that became ready first.
+//! Executor: tasks on several threads, by priority. On each thread the ready task with the highest
+//! priority runs first; among equal priorities, the task that became ready first.
 //!
 //! Each task belongs to one thread. Tasks do not preempt each other on their thread (the scheduler
 //! of the Tasking Framework, section 5.4.2 of the thesis). So a task waits for at most one task of
@@ -54,54 +54,52 @@ use crate::channel::{AttachError, Channel, Item};
 use crate::wait::Waker;
 use thiserror::Error;
 
-/// Why tasks cannot run by priority.
+/// The reason why tasks cannot run by priority.
 #[derive(Debug, Error)]
 pub enum PriorityError {
-    /// A task is impossible.
+    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot get its settings; none was started.
+    /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// There is no such thread.
+    /// The executor has no thread with this number.
     #[error(
-        "task '{task}' is to run on thread {thread}, but there are {threads}: threads count from 0"
+        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0"
     )]
     NoThread {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// The number that was given.
+        /// The thread number that the program gave.
         thread: usize,
-        /// Number of threads.
+        /// The number of threads that the executor has.
         threads: usize,
     },
     /// A receive task cannot get items of its channel.
     #[error("task '{task}' cannot receive: {reason}")]
     Attach {
-        /// Name of the task.
+        /// The name of the refused task.
         task: String,
-        /// Why.
+        /// The reason why the consumer could not attach.
         reason: AttachError,
     },
 }
 
-/// Tasks with priorities on threads, to be started.
+/// An executor of tasks with priorities, before its start.
 pub struct Priorities {
     program: Program,
-    /// By task.
-    priorities: Vec<u32>,
-    /// By task.
-    threads: Vec<usize>,
+    priority_of_task: Vec<u32>,
+    thread_of_task: Vec<usize>,
 }
 
 impl Priorities {
-    /// An executor without tasks, for these threads. Its name precedes those of the tasks in
-    /// recordings.
+    /// Creates an executor without tasks, for these threads. In recordings its name precedes those
+    /// of the tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Priorities {
         Priorities {
             program: Program::new(name, threads),
-            priorities: Vec::new(),
-            threads: Vec::new(),
+            priority_of_task: Vec::new(),
+            thread_of_task: Vec::new(),
         }
     }
 
@@ -121,17 +119,18 @@ impl Priorities {
                 threads,
             });
         }
-        self.priorities.push(priority);
-        self.threads.push(thread);
+        self.priority_of_task.push(priority);
+        self.thread_of_task.push(thread);
         Ok(self.program.add(task))
     }
 
-    /// Adds a receive task ([`Task::receiving`]) to a thread: `take` gets each item of the channel, in
-    /// the order of priorities among all of the thread's tasks. Of equal ones, the item that came
-    /// first is next. Attaches a consumer now: what comes from now on waits for the thread's start.
+    /// Adds a receive task ([`Task::receiving`]) to a thread. `take` gets each item of the channel,
+    /// in the order of priorities among all of the thread's tasks. Among equal priorities, the item
+    /// that came first is next. The consumer attaches now: items that come before the thread starts
+    /// wait for it.
     ///
     /// # Errors
-    /// There is no such thread, or the channel has as many consumers as it can.
+    /// The executor has no such thread, or the channel has as many consumers as it can.
     pub fn receive(
         &mut self,
         thread: usize,
@@ -161,10 +160,10 @@ impl Priorities {
         Ok(self.program.connect(from, to, input)?)
     }
 
-    /// Where a thread sleeps: give it to the consumers of that thread's tasks.
+    /// Returns the waker at which a thread sleeps. Give it to the consumers of that thread's tasks.
     ///
     /// # Panics
-    /// If there is no such thread.
+    /// If the executor has no such thread.
     pub fn waker(&self, thread: usize) -> Waker {
         self.program.wakers[thread].clone()
     }
@@ -174,20 +173,20 @@ impl Priorities {
         let order = self.order();
         let Priorities {
             program,
-            priorities,
+            priority_of_task,
             ..
         } = self;
-        Ok(pool::start(program, &order, Some(&priorities), step)?)
+        Ok(pool::start(program, &order, Some(&priority_of_task), step)?)
     }
 
-    /// The tasks of each thread, highest priority first.
+    /// Returns the tasks of each thread, highest priority first.
     fn order(&self) -> Vec<Vec<usize>> {
         let mut order = vec![Vec::new(); self.program.threads.len()];
-        for (task, &thread) in self.threads.iter().enumerate() {
+        for (task, &thread) in self.thread_of_task.iter().enumerate() {
             order[thread].push(task);
         }
         for tasks in &mut order {
-            tasks.sort_by_key(|&t| std::cmp::Reverse(self.priorities[t]));
+            tasks.sort_by_key(|&t| std::cmp::Reverse(self.priority_of_task[t]));
         }
         order
     }
@@ -196,7 +195,7 @@ impl Priorities {
     pub fn to_dot(&self) -> String {
         let text = |t: usize| {
             let name = self.program.tasks[t].core.label();
-            format!("{name} ({})", self.priorities[t])
+            format!("{name} ({})", self.priority_of_task[t])
         };
         let groups = self.program.threads.iter().zip(self.order());
         let groups: Vec<_> = groups
@@ -212,7 +211,8 @@ impl Priorities {
 /// Runs the first task, if one is ready.
 fn step(worker: &mut Worker, now_ns: u64) -> usize {
     worker.collect_in_order(now_ns);
-    // The tasks are in the order of their priorities: stop behind the first ready one's equals.
+    // The tasks are sorted by priority, so the search ends at the first lower priority after a
+    // ready task.
     let mut first: Option<(u32, (u64, u64), usize)> = None;
     for (i, task) in worker.tasks.iter().enumerate() {
         if first.is_some_and(|(priority, ..)| task.priority < priority) {

@@ -1,9 +1,9 @@
 //! Empty functions that `onbeat record` attaches probes to: a task starts, ends, publishes.
 //!
-//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop
-//! and a short one, which the kernel emulates: there a probe costs little. They are called only while
-//! `onbeat_flow_watched` counts a probe. A recorder that attaches late finds the names through the
-//! arguments, which are addresses of structs that never move.
+//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop and a
+//! short one, which the kernel emulates, so a probe there costs little. The executors call them
+//! only while `onbeat_flow_watched` counts a probe. A recorder that attaches late finds the names
+//! through the arguments, which are addresses of structs that never move.
 //!
 //! A recorder sees a task as a ROS 2 node of its own in the namespace of its executor. The node has
 //! a timer, a subscription for each task or feed that the task receives from, and a topic for its
@@ -12,8 +12,8 @@
 use crate::watch::{self, address, c_string, probe};
 use std::ffi::CString;
 
-/// What a recorder reads of a task. The names are addresses of zero-terminated strings, as numbers
-/// so that the struct may move to another thread.
+/// The data that a recorder reads of a task. The names are addresses of zero-terminated strings,
+/// stored as numbers so that the struct may move to another thread.
 #[repr(C)]
 #[derive(Debug)]
 struct TaskRecord {
@@ -23,43 +23,45 @@ struct TaskRecord {
     period_ns: u64,
 }
 
-/// What a recorder reads of a callback: a timer or a subscription of a task.
+/// The data that a recorder reads of a callback: a timer or a subscription of a task.
 #[repr(C)]
 #[derive(Debug)]
 struct CallbackRecord {
     task: u64,
-    /// Address of the subscription's topic; 0 for the timer.
+    /// The address of the subscription's topic, or 0 for the timer.
     source: u64,
-    /// An `InputKind`.
+    /// The number of an `InputKind`.
     kind: u64,
 }
 
 probe! {
-    /// `callback` (a `CallbackRecord`) was created: whatever was at this address before is gone.
+    /// Marks the creation of `callback` (a `CallbackRecord`). Anything that was at this address
+    /// before is gone.
     onbeat_flow_task_init(callback) = 1
 }
 probe! {
-    /// A task starts, activated by `callback`. `sequence`: number of the item that it takes.
+    /// Marks the start of a task that `callback` activated. `sequence` is the number of the item
+    /// that the task takes.
     onbeat_flow_task_start(callback, sequence) = 2
 }
 probe! {
-    /// The task that `callback` activated ends.
+    /// Marks the end of the task that `callback` activated.
     onbeat_flow_task_end(callback) = 3
 }
 probe! {
-    /// `task` (a `TaskRecord`) publishes its output with this number.
+    /// Marks that `task` (a `TaskRecord`) publishes its output with this number.
     onbeat_flow_publish(task, sequence) = 4
 }
 
-/// What an input of a task is to a recorder.
+/// The kind of a task's input, as a recorder sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputKind {
     /// The output of another task, which alone activates this one.
     Alone = 0,
-    /// The same, of a task that waits for items of other inputs too.
+    /// The output of another task, for a task that also waits for items of other inputs.
     Joined = 1,
-    /// What comes from outside of the executor: the recorder sees it when the task receives it from a
-    /// link or a named channel.
+    /// The items come from outside of the executor. The recorder sees them when the task receives
+    /// them from a link or a named channel.
     Fed = 2,
 }
 
@@ -67,7 +69,7 @@ pub(crate) enum InputKind {
 #[derive(Debug)]
 pub(crate) struct CallbackProbe {
     record: Box<CallbackRecord>,
-    /// The record refers to it.
+    /// Keeps the string alive that `record` refers to.
     _source: Option<CString>,
 }
 
@@ -81,19 +83,18 @@ impl CallbackProbe {
 #[derive(Debug)]
 pub(crate) struct TaskProbe {
     record: Box<TaskRecord>,
-    /// The record refers to them.
+    /// Keeps the strings alive that `record` refers to.
     _texts: [CString; 3],
     timer: CallbackProbe,
 }
 
-/// The topic of a task's output.
 pub(crate) fn topic(executor: &str, task: &str) -> String {
     format!("/{executor}/{task}")
 }
 
 impl TaskProbe {
     pub(crate) fn new(executor: &str, name: &str, period_ns: u64) -> TaskProbe {
-        watch::mark();
+        watch::keep_note();
         let texts = [
             c_string(name),
             c_string(executor),
@@ -114,17 +115,14 @@ impl TaskProbe {
         }
     }
 
-    /// Handle of the task's timer.
     pub(crate) fn timer(&self) -> u64 {
         self.timer.handle()
     }
 
-    /// A subscription of the task.
     pub(crate) fn subscription(&self, topic: &str, kind: InputKind) -> CallbackProbe {
         callback(&self.record, Some(c_string(topic)), kind)
     }
 
-    /// Handle of the task.
     pub(crate) fn task(&self) -> u64 {
         address(&*self.record)
     }

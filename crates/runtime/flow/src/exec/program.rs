@@ -1,4 +1,4 @@
-//! Tasks and their connections before they are on threads.
+//! The tasks of an executor and their connections, before they are on threads.
 
 use super::dot::Arrow;
 use super::options::TaskError;
@@ -10,23 +10,20 @@ use crate::wait::Waker;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(crate) usize);
 
-/// A connection from one task's output to another's input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) input: usize,
-    /// Number of the source at the receiving task.
+    /// The number of the source at the receiving task.
     pub(crate) source: usize,
 }
 
-/// Tasks, connections and threads of an executor.
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) tasks: Vec<ErasedTask>,
     pub(crate) connections: Vec<Connection>,
     pub(crate) threads: Vec<ThreadOptions>,
-    /// Where each thread sleeps.
     pub(crate) wakers: Vec<Waker>,
 }
 
@@ -65,7 +62,6 @@ impl Program {
         Ok(())
     }
 
-    /// The connections, to be drawn.
     pub(crate) fn arrows(&self) -> impl Iterator<Item = Arrow> + '_ {
         self.connections.iter().map(|c| Arrow {
             from: c.from,

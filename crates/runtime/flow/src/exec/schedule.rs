@@ -1,68 +1,71 @@
-//! Time as an input of a task: periods, slots of a cycle, one-shot timers. Pure: the time is an
-//! argument.
+//! Time as an input of a task: periods, slots of a cycle, one-shot timers. The functions are pure:
+//! the time is an argument.
 
 use super::timer::{Timer, TimerStart};
 use onbeat_time::{Cycle, Slot};
 
-/// When a task may run. All times are in ns of one clock.
+/// The times at which a task may run. All times are in ns of one clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// Released at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is unused when
-    /// the next one comes is an overrun.
+    /// Releases at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is still unused
+    /// when the next one comes is an overrun.
     Period {
-        /// Time between two releases; not 0.
+        /// The time between two releases; not 0.
         period_ns: u64,
-        /// The first release.
+        /// The time of the first release.
         offset_ns: u64,
     },
-    /// Open within slots of a cycle, like a reservation server (Definition 4.1.1 of the thesis).
-    /// The task runs at most once per slot.
+    /// Slots of a cycle, like a reservation server's (Definition 4.1.1 of the thesis). The task
+    /// runs at most once per slot.
     Slots {
-        /// Length of the cycle; not 0.
+        /// The length of the cycle; not 0.
         cycle_ns: u64,
-        /// Start of the first cycle.
+        /// The time at which the first cycle starts.
         origin_ns: u64,
-        /// In order, without overlap, within the cycle.
+        /// The slots in order, without overlap, within the cycle.
         slots: Vec<Slot>,
     },
-    /// Once, after a delay: a watchdog or a time-out. The executor counts the delay in its steps:
-    /// from the step that begins after the completion, or that sees the item.
+    /// A single time, after a delay: a watchdog or a time-out. The executor counts the delay in its
+    /// steps: from the step that begins after the completion, or that sees the item.
     After {
-        /// How long after `start`; not 0.
+        /// The delay after `start`; not 0.
         delay_ns: u64,
-        /// From when on it counts.
+        /// The event from which the delay counts.
         start: TimerStart,
     },
 }
 
-/// Why a schedule is impossible.
+/// The reason why a schedule is impossible.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
     /// The period, the cycle or the delay is 0.
     #[error("the period, cycle or delay is 0: give its length in ns")]
     Empty,
     /// A timer counts from items of an input that the task does not have.
-    #[error("a timer counts from input {input}, but there are {inputs}: inputs count from 0")]
+    #[error(
+        "a timer counts from input {input}, but the task has {inputs} inputs, numbered from 0"
+    )]
     NoInput {
-        /// The number that was given.
+        /// The input number that the timer names.
         input: usize,
-        /// Number of inputs.
+        /// The number of inputs that the task has.
         inputs: usize,
     },
-    /// Slots must follow one another within the cycle.
-    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle")]
+    /// A slot is empty, overlaps the one before it, or leaves the cycle.
+    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle: correct its start or end")]
     Slot {
         /// The slot's number, from 0.
         index: usize,
-        /// Its start in the cycle.
+        /// The slot's start in the cycle.
         start_ns: u64,
-        /// Its end in the cycle.
+        /// The slot's end in the cycle.
         end_ns: u64,
     },
 }
 
 impl Schedule {
-    /// Slots `[start, end)` of a cycle that begins at `origin_ns`, all in ns.
+    /// Creates a schedule from slots `[start, end)` of a cycle that begins at `origin_ns`, all in
+    /// ns.
     pub fn slots(
         cycle_ns: u64,
         origin_ns: u64,
@@ -76,7 +79,8 @@ impl Schedule {
         }
     }
 
-    /// Time between two releases, or length of the cycle; 0 for a one-shot timer.
+    /// Returns the time between two releases, or the length of the cycle, or 0 for a one-shot
+    /// timer.
     pub(crate) fn period_ns(&self) -> u64 {
         match self {
             Schedule::Period { period_ns, .. } => *period_ns,
@@ -86,7 +90,7 @@ impl Schedule {
     }
 }
 
-/// What a drawing says of it.
+/// The text in drawings.
 impl std::fmt::Display for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |ns: &u64| *ns as f64 / 1e6;
@@ -98,8 +102,8 @@ impl std::fmt::Display for Schedule {
             Schedule::After { delay_ns, start } => {
                 write!(f, "{} ms after ", ms(delay_ns))?;
                 match start {
-                    TimerStart::Completion => write!(f, "its last end"),
-                    TimerStart::Item(input) => write!(f, "an item at {input}"),
+                    TimerStart::Completion => write!(f, "its last completion"),
+                    TimerStart::Item(input) => write!(f, "an item at input {input}"),
                 }
             }
         }
@@ -114,7 +118,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// `inputs`: their number.
+    /// Checks a schedule for a task with this number of inputs.
     pub(crate) fn new(schedule: Schedule, inputs: usize) -> Result<Clock, ScheduleError> {
         let (period_ns, origin_ns, slots) = match schedule {
             Schedule::Period {
@@ -170,13 +174,13 @@ impl Releases {
         Ok(Releases { cycle, slots })
     }
 
-    /// Whether it is a period: releases that pass unused are overruns.
+    /// Reports whether this is a period. Releases of a period that pass unused are overruns.
     pub(crate) fn is_periodic(&self) -> bool {
         self.slots.is_none()
     }
 
-    /// The number of the current release or open slot; `None` between slots and before the first
-    /// cycle. Real-time safe: one step per slot.
+    /// Returns the number of the current release or open slot, or `None` between slots and before
+    /// the first cycle. Real-time safe: one step per slot.
     #[inline]
     pub(crate) fn current(&self, now_ns: u64) -> Option<u64> {
         let (cycle, slot) = self.position(now_ns)?;
@@ -184,12 +188,12 @@ impl Releases {
         Some(cycle * per_cycle + slot as u64)
     }
 
-    /// The current cycle, and the current release or open slot within it.
+    /// Returns the current cycle, and the current release or open slot within it.
     #[inline]
     fn position(&self, now_ns: u64) -> Option<(u64, usize)> {
         let position = self.cycle.position(now_ns);
         let cycle = u64::try_from(position.cycle).ok()?;
-        // Slots lie within the cycle, so that one division finds the open one.
+        // Slots lie within the cycle, so one division finds the open one.
         let slot = match &self.slots {
             None => 0,
             Some(slots) => slots.iter().position(|s| s.contains(position.offset_ns))?,
@@ -197,7 +201,6 @@ impl Releases {
         Some((cycle, slot))
     }
 
-    /// When the current release or slot began.
     pub(crate) fn current_start_ns(&self, now_ns: u64) -> Option<u64> {
         let (cycle, slot) = self.position(now_ns)?;
         let within_ns = self.slots.as_ref().map_or(0, |slots| slots[slot].start_ns);
@@ -205,9 +208,10 @@ impl Releases {
         u64::try_from(start_ns).ok()?.checked_add(within_ns)
     }
 
-    /// The first release or slot that begins after a time; `None` if there is no slot.
+    /// Returns when the first release or slot after a time begins, or `None` if the cycle has no
+    /// slots.
     pub(crate) fn next_start_ns(&self, now_ns: u64) -> Option<u64> {
-        // Not before the first cycle.
+        // No release or slot begins before the first cycle.
         let after_ns = i128::from(now_ns).max(i128::from(self.cycle.origin_ns()) - 1);
         let start_ns = match &self.slots {
             None => self.cycle.next_start_ns(after_ns + 1),

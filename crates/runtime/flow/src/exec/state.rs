@@ -1,11 +1,11 @@
-//! What the threads of an executor share.
+//! The state that the threads of an executor share.
 
 use super::edge::Edge;
 use super::options::TaskStats;
 use crate::wait::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Counters of a task, written by its thread and read by any.
+/// A task's counters. Its thread writes them, any thread may read them.
 #[derive(Default)]
 pub(crate) struct SharedStats {
     executions: AtomicU64,
@@ -35,25 +35,21 @@ impl SharedStats {
     }
 }
 
-/// What the threads of an executor share.
 pub(crate) struct ExecutorState {
-    /// Where each thread sleeps.
     pub(crate) wakers: Vec<Waker>,
     pub(crate) edges: Vec<Edge>,
-    /// By task.
     pub(crate) stats: Vec<SharedStats>,
     pub(crate) is_stopped: AtomicBool,
     pub(crate) is_draining: AtomicBool,
-    /// By thread: changes when it becomes idle or busy while draining; odd while idle.
+    /// A counter per thread. It changes when the thread becomes idle or busy while draining, and is
+    /// odd while the thread is idle.
     pub(crate) idle: Vec<AtomicU64>,
-    /// Number of threads that have ended.
     pub(crate) ended: AtomicUsize,
-    /// Where the program waits for their end.
+    /// The place where the program waits until all threads have ended.
     pub(crate) owner: Waker,
 }
 
 impl ExecutorState {
-    /// For this number of tasks.
     pub(crate) fn new(wakers: Vec<Waker>, edges: Vec<Edge>, tasks: usize) -> ExecutorState {
         ExecutorState {
             idle: wakers.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -73,15 +69,15 @@ impl ExecutorState {
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// Whether all threads are idle and no item is under way. The last thread to become idle sees
-    /// it.
+    /// Reports whether all threads are idle and no item is under way. The last thread to become
+    /// idle gets `true`.
     pub(crate) fn is_quiet(&self) -> bool {
         let before = self.all_idle();
         before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before
     }
 
-    /// The sum of the idle counters, if all threads are idle. The counters only grow, so that an
-    /// equal sum means equal counters.
+    /// Returns the sum of the idle counters, if all threads are idle. The counters only grow, so
+    /// equal sums mean equal counters.
     fn all_idle(&self) -> Option<u64> {
         let mut sum = 0u64;
         for idle in &self.idle {

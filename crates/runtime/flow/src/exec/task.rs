@@ -44,7 +44,7 @@ pub struct Task<S> {
 }
 
 impl<S: Send + 'static> Task<S> {
-    /// A task with a state of its own.
+    /// Creates a task with a state of its own.
     pub fn new(
         name: &str,
         options: TaskOptions,
@@ -65,8 +65,8 @@ impl<S: Send + 'static> Task<S> {
     }
 
     /// Feeds an input from outside the executor, for example from a channel whose consumer is on
-    /// the thread's waker. The thread calls `waiting` in each cycle: it returns how many items
-    /// wait.
+    /// the thread's waker. The thread calls `waiting` in each cycle. `waiting` returns how many
+    /// items wait.
     pub fn feed(
         mut self,
         input: usize,
@@ -76,17 +76,19 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// A condition on contents: data activates the task only while `is_fulfilled` says so. The
-    /// thread asks once enough items have come, and again when more come; it looks at items with
-    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
+    /// true. The thread calls it once enough items have come, and again when more come. It can look
+    /// at items with [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be
+    /// short and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
         self
     }
 
-    /// Since when the next item of a feed waits, ns of CLOCK_MONOTONIC: by priority, equal tasks then
-    /// run in the order in which their items came, whenever the thread has seen them. `None`: since
-    /// the thread saw it.
+    /// Sets a function that returns since when the next item of a feed waits, in ns of
+    /// CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
+    /// not in the order in which the thread saw them. `None` means the time at which the thread saw
+    /// the item.
     pub fn waiting_since(
         mut self,
         since_ns: impl FnMut(&mut S) -> Option<u64> + Send + 'static,
@@ -95,7 +97,7 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// The execution time in ns that list scheduling assumes; 1 by default.
+    /// Sets the execution time in ns that list scheduling assumes. The default is 1.
     pub fn cost(mut self, cost_ns: u64) -> Task<S> {
         self.cost_ns = cost_ns;
         self
@@ -135,9 +137,10 @@ impl<S: Send + 'static> Task<S> {
 }
 
 impl Task<Consumer> {
-    /// A receive task (thesis, 5.4.2, steps 6 to 8): runs once for each item that has come, which it
-    /// borrows. By priority, equal receive tasks run in the order in which their items were sent into
-    /// the channel; for a channel from another host, that is when they came to this one.
+    /// Creates a receive task (thesis, 5.4.2, steps 6 to 8). It runs once for each item that has
+    /// come, and borrows it. Receive tasks of equal priority run in the order in which their items
+    /// were sent into the channel. For a channel from another host, that is the order in which they
+    /// came to this host.
     pub fn receiving(
         name: &str,
         consumer: Consumer,
@@ -161,21 +164,20 @@ impl Task<Consumer> {
 pub(crate) struct ErasedTask {
     pub(crate) core: TaskCore,
     pub(crate) code: Box<dyn TaskCode>,
-    /// Items come from outside the executor.
     pub(crate) is_fed: bool,
-    /// It has a condition on contents.
     pub(crate) is_conditional: bool,
     pub(crate) cost_ns: u64,
     pub(crate) thread: Option<usize>,
 }
 
-/// A task's code.
 pub(crate) trait TaskCode: Send {
-    /// Asks the feeds for items; returns whether there are new ones.
+    /// Polls the feeds for items, and returns whether there are new ones.
     fn poll(&mut self, core: &mut TaskCore) -> bool;
-    /// Whether what waits fulfils the condition on contents, if there is one.
+    /// Reports whether the waiting items fulfil the condition on contents. True if there is no
+    /// condition.
     fn is_fulfilled(&mut self) -> bool;
-    /// Since when its feeds' next item waits, ns, if it says so.
+    /// Returns since when the next item of the feeds waits, in ns, if the task has set such a
+    /// function.
     fn since_ns(&mut self) -> Option<u64>;
     fn run(&mut self) -> TaskResult;
 }
@@ -183,7 +185,7 @@ pub(crate) trait TaskCode: Send {
 struct StatefulCode<S> {
     state: S,
     run: Run<S>,
-    /// Number of each feed's source, and the feed.
+    /// The source number of each feed, and the feed.
     feeds: Vec<(usize, Poll<S>)>,
     contents: Option<Contents<S>>,
     since: Option<Since<S>>,

@@ -1,49 +1,49 @@
-//! Settings of a thread: policy, priority, CPUs, memory. The thread itself applies them before it
-//! runs its first task, and reads them back.
+//! The settings of a thread: policy, priority, CPUs, memory. The thread itself applies them before
+//! it runs its first task, and reads them back.
 
 use std::io;
 use thiserror::Error;
 
-/// How the kernel schedules a thread.
+/// The way the kernel schedules a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
-    /// Like the thread that starts it.
+    /// The thread keeps the policy and priority of the thread that starts it.
     #[default]
     Inherit,
-    /// SCHED_OTHER.
+    /// The normal policy, SCHED_OTHER.
     Other,
-    /// SCHED_FIFO.
+    /// The real-time policy SCHED_FIFO.
     Fifo {
-        /// 1 (lowest) to 99.
+        /// The priority, 1 (lowest) to 99.
         priority: u8,
     },
-    /// SCHED_RR.
+    /// The real-time policy SCHED_RR.
     RoundRobin {
-        /// 1 (lowest) to 99.
+        /// The priority, 1 (lowest) to 99.
         priority: u8,
     },
 }
 
-/// Settings of a thread.
+/// The settings of a thread: name, policy, priority, CPUs, memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadOptions {
-    /// Name; the kernel keeps its first 15 bytes.
+    /// The name. The kernel keeps its first 15 bytes.
     pub name: String,
-    /// Policy and priority.
+    /// The kernel's scheduling policy, and the priority.
     pub scheduling: Scheduling,
-    /// CPUs that it may run on; empty: like the thread that starts it.
+    /// The CPUs that the thread may run on. If empty, it keeps those of the thread that starts it.
     pub cpus: Vec<usize>,
     /// Locks the memory of the whole process, present and future (mlockall), and leaves it locked.
     pub lock_memory: bool,
-    /// Size of the stack in bytes.
+    /// The size of the stack in bytes.
     pub stack_bytes: usize,
-    /// Bytes of the stack that are touched before the first task, so that later accesses do not
-    /// fault.
+    /// The number of bytes of the stack that are touched before the first task, so that later
+    /// accesses do not fault.
     pub prefault_bytes: usize,
 }
 
 impl ThreadOptions {
-    /// A thread like the one that starts it, with a stack of 2 MiB.
+    /// Returns settings for a thread like the one that starts it, with a stack of 2 MiB.
     pub fn new(name: &str) -> ThreadOptions {
         ThreadOptions {
             name: name.into(),
@@ -55,7 +55,8 @@ impl ThreadOptions {
         }
     }
 
-    /// A thread for work with deadlines: SCHED_FIFO, memory locked, 256 KiB of the stack touched.
+    /// Returns settings for a thread with deadlines: SCHED_FIFO, memory locked, 256 KiB of the
+    /// stack touched.
     pub fn real_time(name: &str, priority: u8) -> ThreadOptions {
         ThreadOptions {
             scheduling: Scheduling::Fifo { priority },
@@ -66,62 +67,62 @@ impl ThreadOptions {
     }
 }
 
-/// Why a thread could not get its settings.
+/// The reason why a thread could not get its settings.
 #[derive(Debug, Error)]
 pub enum ThreadError {
-    /// It could not be started.
-    #[error("thread '{thread}' with a stack of {stack_bytes} bytes cannot be started: {reason}: use fewer threads or smaller stacks")]
+    /// The thread could not be started.
+    #[error("cannot start thread '{thread}' with a stack of {stack_bytes} bytes: {reason}. Use fewer threads or smaller stacks")]
     Spawn {
-        /// Name of the thread.
+        /// The name in the options of the thread that failed.
         thread: String,
-        /// Size of its stack.
+        /// The stack size in its options.
         stack_bytes: usize,
-        /// The system's error.
+        /// The error that the system returned.
         reason: io::Error,
     },
-    /// Its policy or priority is not permitted or impossible.
-    #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}: priorities of fifo and rr are 1 to 99, and need root, CAP_SYS_NICE or RLIMIT_RTPRIO")]
+    /// The policy or priority is not permitted or impossible.
+    #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Priorities of fifo and rr are 1 to 99 and need root, CAP_SYS_NICE or RLIMIT_RTPRIO")]
     Scheduling {
-        /// Name of the thread.
+        /// The name in the options of the thread that failed.
         thread: String,
-        /// `fifo`, `rr` or `other`.
+        /// The policy: `fifo`, `rr` or `other`.
         policy: &'static str,
-        /// The priority in its settings.
+        /// The priority in the settings.
         priority: u8,
-        /// The system's error.
+        /// The error that the system returned.
         reason: io::Error,
     },
-    /// It may not run on these CPUs.
-    #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}: give CPUs that exist and that the process may use (taskset -p)")]
+    /// The thread may not run on these CPUs.
+    #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}. Give CPUs that exist and that the process may use (taskset -p)")]
     Cpus {
-        /// Name of the thread.
+        /// The name in the options of the thread that failed.
         thread: String,
-        /// The CPUs in its settings.
+        /// The CPUs in the settings.
         cpus: Vec<usize>,
-        /// The system's error.
+        /// The error that the system returned.
         reason: io::Error,
     },
-    /// Its memory cannot be locked.
-    #[error("thread '{thread}' cannot lock its memory: {reason}: needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)")]
+    /// The memory cannot be locked.
+    #[error("thread '{thread}' cannot lock its memory: {reason}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)")]
     Memory {
-        /// Name of the thread.
+        /// The name in the options of the thread that failed.
         thread: String,
-        /// The system's error.
+        /// The error that the system returned.
         reason: io::Error,
     },
     /// The stack is too small for the bytes to touch.
-    #[error("thread '{thread}': {prefault_bytes} bytes cannot be touched of a stack of {stack_bytes}: leave 64 KiB, or raise `stack_bytes`")]
+    #[error("thread '{thread}' cannot touch {prefault_bytes} bytes of its stack of {stack_bytes}: 64 KiB must stay free. Lower `prefault_bytes` or raise `stack_bytes`")]
     Stack {
-        /// Name of the thread.
+        /// The name in the options of the thread that failed.
         thread: String,
-        /// Bytes to touch.
+        /// The number of bytes to touch.
         prefault_bytes: usize,
-        /// Size of the stack.
+        /// The stack size in its options.
         stack_bytes: usize,
     },
 }
 
-/// Bytes of the stack that stay untouched: the thread itself needs them meanwhile.
+/// The bytes of the stack that stay untouched, because the thread itself needs them meanwhile.
 const STACK_RESERVE: usize = 64 << 10;
 
 /// Applies settings to the calling thread, and reads them back. Not real-time safe.
@@ -150,7 +151,7 @@ pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
         }
         touch_stack(options.prefault_bytes);
     }
-    // Last, so that the above does not run at this priority.
+    // The policy comes last, so that the steps above do not run at this priority.
     let (policy, name, priority) = match options.scheduling {
         Scheduling::Inherit => return Ok(()),
         Scheduling::Other => (libc::SCHED_OTHER, "other", 0),
@@ -173,11 +174,10 @@ fn touch_stack(bytes: usize) {
     if bytes > page.len() {
         touch_stack(bytes - page.len());
     }
-    // Used after the call too, so that this is not a tail call.
+    // Using the page after the call prevents a tail call.
     std::hint::black_box(&mut page);
 }
 
-/// The system calls, each checked.
 mod system {
     use super::io;
 
@@ -194,7 +194,7 @@ mod system {
     }
 
     pub(super) fn run_on(cpus: &[usize]) -> io::Result<()> {
-        // SAFETY: a set of CPUs is an array of numbers; zero is the empty one.
+        // SAFETY: a set of CPUs is an array of numbers, and all zeros is the empty set.
         let (mut wanted, mut found): (libc::cpu_set_t, libc::cpu_set_t) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let size = std::mem::size_of::<libc::cpu_set_t>();
@@ -211,14 +211,14 @@ mod system {
             check(libc::sched_getaffinity(0, size, &mut found))?;
             // The kernel leaves out CPUs that do not exist.
             if !libc::CPU_EQUAL(&wanted, &found) {
-                return Err(differs("fewer of them"));
+                return Err(differs("fewer CPUs"));
             }
         }
         Ok(())
     }
 
     pub(super) fn lock_memory() -> io::Result<()> {
-        // SAFETY: only changes how the kernel keeps memory.
+        // SAFETY: the call only changes how the kernel keeps memory.
         check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) })
     }
 

@@ -1,22 +1,22 @@
-//! A one-shot timer as an input of a task: a watchdog or a time-out. Pure: the time is an argument.
+//! A one-shot timer as an input of a task: a watchdog or a time-out. The functions are pure: the
+//! time is an argument.
 
-/// From when on a one-shot timer counts. It is cancelled by each execution of its task.
+/// The event from which a one-shot timer counts. Each execution of its task cancels the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerStart {
-    /// From the task's start, and anew from each completion: a watchdog, which runs the task when
-    /// nothing else did for so long.
+    /// The task's start, and each later completion. This makes a watchdog, which runs the task when
+    /// nothing else has run it for that long.
     Completion,
-    /// From the first unused item at this input: a time-out, for a request whose answer comes at
-    /// another input, or for the rest of what is to be joined.
+    /// The first unused item at this input. This makes a time-out: for a request whose answer comes
+    /// at another input, or for the missing items of a join.
     Item(usize),
 }
 
-/// A one-shot timer.
 #[derive(Debug, Clone)]
 pub(crate) struct Timer {
     delay_ns: u64,
     start: TimerStart,
-    /// When it fires; `None` while it is not set.
+    /// The time at which the timer fires, or `None` while it is not set.
     due_ns: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Timer {
         }
     }
 
-    /// Whether items at this input set it.
+    /// Reports whether items at this input set the timer.
     pub(crate) fn is_set_by(&self, input: usize) -> bool {
         self.start == TimerStart::Item(input)
     }
@@ -41,7 +41,7 @@ impl Timer {
         }
     }
 
-    /// Sets it if there is a reason, and cancels it if the reason is gone. Real-time safe.
+    /// Sets the timer if there is a reason, and cancels it if the reason is gone. Real-time safe.
     #[inline]
     pub(crate) fn observe(&mut self, now_ns: u64, arrived: &[u32]) {
         if !self.is_wanted(arrived) {
@@ -51,7 +51,6 @@ impl Timer {
         }
     }
 
-    /// The task runs: it does not fire any more.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         self.due_ns = None;
@@ -62,7 +61,8 @@ impl Timer {
         self.due_ns.is_some_and(|due| due <= now_ns)
     }
 
-    /// When it fires, or would if it were set now; `None` if there is no reason to set it.
+    /// Returns when the timer fires, or when it would if it were set now. `None` if there is no
+    /// reason to set it.
     pub(crate) fn due_ns(&self, now_ns: u64, arrived: &[u32]) -> Option<u64> {
         let due = self.due_ns;
         let due = due.unwrap_or_else(|| now_ns.saturating_add(self.delay_ns));

@@ -1,4 +1,5 @@
-//! From a program to workers: tasks on their threads, connections within and between threads.
+//! Makes workers from a program: puts tasks on their threads, and connects them within and between
+//! threads.
 
 use super::edge::Edge;
 use super::program::{Connection, Program};
@@ -7,11 +8,11 @@ use super::task::ErasedTask;
 use super::worker::{LocalOutput, Outputs, RemoteInput, Worker, WorkerTask};
 use std::sync::Arc;
 
-/// Where a task is: thread, and position on it.
+/// The thread of a task, and its position on that thread.
 type Place = (usize, usize);
 
-/// Distributes a program's tasks over workers. `order`: the tasks of each thread. `priorities`: by
-/// task, where order is by priority.
+/// Distributes a program's tasks over workers. `order` has the tasks of each thread. `priorities`
+/// has a number per task, for the executor by priority.
 pub(super) fn wire(
     program: Program,
     order: &[Vec<usize>],
@@ -40,7 +41,7 @@ fn places(order: &[Vec<usize>], count: usize) -> Vec<Place> {
     places
 }
 
-/// The tasks of each thread, not connected yet.
+/// Returns the tasks of each thread, not connected yet.
 fn distribute(
     tasks: Vec<ErasedTask>,
     order: &[Vec<usize>],
@@ -65,7 +66,7 @@ fn distribute(
     order.iter().map(of_thread).collect()
 }
 
-/// Connects the tasks; returns the edges between threads.
+/// Connects the tasks, and returns the edges between threads.
 fn connect(
     connections: &[Connection],
     places: &[Place],

@@ -1,5 +1,5 @@
-//! One thread of an executor: how its tasks get items, run, pass outputs on, sleep and drain. The
-//! executors choose the next task by their `Step`.
+//! One thread of an executor: its tasks get items, run, pass outputs on, sleep and drain. Each
+//! executor chooses the next task by its own `Step`.
 
 use super::execution::{Completion, TaskCore};
 use super::state::ExecutorState;
@@ -8,32 +8,30 @@ use crate::wait::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Lets a worker run tasks that are ready; returns how many ran. The executor's.
+/// Runs tasks of a worker that are ready at this time, and returns how many ran. Each executor has
+/// its own.
 pub(crate) type Step = fn(&mut Worker, u64) -> usize;
 
-/// A connection to a task of the same thread.
 pub(crate) struct LocalOutput {
     pub(crate) task: usize,
     pub(crate) source: usize,
 }
 
-/// Where a task's output goes.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) local: Vec<LocalOutput>,
-    /// Edges to other threads.
+    /// The edges to other threads.
     pub(crate) remote: Vec<usize>,
-    /// Those of the other threads that an output may activate.
+    /// The other threads that an output may activate.
     pub(crate) wakes: Vec<usize>,
 }
 
-/// A connection from another thread.
 pub(crate) struct RemoteInput {
     edge: usize,
     source: usize,
-    /// Items that have arrived so far.
+    /// The number of items that have arrived so far.
     seen: u64,
-    /// Items to take in this poll: a producer cannot prolong it.
+    /// The number of the item at which this poll ends. A fast producer cannot prolong the poll.
     until: u64,
 }
 
@@ -48,45 +46,39 @@ impl RemoteInput {
     }
 }
 
-/// A task on its thread.
 pub(crate) struct WorkerTask {
-    /// Number of the task in its executor.
     pub(crate) id: usize,
     pub(crate) core: TaskCore,
     pub(crate) code: Box<dyn TaskCode>,
-    /// Items come from outside the executor.
     pub(crate) is_fed: bool,
-    /// It has a condition on contents.
     pub(crate) is_conditional: bool,
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
-    /// Where order is by priority: higher runs first.
+    /// The priority, for the executor by priority. Higher runs first.
     pub(crate) priority: u32,
-    /// Since when it is ready, and its number among those of the same time.
+    /// The time since when the task is ready, and its number among tasks of the same time.
     pub(crate) ready_since: Option<(u64, u64)>,
 }
 
-/// A thread's tasks.
 pub(crate) struct Worker {
-    /// Number of the thread.
-    number: usize,
+    thread: usize,
     pub(crate) tasks: Vec<WorkerTask>,
     pub(crate) state: Arc<ExecutorState>,
     pub(crate) is_draining: bool,
     is_idle: bool,
     /// Arrivals are ordered by time.
     is_timed: bool,
-    /// How often a task became ready.
+    /// The number of times that a task became ready.
     readied: u64,
-    /// Tasks with inputs from other threads.
+    /// The tasks with inputs from other threads.
     receiving: Vec<usize>,
-    /// Tasks that feeds, time or contents can make ready.
+    /// The tasks that feeds, time or contents can make ready.
     polled: Vec<usize>,
 }
 
 impl Worker {
     pub(crate) fn new(
-        number: usize,
+        thread: usize,
         tasks: Vec<WorkerTask>,
         state: Arc<ExecutorState>,
         is_timed: bool,
@@ -96,7 +88,7 @@ impl Worker {
             all.filter(|(_, t)| wanted(t)).map(|(i, _)| i).collect()
         };
         Worker {
-            number,
+            thread,
             receiving: those(|t| !t.inputs.is_empty()),
             polled: those(|t| t.is_fed || t.is_conditional || t.core.activation.has_schedule()),
             tasks,
@@ -111,14 +103,14 @@ impl Worker {
     fn set_busy(&mut self) {
         if self.is_idle {
             self.is_idle = false;
-            self.state.idle[self.number].fetch_add(1, Ordering::SeqCst);
+            self.state.idle[self.thread].fetch_add(1, Ordering::SeqCst);
         }
     }
 
     fn set_idle(&mut self) {
         if !self.is_idle {
             self.is_idle = true;
-            self.state.idle[self.number].fetch_add(1, Ordering::SeqCst);
+            self.state.idle[self.thread].fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -134,7 +126,6 @@ impl Worker {
         self.poll_feeds(task);
     }
 
-    /// Returns whether there are new items.
     fn poll_feeds(&mut self, task: usize) -> bool {
         let it = &mut self.tasks[task];
         let new = it.is_fed && it.code.poll(&mut it.core);
@@ -144,9 +135,9 @@ impl Worker {
         new
     }
 
-    /// Items of another thread up to this number arrive.
+    /// Lets items of another thread arrive, up to this number.
     fn arrive(&mut self, task: usize, input: usize, until: u64) {
-        // First, since the edge looks quiet afterwards.
+        // This comes first, because the edge looks quiet afterwards.
         self.set_busy();
         let it = &mut self.tasks[task];
         let input = &mut it.inputs[input];
@@ -156,8 +147,8 @@ impl Worker {
         self.state.edges[input.edge].set_head(until);
     }
 
-    /// Collects all tasks' items in the order of their arrival, and records which task became ready
-    /// when.
+    /// Collects all tasks' items in the order of their arrival, and records when each task became
+    /// ready.
     pub(crate) fn collect_in_order(&mut self, now_ns: u64) {
         for &task in &self.receiving {
             for input in &mut self.tasks[task].inputs {
@@ -180,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// The earliest item that has not arrived yet: its time, task and input.
+    /// Finds the earliest item that has not arrived yet, and returns its time, task and input.
     fn earliest(&self) -> Option<(u64, usize, usize)> {
         let mut earliest: Option<(u64, usize, usize)> = None;
         for &task in &self.receiving {
@@ -215,8 +206,8 @@ impl Worker {
         core.may_run(now_ns, self.is_draining, is_fulfilled)
     }
 
-    /// Runs a task and passes its output on; `false` if the executor is to stop. Real-time safe if
-    /// the task's code is: a system call only to wake a sleeping thread.
+    /// Runs a task and passes its output on. Returns `false` if the executor must stop. Real-time
+    /// safe if the task's code is: makes a system call only to wake a sleeping thread.
     pub(crate) fn run(&mut self, task: usize, now_ns: u64) -> bool {
         let it = &mut self.tasks[task];
         let completion = it.core.execute(now_ns, || it.code.run());
@@ -240,7 +231,7 @@ impl Worker {
         if completion == Completion::Output {
             self.push(task, now_ns);
         }
-        // Items that came meanwhile are first; the task itself, if it is still ready, is behind
+        // Items that came meanwhile are first. The task itself, if it is still ready, comes after
         // them.
         self.tasks[task].ready_since = None;
         self.collect_in_order(now_ns);
@@ -265,7 +256,7 @@ impl Worker {
         }
     }
 
-    /// When time alone may make a task ready.
+    /// Returns when time alone may make a task ready.
     fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let tasks = self.tasks.iter();
         tasks
@@ -273,7 +264,6 @@ impl Worker {
             .min()
     }
 
-    /// Runs tasks until the executor is stopped.
     pub(crate) fn serve(&mut self, step: Step) {
         let state = Arc::clone(&self.state);
         let is_over = || state.is_stopped.load(Ordering::Acquire);
@@ -297,11 +287,12 @@ impl Worker {
                 }
             }
             let was_idle = self.is_idle;
-            state.wakers[self.number].wait(wake_ns, || {
+            state.wakers[self.thread].wait(wake_ns, || {
                 is_over()
                     || state.is_draining.load(Ordering::Acquire) != self.is_draining
                     || step(self, clock::now_ns()) > 0
-                    // Items have come, even if too few to run a task: become idle again.
+                    // Items have come, even if too few to run a task. The thread must become idle
+                    // again.
                     || self.is_idle != was_idle
             });
         }

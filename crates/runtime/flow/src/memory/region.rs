@@ -1,4 +1,5 @@
-//! Where a channel's memory comes from, and who takes part: the interface to transports.
+//! The interface to transports: they provide a channel's memory and know which participants are
+//! alive.
 //!
 //! A channel is a format in a range of bytes. Within a process the bytes come from the allocator
 //! ([`Channel::new`](crate::Channel::new)). A transport implements [`Region`] over memory that
@@ -9,13 +10,13 @@ use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Alignment in bytes of the memory, and so of every payload: a cache line.
+/// The alignment of the memory and of every payload, in bytes: a cache line.
 pub const ALIGN: usize = 64;
 
-/// The producer's place; consumer `c` has place `c + 1`.
+/// The producer's place. Consumer `c` has place `c + 1`.
 pub const PRODUCER: usize = 0;
 
-/// Memory of a channel, and the places of its participants.
+/// The memory of a channel, and the places of its participants.
 ///
 /// A place is a right that one participant has until it gives the place up *or dies*. This is how a
 /// channel notices the death of a participant that can no longer report it.
@@ -24,26 +25,25 @@ pub const PRODUCER: usize = 0;
 /// `base` points to `size` bytes, aligned to [`ALIGN`], which were zero at the beginning and may be
 /// read and written until the value is dropped. This process touches them only through the channel.
 pub unsafe trait Region: Send + Sync {
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     fn base(&self) -> NonNull<u8>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> usize;
 
-    /// Whether other processes see the memory. What they write is not trusted.
+    /// Reports whether other processes see the memory. The channel does not trust their data.
     fn is_shared(&self) -> bool;
 
-    /// Takes a place; `false` if a living participant has it.
+    /// Takes a place. Returns `false` if a living participant has it.
     fn claim(&self, place: usize) -> bool;
 
     /// Gives a place up.
     fn release(&self, place: usize);
 
-    /// Whether a living participant has this place.
+    /// Reports whether a living participant has this place.
     fn is_claimed(&self, place: usize) -> bool;
 }
 
-/// Memory of this process, from the allocator.
 pub(crate) struct Heap {
     base: NonNull<u8>,
     layout: Layout,
@@ -56,7 +56,7 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// `None` if there is no memory of that size.
+    /// Allocates zeroed memory. Returns `None` if the system has no memory of that size.
     pub(crate) fn new(size: usize, places: usize) -> Option<Heap> {
         let layout = Layout::from_size_align(size.max(ALIGN), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.

@@ -1,4 +1,4 @@
-//! Checked access to a region's words and bytes: the only module that touches channel memory.
+//! Checked access to a region's words and bytes. No other module touches channel memory.
 
 use super::atomics::{AtomicU32, AtomicU64};
 use super::region::Region;
@@ -9,7 +9,7 @@ mod plain {
     use super::*;
     use std::ptr::NonNull;
 
-    /// A region's bytes. Clones share them; the region lives until the last clone is dropped.
+    /// A region's bytes. Clones share them. The region lives until the last clone is dropped.
     #[derive(Clone)]
     pub(crate) struct Memory {
         base: NonNull<u8>,
@@ -39,56 +39,56 @@ mod plain {
             &*self.region
         }
 
-        /// Whether other processes see the memory.
         #[inline]
         pub(crate) fn is_shared(&self) -> bool {
             self.is_shared
         }
 
-        /// Whether both are clones of one value.
-        pub(crate) fn is(&self, other: &Memory) -> bool {
+        /// Reports whether both are clones of one value.
+        pub(crate) fn is_same_as(&self, other: &Memory) -> bool {
             self.base == other.base
         }
 
         #[inline]
         fn at(&self, offset: usize, size: usize) -> NonNull<u8> {
             let end = offset.checked_add(size);
-            assert!(end.is_some_and(|end| end <= self.size), "outside");
+            assert!(
+                end.is_some_and(|end| end <= self.size),
+                "offset outside of the region"
+            );
             // SAFETY: inside the region.
             unsafe { self.base.add(offset) }
         }
 
-        /// The 32-bit word at an offset.
         #[inline]
         pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
-            assert!(offset.is_multiple_of(4), "unaligned");
+            assert!(offset.is_multiple_of(4), "offset is not aligned");
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 4).cast().as_ref() }
         }
 
-        /// The 64-bit word at an offset.
         #[inline]
         pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
-            assert!(offset.is_multiple_of(8), "unaligned");
+            assert!(offset.is_multiple_of(8), "offset is not aligned");
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 8).cast().as_ref() }
         }
 
-        /// Bytes of a payload.
+        /// Returns bytes of a payload.
         ///
         /// # Safety
-        /// No thread of this process writes them while the slice lives, and no other process that
-        /// keeps to the rules of the channel does.
+        /// No thread of this process writes them while the slice lives, nor does another process
+        /// that keeps to the rules of the channel.
         #[inline]
         pub(crate) unsafe fn bytes(&self, offset: usize, size: usize) -> &[u8] {
             // SAFETY: inside and initialised; the caller rules out writers.
             unsafe { std::slice::from_raw_parts(self.at(offset, size).as_ptr(), size) }
         }
 
-        /// Bytes of a payload, to be written.
+        /// Returns bytes of a payload for writing.
         ///
         /// # Safety
-        /// As for `bytes`, and nothing else reads them.
+        /// The rules of `bytes` apply, and nothing else reads these bytes.
         #[allow(clippy::mut_from_ref)]
         #[inline]
         pub(crate) unsafe fn bytes_mut(&self, offset: usize, size: usize) -> &mut [u8] {
@@ -100,7 +100,7 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// For loom: one word per offset and size. No offset is used in both sizes.
+/// The model for loom: one word per offset and size. No offset is used in both sizes.
 #[cfg(loom)]
 mod modelled {
     use super::*;
@@ -134,7 +134,7 @@ mod modelled {
             self.0.region.is_shared()
         }
 
-        pub(crate) fn is(&self, other: &Memory) -> bool {
+        pub(crate) fn is_same_as(&self, other: &Memory) -> bool {
             Arc::ptr_eq(&self.0, &other.0)
         }
 

@@ -1,6 +1,7 @@
-//! Points at which a test lets this process die: between any two steps that others can see.
+//! Fault points: a test can kill this process at any of them, between two steps that others can
+//! see.
 
-/// A point. Costs nothing unless the feature `fault-points` is on.
+/// Marks a fault point. Costs nothing unless the feature `fault-points` is on.
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(feature = "fault-points")]
@@ -20,18 +21,18 @@ mod counted {
     pub(crate) fn point() {
         let last = LAST.load(Ordering::Relaxed);
         if last != u64::MAX && PASSED.fetch_add(1, Ordering::Relaxed) == last {
-            // SAFETY: ends this process at once, as the test wants it.
+            // SAFETY: the call ends this process at once, as the test wants it.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
     }
 
-    /// Counts points from now on. At the point with this number the process kills itself.
+    /// Starts to count points. At the point with this number the process kills itself.
     pub fn die_at(number: u64) {
         PASSED.store(0, Ordering::Relaxed);
         LAST.store(number, Ordering::Relaxed);
     }
 
-    /// Points passed since [`die_at`].
+    /// Returns the number of points passed since [`die_at`].
     pub fn passed() -> u64 {
         PASSED.load(Ordering::Relaxed)
     }

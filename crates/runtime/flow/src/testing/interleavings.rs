@@ -1,4 +1,5 @@
-//! Interleavings of a producer and a consumer, tried by loom: run with `./dev check loom`.
+//! Tests of a producer and a consumer in all interleavings, by loom. Run them with `./dev check
+//! loom`.
 
 use crate::{Channel, Options, Policy};
 use loom::thread;
@@ -20,8 +21,8 @@ fn check(switches: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// The consumer sleeps while there is no item, and the producer while there is no credit. Neither
-/// sleeps for ever, and no item is lost.
+/// Checks that no item is lost and that neither side sleeps for ever. The consumer sleeps until an
+/// item arrives, the producer until it has credit.
 fn everything_arrives(policy: Policy, items: u64) {
     let channel = channel(policy);
     let mut producer = channel.producer().unwrap();
@@ -36,7 +37,7 @@ fn everything_arrives(policy: Policy, items: u64) {
     for _ in 0..items {
         producer.loan(1).unwrap().send().unwrap();
     }
-    // Not before: leaving wakes everybody.
+    // The producer leaves only now, because leaving wakes everybody.
     let consumer = receiver.join().unwrap();
     drop(producer);
     assert!(consumer.receive_until(None).unwrap().is_none());
@@ -102,7 +103,7 @@ fn a_consumer_that_leaves_during_a_delivery_leaves_no_reference() {
         producer.loan(1).unwrap().send().unwrap();
         producer.loan(1).unwrap().send().unwrap();
         leaver.join().unwrap();
-        // A loan cleans up what the consumer could not.
+        // A loan cleans up the references that the consumer could not.
         drop(producer.loan(1).unwrap());
         assert_eq!(channel.payloads_in_use(), 0);
         assert!(channel.consumer().is_ok());

@@ -1,4 +1,4 @@
-//! What tests need within the crate.
+//! The parts of this crate that only tests use.
 //!
 //! `faults` is below all other modules: they pass its points. `interleavings` is above them.
 

@@ -1,9 +1,9 @@
-//! Thin futex calls. Their results do not matter: a thread that wakes up checks its condition
-//! again, whatever woke it.
+//! Thin futex calls. They return nothing: a thread that wakes up checks its condition again,
+//! whatever woke it.
 
 use crate::memory::atomics::AtomicU32;
 
-/// Limit of words that a thread waits on at once.
+/// The largest number of words that a thread can wait on at once.
 pub(crate) const MAX_WORDS: usize = 33;
 
 /// A word to wait on: its address, its last value, and whether other processes wake it.
@@ -36,7 +36,7 @@ mod calls {
         }
     }
 
-    /// Sleeps while the word has the value `seen`, until `deadline_ns` (CLOCK_MONOTONIC) at most.
+    /// Sleeps while the word has the value `seen`, at most until `deadline_ns` (CLOCK_MONOTONIC).
     pub(crate) fn wait(word: Word<'_>, deadline_ns: Option<u64>) {
         let deadline = deadline_ns.map(timespec);
         let pointer = deadline
@@ -56,7 +56,6 @@ mod calls {
         }
     }
 
-    /// Wakes all threads that sleep on the word.
     pub(crate) fn wake(word: &AtomicU32, shared: bool) {
         // SAFETY: the word lives throughout the call.
         unsafe {
@@ -80,13 +79,14 @@ mod calls {
     }
 
     const SIZE_U32: u32 = 2;
-    /// Since Linux 5.16; the number is the same on every architecture.
+    /// The call exists since Linux 5.16. Its number is the same on every architecture.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
-    /// Polling period where the kernel cannot wait for several words.
+    /// The polling period where the kernel cannot wait for several words.
     const POLL_NS: u64 = 1_000_000;
 
-    /// Sleeps while all words have the values `seen`, until `deadline_ns` at most. On kernels before
-    /// Linux 5.16 it sleeps on the first word for at most 1 ms, so that the caller polls the others.
+    /// Sleeps while all words have the values `seen`, at most until `deadline_ns`. On kernels
+    /// before Linux 5.16 it sleeps on the first word for at most 1 ms, so that the caller polls the
+    /// others.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {
@@ -139,7 +139,8 @@ mod calls {
 #[cfg(not(loom))]
 pub(crate) use calls::{wait, wait_any, wake};
 
-/// For loom: all threads sleep on one condition variable, since spurious wake-ups are allowed.
+/// The model for loom: all threads sleep on one condition variable, since spurious wake-ups are
+/// allowed.
 #[cfg(loom)]
 mod modelled {
     use super::*;

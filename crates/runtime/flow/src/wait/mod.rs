@@ -1,4 +1,4 @@
-//! How threads wait: the clock, the kernel's futexes, and what sleeps on them.
+//! Waiting threads: the clock, the kernel's futexes, and the places where threads sleep.
 //!
 //! Each module uses those above it only:
 //!

@@ -16,7 +16,7 @@ pub(crate) struct Signal<'a> {
 }
 
 impl<'a> Signal<'a> {
-    /// The signal in channel memory at an offset: two 32-bit words.
+    /// Returns the signal at an offset in channel memory. It consists of two 32-bit words.
     #[inline]
     pub(crate) fn at(memory: &'a Memory, offset: usize) -> Signal<'a> {
         Signal {
@@ -26,7 +26,6 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// A signal within this process.
     #[inline]
     pub(crate) fn local(count: &'a AtomicU32, sleepers: &'a AtomicU32) -> Signal<'a> {
         Signal {
@@ -36,11 +35,12 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// Wakes the waiting thread, which sees what was stored before this call. Real-time safe: a
-    /// system call only if a thread sleeps.
+    /// Wakes the waiting thread, which then sees everything that was stored before this call.
+    /// Real-time safe: makes a system call only if a thread sleeps.
     #[inline]
     pub(crate) fn notify(&self) {
-        // Either the sleeper sees what was stored before, or we see the sleeper.
+        // The fence makes sure that the sleeper sees the earlier stores, or that we see the
+        // sleeper.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.count.fetch_add(1, Ordering::Release);
@@ -48,12 +48,11 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// Forgets sleepers: one that died has left its count behind.
+    /// Resets the number of sleepers, because a sleeper that died has left its count behind.
     pub(crate) fn reset(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }
 
-    /// The word to sleep on, with its present value.
     fn word(&self) -> Word<'a> {
         Word {
             word: self.count,
@@ -62,7 +61,7 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// Sleeps until `ready` returns true or until `deadline_ns`; returns the last answer of
+    /// Sleeps until `ready` returns true or until `deadline_ns`. Returns the last answer of
     /// `ready`.
     pub(crate) fn wait(&self, deadline_ns: Option<u64>, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
@@ -85,10 +84,9 @@ impl<'a> Signal<'a> {
     }
 }
 
-/// Limit of signals that [`wait_any`] waits for.
 pub(super) const MAX_SIGNALS: usize = futex::MAX_WORDS;
 
-/// As [`Signal::wait`] on several signals at once.
+/// Sleeps at several signals at once, like [`Signal::wait`].
 pub(super) fn wait_any(
     signals: &[Signal<'_>],
     deadline_ns: Option<u64>,

@@ -6,32 +6,32 @@ use crate::memory::Memory;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Limit of signals in shared memory that one waker waits for.
+/// The largest number of signals in shared memory that one waker waits for.
 pub(crate) const MAX_REMOTE_SIGNALS: usize = MAX_SIGNALS - 1;
 
-/// The place where a thread sleeps. Give it to each of the thread's consumers
+/// A place where a thread sleeps. Give it to each of the thread's consumers
 /// ([`Channel::consumer_on`](crate::Channel::consumer_on)), so that an item at any of them wakes
-/// it.
+/// the thread.
 ///
-/// Up to 32 of them may be consumers of channels in shared memory. On kernels before 5.16, which
-/// cannot wait for several words, a thread with such consumers polls every ms instead.
+/// Up to 32 of the consumers may be on channels in shared memory. Kernels before 5.16 cannot wait
+/// for several words: there a thread with such consumers polls every ms instead.
 #[derive(Clone, Default)]
 pub struct Waker {
     words: Arc<WakerWords>,
 }
 
-/// What a [`Waker`] and the producers that notify it share.
+/// The data that a [`Waker`] and the producers that notify it share.
 #[derive(Default)]
 pub(crate) struct WakerWords {
     count: AtomicU32,
     sleepers: AtomicU32,
-    /// Signals in shared memory: their producers cannot reach the words above.
+    /// The signals in shared memory. Their producers cannot reach the words above.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
-    /// Their number, so that a thread without any takes no lock.
+    /// The number of remote signals, so that a thread without any takes no lock.
     remotes: AtomicUsize,
 }
 
-/// A consumer's signal in shared memory, which stays mapped as long as this value lives.
+/// A consumer's signal in shared memory. The memory stays mapped as long as this value lives.
 struct RemoteSignal {
     memory: Memory,
     offset: usize,
@@ -61,21 +61,23 @@ impl std::fmt::Debug for Waker {
 }
 
 impl Waker {
-    /// A place where no thread sleeps yet.
+    /// Creates a place where no thread sleeps yet.
     pub fn new() -> Waker {
         Waker::default()
     }
 
-    /// Wakes the thread that sleeps here. Real-time safe: a system call only if one does.
+    /// Wakes the thread that sleeps here. Real-time safe: makes a system call only if a thread
+    /// sleeps.
     pub fn wake(&self) {
         self.words.signal().notify();
     }
 
-    /// Sleeps until `ready` returns true, which is asked again after each wake-up, or until
-    /// `deadline_ns` (CLOCK_MONOTONIC); returns the last answer. Consumers that join meanwhile
-    /// count from the next call on. With consumers in shared memory it takes a lock while it copies
-    /// their list; only joining and leaving take that lock too. Without such consumers it takes
-    /// none.
+    /// Sleeps until `ready` returns true or until `deadline_ns` (CLOCK_MONOTONIC), and returns the
+    /// last answer. Calls `ready` again after each wake-up.
+    ///
+    /// Consumers that join meanwhile count from the next call on. With consumers in shared memory
+    /// the call takes a lock while it copies their list; only joining and leaving take that lock
+    /// too. Without such consumers it takes none.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         if self.words.remotes.load(Ordering::Acquire) == 0 {
             return self.words.signal().wait(deadline_ns, ready);
@@ -98,7 +100,8 @@ impl Waker {
         &self.words
     }
 
-    /// Waits for the signal at this offset too; `false` if there are too many.
+    /// Adds the signal at this offset to those that the thread waits for. Returns `false` if there
+    /// are too many.
     pub(crate) fn join(&self, memory: &Memory, offset: usize) -> bool {
         let mut remote = self.words.remote();
         if remote.len() >= MAX_REMOTE_SIGNALS {
@@ -110,10 +113,10 @@ impl Waker {
         true
     }
 
-    /// No longer waits for the signal at this offset.
+    /// Removes the signal at this offset from those that the thread waits for.
     pub(crate) fn leave(&self, memory: &Memory, offset: usize) {
         let mut remote = self.words.remote();
-        remote.retain(|r| !r.memory.is(memory) || r.offset != offset);
+        remote.retain(|r| !r.memory.is_same_as(memory) || r.offset != offset);
         self.words.remotes.store(remote.len(), Ordering::Release);
     }
 }

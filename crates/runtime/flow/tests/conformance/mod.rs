@@ -1,5 +1,5 @@
-//! The laws of every policy on every medium: in one thread compared with a model, and between
-//! threads.
+//! The rules that every policy keeps on every medium. Tests compare channels with a model in one
+//! thread, and check them between threads.
 
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The suite for a medium: an expression that makes one.
+/// Makes a test of each function of the suite, for a medium that an expression creates.
 macro_rules! conforms {
     ($medium:expr) => {
         conformance::conforms!($medium;
@@ -20,13 +20,13 @@ macro_rules! conforms {
             the_producer_never_waits_for_an_observer,
             nothing_is_sent_before_all_expected_consumers_have_attached,
             a_waiting_producer_sees_the_reason_and_continues_when_an_item_is_consumed,
-            items_behind_those_in_use_are_not_mistaken_for_the_end,
+            a_waiting_buffer_is_not_mistaken_for_the_end,
             one_thread_can_wait_for_several_channels_and_a_deadline,
             a_consumer_that_leaves_gives_its_payloads_back,
             impossible_requests_are_refused_with_a_hint,
             payloads_have_any_size_up_to_the_channels_limit,
             the_newest_value_stays_until_the_next_one,
-            an_item_that_was_shown_is_still_to_be_received,
+            a_peeked_item_can_still_be_received,
             every_policy_behaves_like_plain_queues,
         );
     };
@@ -41,7 +41,7 @@ macro_rules! conforms {
 }
 pub(crate) use conforms;
 
-/// A new channel, opened once for its producer and once for its consumers.
+/// Opens a new channel twice: for its producer and for its consumers.
 fn pair(medium: &impl Medium, options: Options) -> (Channel, Channel) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
@@ -75,7 +75,7 @@ fn options(policy: Policy, expected: usize) -> Options {
     }
 }
 
-/// A payload whose length and bytes follow from its number.
+/// Makes a payload whose length and bytes follow from its number.
 fn payload(number: u64) -> Vec<u8> {
     vec![number as u8; 1 + (number % 200) as usize]
 }
@@ -99,7 +99,7 @@ pub fn between_threads_no_item_is_torn_and_all_losses_are_counted(medium: &impl 
                         assert_eq!(*item, payload(number)[..], "{policy:?}");
                         assert!(item.sent_ns() > 0);
                         if i == 2 && number % 64 == 0 {
-                            // The slow consumer.
+                            // The third consumer is slow.
                             std::thread::sleep(Duration::from_micros(200));
                         }
                     }
@@ -189,7 +189,7 @@ pub fn a_waiting_producer_sees_the_reason_and_continues_when_an_item_is_consumed
     assert!(now_ns() >= soon);
     let mut loan = refused.loan;
     loan[0] = 2;
-    // Received is not consumed.
+    // A received item is not consumed yet.
     let item = consumer.receive().unwrap();
     let loan = loan.try_send().unwrap_err().loan;
     let thread = std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ pub fn a_waiting_producer_sees_the_reason_and_continues_when_an_item_is_consumed
     assert_eq!(*consumer.receive().unwrap(), [2]);
 }
 
-pub fn items_behind_those_in_use_are_not_mistaken_for_the_end(medium: &impl Medium) {
+pub fn a_waiting_buffer_is_not_mistaken_for_the_end(medium: &impl Medium) {
     let policy = Policy::Swap {
         length: 2,
         flush: false,
@@ -291,7 +291,7 @@ pub fn a_consumer_that_leaves_gives_its_payloads_back(medium: &impl Medium) {
             drop(leaves);
             producer.send(&payload(round)).unwrap();
             drop(stays);
-            // The loan reclaims their payloads.
+            // The loan reclaims the payloads of both consumers.
             assert!(producer.loan(1).is_ok());
         }
         assert_eq!(receiving.consumers(), []);
@@ -360,7 +360,7 @@ pub fn payloads_have_any_size_up_to_the_channels_limit(medium: &impl Medium) {
     for size in [0, 1, 64, 1538, 4096, 1 << 20, most] {
         let size = size.min(most);
         let mut loan = producer.loan(size).unwrap();
-        // First and last byte, and those at the borders of pages.
+        // The first and last byte, and the bytes at the borders of pages.
         let marks = (0..size).filter(|i| i % 4096 <= 1 || i + 1 == size);
         marks.clone().for_each(|i| loan[i] = i as u8 ^ 0x5a);
         loan.send().unwrap();
@@ -383,7 +383,7 @@ pub fn the_newest_value_stays_until_the_next_one(medium: &impl Medium) {
     }
 }
 
-pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
+pub fn a_peeked_item_can_still_be_received(medium: &impl Medium) {
     for policy in POLICIES {
         let (sending, receiving) = pair(medium, options(policy, 1));
         let (mut producer, mut consumer) =
@@ -392,7 +392,7 @@ pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
         producer.send(&[0]).unwrap();
         producer.flush();
         assert_eq!(consumer.peek(0), Some(&[0][..]), "{policy:?}");
-        // It stays whatever comes.
+        // The shown item stays, whatever else is sent.
         let mut sent = 1;
         while sent < 20 && producer.loan(1).unwrap().try_send().is_ok() {
             sent += 1;
@@ -401,7 +401,7 @@ pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
         assert_eq!(consumer.peek(0), Some(&[0][..]), "{policy:?}");
         let stats = consumer.stats();
         assert_eq!(stats.waiting, sent - stats.dropped, "{policy:?}");
-        // As many as may be borrowed.
+        // At most as many items as may be borrowed can be shown.
         let second = consumer.peek(1).is_some();
         assert_eq!(consumer.peek(2), None);
         let first = consumer.receive().unwrap();
@@ -420,7 +420,7 @@ pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
         assert!(!consumer.is_over(), "it is not received yet");
         assert_eq!(*consumer.receive_until(None).unwrap().unwrap(), [7]);
         assert!(consumer.is_over());
-        // A consumer that leaves gives back what it was shown.
+        // A consumer that leaves gives back the items that it was shown.
         let mut producer = sending.producer().unwrap();
         producer.send(&[8]).unwrap();
         producer.flush();
@@ -431,15 +431,13 @@ pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
     }
 }
 
-/// One step of the property test.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send,
-    /// Receive and drop at once.
     Receive(usize),
-    /// Receive and keep in use.
+    /// Receives an item and keeps it in use.
     Borrow(usize),
-    /// Drop the oldest that is in use.
+    /// Drops the oldest item in use.
     Release(usize),
     Flush,
 }
@@ -455,19 +453,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A consumer, modelled by plain queues.
 #[derive(Default)]
-struct Model {
-    /// Items that can be received.
+struct QueueModel {
     ready: VecDeque<u64>,
-    /// Items in the producer's buffer of a swap.
+    /// The items in the producer's buffer of a swap.
     filling: VecDeque<u64>,
     urgent: bool,
     borrowed: usize,
     dropped: u64,
 }
 
-impl Model {
+impl QueueModel {
     fn exchange(&mut self, policy: Policy) {
         if let Policy::Swap { length, flush } = policy {
             let empty = self.ready.is_empty() && self.borrowed == 0;
@@ -509,7 +505,7 @@ impl Model {
 pub fn every_policy_behaves_like_plain_queues(medium: &impl Medium) {
     let cases = (0..POLICIES.len(), prop::collection::vec(step(), 0..200));
     let mut runner = TestRunner::new(ProptestConfig {
-        // No file of failures: Miri has no file system.
+        // Miri has no file system, so failures are not written to a file.
         failure_persistence: None,
         ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 })
     });
@@ -522,10 +518,9 @@ struct Comparison<'c> {
     policy: Policy,
     producer: Producer,
     consumers: &'c [Consumer; 2],
-    models: [Model; 2],
-    /// Items in use, by consumer.
+    models: [QueueModel; 2],
+    /// The items in use, by consumer.
     borrowed: [VecDeque<Item<'c>>; 2],
-    /// Number of the next item.
     number: u64,
 }
 
@@ -534,7 +529,7 @@ impl<'c> Comparison<'c> {
         let (policy, number) = (self.policy, self.number);
         let mut loan = self.producer.loan(payload(number).len()).unwrap();
         loan.copy_from_slice(&payload(number));
-        // Ask both: each may exchange its buffers.
+        // Both models are asked, because each may exchange its buffers.
         let rooms = self.models.each_mut().map(|m| m.has_room(policy));
         let room = rooms == [true; 2];
         prop_assert_eq!(loan.try_send().is_ok(), room);
@@ -568,7 +563,7 @@ impl<'c> Comparison<'c> {
 
     fn release(&mut self, i: usize) -> Result<(), TestCaseError> {
         if let Some(item) = self.borrowed[i].pop_front() {
-            // Nobody has overwritten it.
+            // Nobody has overwritten the item.
             prop_assert_eq!(&*item, &payload(item.sequence())[..]);
             self.models[i].borrowed -= 1;
         }

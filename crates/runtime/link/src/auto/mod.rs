@@ -1,16 +1,16 @@
-//! The best way that both ends have: shared memory on one machine, RDMA where both have a device,
-//! TCP everywhere.
+//! Links by the fastest backend that both ends have: shared memory on one machine, RDMA if both
+//! have a device, else TCP.
 //!
-//! The ends meet over TCP, by the handshake of [`crate::tcp`], and tell each other, sealed, what they
-//! have. Both choose by the same function. Then they link by that way. The address is one of TCP,
-//! whatever is chosen.
+//! The two ends connect over TCP, with the handshake of [`crate::tcp`], and exchange sealed offers
+//! of what they have. Both choose by the same function. Then they link by the chosen backend. The
+//! address is always one of TCP.
 //!
-//! **Nobody falls back in silence.** Where one end has a better way than the other, both know it:
-//! each says so on its standard error, or is told to accept or to refuse it ([`OnFallBack`]); if
-//! one refuses, both get [`Refusal::FallBack`]. [`Auto::chosen`] tells a program. A way that fails
-//! after it was chosen is an error, and no other is tried.
+//! **No silent fall-back.** If only one end has a faster backend, both ends learn about it.
+//! [`OnFallBack`] says whether an end prints a warning, accepts, or refuses. If one refuses, both
+//! get [`Refusal::FallBack`]. [`Auto::chosen`] returns the choice. If the chosen backend fails
+//! later, that is an error, and no other backend is tried.
 //!
-//! Not real-time safe. What is returned is the chosen backend's, with its promises.
+//! Not real-time safe. The returned halves are those of the chosen backend, with its guarantees.
 
 mod offer;
 
@@ -34,28 +34,30 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a hello says in place of the size of chunks: larger than any.
-const ANY_WAY: usize = u32::MAX as usize;
-/// Time for each record of the choice.
-const RECORD_LIMIT: Duration = Duration::from_secs(5);
-/// After so long without the peer, ns, the ends meet anew: one may have missed the last record.
-const MEETING_NS: u64 = 10_000_000_000;
+/// Marks a hello that serves the choice of a backend. It stands in place of the chunk size, and is
+/// larger than any.
+const ANY_BACKEND: usize = u32::MAX as usize;
+/// The longest wait for each record of the choice.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Without a peer for this long, the ends connect and choose again: one may have missed the last
+/// record.
+const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// So often it does so after a refusal.
-const MISSES: u32 = 3;
+/// How many refusals are followed by a new choice.
+const MOST_REFUSALS: u32 = 3;
 
-/// What an end does where one of the two has a better way, and the other has not.
+/// The reaction of an end if only one of the two ends has a faster backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFallBack {
-    /// Says so on its standard error, and goes on.
+    /// The end prints a warning on standard error, and links.
     Say,
-    /// Goes on; [`Auto::chosen`] tells.
+    /// The end links without a warning. [`Auto::chosen`] returns the choice.
     Accept,
-    /// Refuses: both ends are told.
+    /// The end refuses, and both ends get an error.
     Refuse,
 }
 
-/// Links by the best way that both ends have.
+/// A backend that links by the fastest way that both ends have.
 #[derive(Debug)]
 pub struct Auto {
     tcp: Tcp,
@@ -64,20 +66,20 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// The end to which another one connects.
+    /// Makes the end that listens at `address` for one peer.
     ///
     /// # Errors
-    /// The address is in use or not this machine's.
+    /// The address is in use or does not belong to this machine.
     pub fn listen(address: SocketAddr, key: Key) -> Result<Auto, SetupError> {
         Ok(Auto::of(Tcp::listen(address, key)?))
     }
 
-    /// The end that connects.
+    /// Makes the end that connects to `address`.
     pub fn connect(address: SocketAddr, key: Key) -> Auto {
         Auto::of(Tcp::connect(address, key))
     }
 
-    /// With these options if it is TCP.
+    /// Makes an end with the address of `tcp`. Its options apply if TCP is chosen.
     pub fn of(tcp: Tcp) -> Auto {
         Auto {
             tcp,
@@ -86,18 +88,19 @@ impl Auto {
         }
     }
 
-    /// What it does where one end has a better way; [`OnFallBack::Say`] by default.
+    /// Sets what this end does if only one end has a faster backend; [`OnFallBack::Say`] by
+    /// default.
     pub fn on_fall_back(mut self, what: OnFallBack) -> Auto {
         self.on_fall_back = what;
         self
     }
 
-    /// The address at which it listens, or to which it connects.
+    /// Returns the address at which this end listens, or to which it connects.
     pub fn address(&self) -> SocketAddr {
         self.tcp.address()
     }
 
-    /// What was chosen the last time; `None` before.
+    /// Returns the latest choice, or `None` before the first.
     pub fn chosen(&self) -> Option<Choice> {
         self.chosen
             .lock()
@@ -109,8 +112,8 @@ impl Auto {
         tcp::system(self.address(), what)
     }
 
-    /// Meets the peer, and chooses with it.
-    fn agree(
+    /// Connects to the peer, and chooses a backend with it.
+    fn connect_and_choose(
         &self,
         sizes: Sizes,
         own_memory: bool,
@@ -120,27 +123,27 @@ impl Auto {
             key: self.tcp.key.clone(),
             hello: Hello {
                 sizes,
-                chunk: ANY_WAY,
+                chunk: ANY_BACKEND,
                 sealed: true,
                 session: None,
                 is_unheard: false,
             },
             resume_within_ns: 0,
-            // The way that is chosen has a page of its own.
+            // The chosen backend has a status page of its own.
             page: None,
         };
-        let (mut wake, _waking) = Waking::new().map_err(self.error("make a pipe"))?;
+        let (mut wake, _waking) = Waking::new().map_err(self.error("create a pipe"))?;
         loop {
             let (stream, agreed) = self.tcp.meet(&terms, &mut wake, deadline_ns)?;
-            let met = self.exchange(&stream, &agreed, own_memory);
+            let met = self.exchange_offers(&stream, &agreed, own_memory);
             let (choice, refused) = match met {
                 Ok(met) => met,
                 Err(e) if e.kind() == ErrorKind::InvalidData => {
                     return Err(self.tcp.refused(Refusal::Garbage))
                 }
-                // It was cut: the peer comes again, if it is there.
+                // The connection was cut. The peer connects again if it still runs.
                 Err(_) if deadline_ns.is_none_or(|d| now_ns() < d) => continue,
-                Err(e) => return Err(self.error("choose a way")(e)),
+                Err(e) => return Err(self.error("choose a backend")(e)),
             };
             if refused {
                 let what = choice.to_string();
@@ -151,14 +154,14 @@ impl Auto {
         }
     }
 
-    /// Tells the peer what this end has, and hears what it has. Whether one of them refuses.
-    fn exchange(
+    /// Exchanges offers with the peer. Returns the choice, and whether one of the ends refuses it.
+    fn exchange_offers(
         &self,
         stream: &TcpStream,
         agreed: &Agreed,
         own_memory: bool,
     ) -> std::io::Result<(Choice, bool)> {
-        stream.set_read_timeout(Some(RECORD_LIMIT))?;
+        stream.set_read_timeout(Some(RECORD_TIMEOUT))?;
         let ours = offer(stream, own_memory, self.on_fall_back == OnFallBack::Refuse)?;
         let (mut sent, mut received) = (Counter::new(), Counter::new());
         sealed::send(&mut &*stream, &agreed.keys, &mut sent, &ours.bytes())?;
@@ -172,7 +175,7 @@ impl Auto {
         Ok((choice, refused))
     }
 
-    /// The backend of the chosen way. `name` is of this session alone.
+    /// Makes the chosen backend. `name` is different for each session.
     fn backend(&self, way: Way, name: &str) -> Result<Box<dyn Backend>, SetupError> {
         let again = || self.tcp.again().map_err(self.error("use the socket"));
         Ok(match way {
@@ -195,8 +198,8 @@ impl Auto {
     }
 }
 
-/// Where this thread is, as other processes see it.
-fn place() -> Option<Place> {
+/// Returns where this thread runs, as other processes see it.
+fn own_place() -> Option<Place> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = boot.trim().split('-').collect();
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
@@ -213,9 +216,9 @@ fn place() -> Option<Place> {
     })
 }
 
-/// Whether processes of the same user may find this one's memory.
-fn is_open() -> bool {
-    // SAFETY: asks for a flag.
+/// Reports whether processes of the same user may find this one's memory.
+fn is_memory_findable() -> bool {
+    // SAFETY: the call only reads a flag.
     unsafe { nix::libc::prctl(nix::libc::PR_GET_DUMPABLE) == 1 }
 }
 
@@ -231,10 +234,10 @@ fn no_verbs(_: &TcpStream) -> std::io::Result<Option<Lack>> {
 }
 
 fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result<Offer> {
-    let place = place();
+    let place = own_place();
     let no_shm = match place {
         _ if own_memory => Some(Lack::OwnMemory),
-        Some(_) if is_open() => None,
+        Some(_) if is_memory_findable() => None,
         _ => Some(Lack::Hidden),
     };
     Ok(Offer {
@@ -245,8 +248,8 @@ fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result
     })
 }
 
-/// The name of a session's memory: nobody without the key can know it.
-fn name(hello: &Hello) -> String {
+/// Returns the name of a session's memory. Nobody can guess it without the key.
+fn memory_name(hello: &Hello) -> String {
     let session = hello.session.map(|s| *s.bytes()).unwrap_or_default();
     let digits = session[..16].iter().map(|b| format!("{b:02x}"));
     format!("auto/{}", digits.collect::<String>())
@@ -272,26 +275,26 @@ impl Backend for Auto {
     ) -> Result<Halves, SetupError> {
         check(sizes, &memory)?;
         let own_memory = !matches!(memory, Memory::Allot);
-        let (mut memory, mut missed) = (Some(memory), 0);
+        let (mut memory, mut refusals) = (Some(memory), 0);
         loop {
-            let (choice, hello) = self.agree(sizes, own_memory, deadline_ns)?;
-            let again_ns = now_ns() + MEETING_NS;
-            // Memory is handed over once.
+            let (choice, hello) = self.connect_and_choose(sizes, own_memory, deadline_ns)?;
+            let choose_again_ns = now_ns() + CHOOSE_AGAIN_NS;
+            // Memory is handed over once, so the application's memory allows only one try.
             let until = match deadline_ns {
                 other if own_memory => other,
-                Some(deadline) => Some(deadline.min(again_ns)),
-                None => Some(again_ns),
+                Some(deadline) => Some(deadline.min(choose_again_ns)),
+                None => Some(choose_again_ns),
             };
-            let backend = self.backend(choice.way, &name(&hello))?;
+            let backend = self.backend(choice.way, &memory_name(&hello))?;
             let memory = memory.take().unwrap_or(Memory::Allot);
             let is_late = || deadline_ns.is_some_and(|d| now_ns() >= d);
             match backend.initialize(sizes, memory, until) {
                 Err(SetupError::NoPeer { .. }) if !own_memory && !is_late() => {}
-                // It missed what was chosen, and meets others still.
+                // The peer missed the choice, and still tries to choose.
                 Err(SetupError::Refused { reason, .. })
-                    if reason == Refusal::Options && !own_memory && missed < MISSES =>
+                    if reason == Refusal::Options && !own_memory && refusals < MOST_REFUSALS =>
                 {
-                    missed += 1;
+                    refusals += 1;
                 }
                 Err(other) => return Err(other),
                 Ok(halves) => {
@@ -311,7 +314,7 @@ impl Backend for Auto {
     }
 }
 
-/// A half, and who keeps its door.
+/// A half of a link, and the thread that answers later peers at the listening address.
 struct Kept<H: ?Sized> {
     half: Box<H>,
     _keeper: Arc<Keeper>,

@@ -1,16 +1,16 @@
-//! What an end has, what two ends choose from it, and what each of them would have had. Pure: the
-//! same function runs at both ends, over the same two offers.
+//! Chooses a backend from the offers of two ends, and notes what each end lacks for a faster one.
+//! Pure: the same function runs at both ends, over the same two offers.
 
 use std::fmt;
 
-/// A way between two ends. The later one is the better.
+/// A backend between two ends. Later variants are faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// Over TCP.
+    /// The ends use TCP.
     Tcp,
-    /// Over RDMA.
+    /// The ends use RDMA.
     Verbs,
-    /// In shared memory.
+    /// The ends use shared memory.
     Shm,
 }
 
@@ -24,18 +24,19 @@ impl fmt::Display for Way {
     }
 }
 
-/// Why an end does not have a way.
+/// The reason why an end cannot use a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// It was built without the feature `verbs`.
+    /// The program was built without the feature `verbs`.
     Feature = 1,
-    /// No RDMA device of its machine has the connection's address.
+    /// No RDMA device of the end's machine has the connection's address.
     Device,
-    /// The application has brought its own memory.
+    /// The application provides its own memory.
     OwnMemory,
-    /// Others may not look at its process (it was started with more rights than its user's).
+    /// Other processes may not inspect this one, for example because it was started with more
+    /// rights than its user has.
     Hidden,
-    /// The end has it, but not the application's user, namespaces or capabilities of the other.
+    /// The user, namespaces or capabilities of the two processes differ.
     Apart,
 }
 
@@ -51,25 +52,25 @@ impl fmt::Display for Lack {
     }
 }
 
-/// One of the two ends.
+/// The end, or both ends, that lack a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The end that listens.
     Listening,
     /// The end that connects.
     Connecting,
-    /// Each of them.
+    /// Both ends.
     Both,
 }
 
-/// A better way that is not used.
+/// A faster backend that is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// The way.
+    /// The backend that is not used.
     pub way: Way,
-    /// Who lacks it.
+    /// The end that lacks the backend.
     pub end: End,
-    /// Why.
+    /// The reason why the end lacks it.
     pub lack: Lack,
 }
 
@@ -84,13 +85,13 @@ impl fmt::Display for Passed {
     }
 }
 
-/// What the ends have chosen.
+/// The result of the choice between two ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The way that is used.
+    /// The chosen backend.
     pub way: Way,
-    /// Better ways that one of the ends has, and the other has not. A way that neither has is not
-    /// named, nor shared memory between machines.
+    /// The faster backends that only one of the ends has. Backends that neither end has are left
+    /// out, and so is shared memory between machines.
     pub passed: Vec<Passed>,
 }
 
@@ -101,35 +102,35 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Who can find a process's memory: all that must be the same at both ends.
+/// The properties of a process that must be equal at both ends so that they find each other's
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// The run of the machine's kernel.
+    /// The id of the machine's current boot.
     pub boot: [u8; 16],
-    /// Effective user.
+    /// The effective user id.
     pub user: u32,
-    /// Inodes of the namespaces of process ids, of the network and of users.
+    /// The inodes of the pid, network and user namespaces, in this order.
     pub namespaces: [u64; 3],
-    /// Permitted capabilities.
+    /// The permitted capabilities, as bits.
     pub capabilities: u64,
 }
 
-/// What an end has.
+/// The backends that one end offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Where its process is.
+    /// The machine, user, namespaces and capabilities of the process.
     pub place: Place,
-    /// Why it cannot share memory, if so.
+    /// The reason why the end cannot share memory. `None` if it can.
     pub no_shm: Option<Lack>,
-    /// Why it has no RDMA, if so.
+    /// The reason why the end has no RDMA. `None` if it has.
     pub no_verbs: Option<Lack>,
-    /// It refuses a way for which one end would have a better one.
+    /// The end refuses a slower backend if only one end has a faster one.
     pub refuses: bool,
 }
 
 const VERSION: u8 = 1;
-/// Bytes of an offer.
-const BYTES: usize = 1 + 16 + 4 + 3 * 8 + 8 + 3;
+const OFFER_BYTES: usize = 1 + 16 + 4 + 3 * 8 + 8 + 3;
 
 fn lack(code: u8) -> Option<Option<Lack>> {
     Some(match code {
@@ -143,10 +144,10 @@ fn lack(code: u8) -> Option<Option<Lack>> {
 }
 
 impl Offer {
-    /// As it travels.
+    /// Returns the bytes in which the offer is sent.
     pub fn bytes(&self) -> Vec<u8> {
         let code = |lack: Option<Lack>| lack.map_or(0, |lack| lack as u8);
-        let mut bytes = Vec::with_capacity(BYTES);
+        let mut bytes = Vec::with_capacity(OFFER_BYTES);
         bytes.push(VERSION);
         bytes.extend(self.place.boot);
         bytes.extend(self.place.user.to_le_bytes());
@@ -162,11 +163,11 @@ impl Offer {
         bytes
     }
 
-    /// Reads a peer's; `None` if it cannot be one.
+    /// Reads a peer's offer. Returns `None` if the bytes are not an offer.
     pub fn parse(bytes: &[u8]) -> Option<Offer> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; OFFER_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let refuses = match bytes[BYTES - 1] {
+        let refuses = match bytes[OFFER_BYTES - 1] {
             0 => false,
             1 => true,
             _ => return None,
@@ -181,14 +182,14 @@ impl Offer {
                 namespaces: [word(21)?, word(29)?, word(37)?],
                 capabilities: word(45)?,
             },
-            no_shm: lack(bytes[BYTES - 3])?,
-            no_verbs: lack(bytes[BYTES - 2])?,
+            no_shm: lack(bytes[OFFER_BYTES - 3])?,
+            no_verbs: lack(bytes[OFFER_BYTES - 2])?,
             refuses,
         })
     }
 }
 
-/// Who lacks a way, of which each end says whether it does.
+/// Returns the end that lacks a backend, and why, from what each end reports.
 fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, Lack)> {
     match (listening, connecting) {
         (None, None) => None,
@@ -198,11 +199,11 @@ fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, La
     }
 }
 
-/// The best way that both ends have.
+/// Chooses the fastest backend that both ends have.
 pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
     let mut passed = Vec::new();
     let mut pass = |way, (end, lack)| passed.push(Passed { way, end, lack });
-    // Between machines nobody expects shared memory.
+    // Nobody expects shared memory between machines.
     if listening.place.boot == connecting.place.boot {
         let is_apart = listening.place != connecting.place;
         let apart = is_apart.then_some((End::Both, Lack::Apart));
@@ -218,7 +219,7 @@ pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
     }
     let way = match lacking(listening.no_verbs, connecting.no_verbs) {
         None => Way::Verbs,
-        // What neither has is not missed.
+        // A backend that neither end has is not reported.
         Some((End::Both, _)) => Way::Tcp,
         Some(who) => {
             pass(Way::Verbs, who);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_way_that_both_have_is_taken_and_what_one_lacks_is_named() {
+    fn the_fastest_common_backend_is_chosen_and_what_one_end_lacks_is_named() {
         assert_eq!(choose(&ALL, &ALL).to_string(), "over shared memory");
         assert_eq!(choose(&ALL, &elsewhere(ALL)).to_string(), "over RDMA");
         let deviceless = elsewhere(without(Lack::Device));
@@ -274,7 +275,7 @@ mod tests {
             choose(&without(Lack::Feature), &elsewhere(ALL)).to_string(),
             "over TCP; no RDMA (the listening end: it was built without the feature `verbs`)"
         );
-        // Neither has it: nobody falls back.
+        // Neither end has RDMA, so nothing is passed over.
         assert_eq!(choose(&without(Lack::Feature), &deviceless).passed, []);
         let own_memory = Offer {
             no_shm: Some(Lack::OwnMemory),
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_could_not_find_each_other_do_not_try_shared_memory() {
+    fn processes_that_cannot_find_each_other_do_not_use_shared_memory() {
         for place in [
             Place { user: 0, ..HERE },
             Place {
@@ -315,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_offer_is_read_as_it_was_written(
+        fn offers_survive_writing_and_reading(
             boot: [u8; 16], user: u32, namespaces: [u64; 3], capabilities: u64,
             codes in [0u8..5, 0u8..5], refuses: bool
         ) {

@@ -1,4 +1,4 @@
-//! What the two threads of a relay share.
+//! The state that the two threads of a relay share.
 
 use crate::interface::{End, Shown};
 use onbeat_flow::clock::now_ns;
@@ -6,12 +6,12 @@ use onbeat_flow::{Progress, Waker};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// How often a thread that waits for the link looks whether it is to stop.
-const STOP_PERIOD_NS: u64 = 100_000_000;
-/// How long a relay that stops waits for the other host to take what was sent.
-const DRAIN_NS: u64 = 10_000_000_000;
+const STOP_CHECK_PERIOD_NS: u64 = 100_000_000;
+/// How long a stopping relay waits for the other host to take what was sent.
+const DRAIN_LIMIT_NS: u64 = 10_000_000_000;
 
-/// The hosts that a channel's items go to: one severs the channel only if nobody else is left.
+/// The hosts that receive a channel's items. A broken link severs the channel only if it was the
+/// last.
 #[derive(Debug)]
 pub(super) struct Hosts {
     left: AtomicUsize,
@@ -26,42 +26,37 @@ impl Hosts {
         })
     }
 
-    /// Whether items still go somewhere.
     pub(super) fn is_any_left(&self) -> bool {
         self.left.load(Ordering::Acquire) > 0
     }
 }
 
-/// How a relay is.
+/// The state of a relay to another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostState {
     /// The receiving host's expected consumers have not attached yet.
     Waiting,
-    /// Items pass.
+    /// The relay passes items.
     Open,
-    /// It has ended regularly.
+    /// The relay has ended regularly.
     Closed,
     /// The link broke, or was not resumed in time.
     Severed,
 }
 
-/// What the two threads of a relay share.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Where the sending host's thread sleeps.
+    /// The sending host's thread sleeps here.
     pub(super) waker: Waker,
-    /// The local channel's consumers.
+    /// The consumption of the local channel.
     pub(super) progress: Progress,
-    /// The other host's consumers have attached.
-    pub(super) ready: AtomicBool,
-    /// All items with smaller numbers are consumed by the other host.
+    pub(super) consumers_ready: AtomicBool,
+    /// The smallest number that the other host has not consumed.
     pub(super) consumed: AtomicU64,
-    /// The hosts that the same items go to.
     pub(super) hosts: Arc<Hosts>,
     has_left: AtomicBool,
-    /// Items that newer ones replaced before they left the sending host.
+    /// Counts items that newer ones replaced before they left the sending host.
     lost: AtomicU64,
-    /// Where that is shown.
     page: Option<Arc<dyn Shown>>,
     stopping: AtomicBool,
     /// When the relay was asked to stop, or 0.
@@ -86,7 +81,7 @@ impl Control {
             page,
             waker: Waker::new(),
             progress,
-            ready: AtomicBool::new(false),
+            consumers_ready: AtomicBool::new(false),
             consumed: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             stopped_ns: AtomicU64::new(0),
@@ -95,13 +90,12 @@ impl Control {
         }
     }
 
-    /// Wakes the thread of this relay that sleeps at something of this host.
+    /// Wakes the thread of this relay that waits for something on this host.
     pub(super) fn wake(&self) {
         self.waker.wake();
         self.progress.wake();
     }
 
-    /// Asks both threads to end.
     pub(super) fn stop(&self) {
         self.stopped_ns.store(now_ns().max(1), Ordering::Relaxed);
         self.stopping.store(true, Ordering::Release);
@@ -112,7 +106,7 @@ impl Control {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The link is not used any more: it has ended, or one of the threads is done with it.
+    /// Marks the link as over: it has ended, or one of the threads does not need it any more.
     pub(super) fn end(&self, why: Option<&End>) {
         if why.is_some_and(|end| *end != End::Closed) {
             self.broken.store(true, Ordering::Release);
@@ -125,12 +119,12 @@ impl Control {
         self.over.load(Ordering::Acquire)
     }
 
-    /// The link did not end regularly.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// No more items go to this host. The channel is severed if a link broke and no host is left.
+    /// Stops counting this host as a receiver of items. Severs the channel if a link broke and no
+    /// host is left.
     pub(super) fn leave(&self) {
         let hosts = &self.hosts;
         if self.is_broken() {
@@ -161,19 +155,17 @@ impl Control {
         match (self.is_broken(), self.is_over()) {
             (true, _) => HostState::Severed,
             (false, true) => HostState::Closed,
-            _ if self.ready.load(Ordering::Acquire) => HostState::Open,
+            _ if self.consumers_ready.load(Ordering::Acquire) => HostState::Open,
             _ => HostState::Waiting,
         }
     }
 
-    /// Until when a thread waits for the link before it looks at the above again.
-    pub(super) fn look_again_ns(&self) -> u64 {
-        now_ns() + STOP_PERIOD_NS
+    pub(super) fn next_check_ns(&self) -> u64 {
+        now_ns() + STOP_CHECK_PERIOD_NS
     }
 
-    /// Whether a relay that stops has waited for the other host for long enough.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_drain_over(&self) -> bool {
         let stopped = self.stopped_ns.load(Ordering::Relaxed);
-        self.is_stopping() && now_ns().saturating_sub(stopped) > DRAIN_NS
+        self.is_stopping() && now_ns().saturating_sub(stopped) > DRAIN_LIMIT_NS
     }
 }

@@ -1,4 +1,4 @@
-//! Why there is no channel between hosts.
+//! The errors of channels between hosts.
 
 use crate::interface::{End, SetupError};
 use crate::tcp::KeyError;
@@ -6,109 +6,111 @@ use crate::LinkError;
 use onbeat_flow::{CreateError, Options};
 use thiserror::Error;
 
-/// Why a place cannot be used.
+/// The reason why the address of a link cannot be used.
 #[derive(Debug, Error)]
 pub enum PlaceError {
-    /// The text is no place.
-    #[error("'{}' is no place of a link: write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
+    /// The text is not the address of a link.
+    #[error("'{}' is not a link address. Write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
     Text(String),
-    /// Peers without a key would not know each other.
-    #[error("'{}' names no key: add ?key=FILE (onbeat link key FILE makes one)", .0.escape_debug())]
+    /// The address has no key, so the ends cannot authenticate each other.
+    #[error("'{}' has no key. Add ?key=FILE (onbeat link key FILE makes one).", .0.escape_debug())]
     NoKey(String),
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The program was built without RDMA.
-    #[error("verbs:// needs onbeat-link with the feature `verbs`")]
+    #[error("verbs:// needs onbeat-link with the feature `verbs`. Build it with that feature, or use tcp://.")]
     NoVerbs,
-    /// What connects the hosts does not cut messages into chunks.
-    #[error("only channels over tcp:// and verbs:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
+    /// The channels leave through a port, but their backend does not cut messages into chunks.
+    #[error("only channels over tcp:// and verbs:// go through a port in chunks. Leave out `on_port` and `chunk_bytes`.")]
     NoPort,
-    /// Only what is sent can go to several hosts.
-    #[error("only a host that sends, not over shm://, has several others: `and_to` is for Links::sending with tcp:// or verbs://")]
+    /// The channels come from another host, or use shared memory, and so cannot go to several
+    /// hosts.
+    #[error("only a sending host can have several receiving hosts. Use `and_to` on Links::sending with tcp:// or verbs://.")]
     SecondHost,
-    /// There is no port of that number.
-    #[error("port {first} + {number} does not exist: begin with a smaller one")]
+    /// The channel's port number would be larger than 65535.
+    #[error("port {first} + {number} is larger than 65535. Begin with a smaller port.")]
     Port {
-        /// Port of the first channel.
+        /// The port number of the first channel.
         first: u16,
-        /// Number of the channel.
+        /// The number of this channel, from 0.
         number: u16,
     },
 }
 
-/// Why there is no channel between hosts.
+/// The reason why a channel between hosts could not be opened.
 #[derive(Debug, Error)]
 pub enum LinksError {
-    /// Where the other host is, cannot be used.
+    /// The address of the other host cannot be used.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// There is no link.
+    /// The link of a channel could not be set up.
     #[error("channel '{channel}': {reason}")]
     Setup {
-        /// Name of the channel.
+        /// The channel that needs the link.
         channel: String,
-        /// Why.
+        /// The reason for the failed setup.
         reason: SetupError,
     },
     /// An end of a link could not be made.
     #[error(transparent)]
     End(#[from] SetupError),
-    /// The hosts have not asked for the same channel.
-    #[error("channel '{channel}': this host has '{ours}', the other '{theirs}': ask for the same channels in the same order")]
+    /// The two hosts have asked for different channels.
+    #[error("channel '{channel}': this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
-        /// Name of the channel.
+        /// The channel that this host has asked for.
         channel: String,
-        /// What this host has.
+        /// The line of this host's terms that differs.
         ours: String,
-        /// What the other has; untrusted, and escaped.
+        /// The line of the other host's terms that differs. It is untrusted, and escaped.
         theirs: String,
     },
-    /// The link ended, or the other host said nothing, before both had agreed.
+    /// The other host did not report which channel it asks for: the link ended first, or the
+    /// deadline passed.
     #[error(
-        "channel '{channel}': the other host has not said what it wants: {}",
+        "channel '{channel}': the other host did not report which channel it asks for: {}",
         why(reason)
     )]
     Silent {
-        /// Name of the channel.
+        /// The channel that this host has asked for.
         channel: String,
-        /// None if it was silent until the deadline.
+        /// The reason why the link ended. `None` if the other host was silent until the deadline.
         reason: Option<End>,
     },
     /// The channel cannot be created on this host.
     #[error("channel '{channel}': {reason}")]
     Create {
-        /// Name of the channel.
+        /// The channel that this host has asked for.
         channel: String,
-        /// What is wrong with the options.
+        /// The fault of the options.
         reason: CreateError,
     },
-    /// This policy exchanges buffers, which hosts do not share.
-    #[error("channel '{channel}': Policy::Swap does not reach another host: use Policy::Credit")]
+    /// The policy exchanges buffers, which hosts do not share.
+    #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
     Swap {
-        /// Name of the channel.
+        /// The channel that has this policy.
         channel: String,
     },
-    /// Somebody else is the channel's producer, or the process can have no more threads.
+    /// The channel has another producer already, or the process can have no more threads.
     #[error("channel '{channel}': cannot start its relay: {reason}")]
     Relay {
-        /// Name of the channel.
+        /// The channel that needs the relay.
         channel: String,
-        /// What went wrong.
+        /// The error message of the channel or the kernel.
         reason: String,
     },
-    /// It was asked for with other options before.
+    /// The channel was opened before, with other options.
     #[error("channel '{channel}' was opened with other options before: {before:?}")]
     Opened {
-        /// Name of the channel.
+        /// The channel that was asked for again.
         channel: String,
-        /// The options.
+        /// The options of the first call.
         before: Box<Options>,
     },
-    /// Each channel needs a port.
-    #[error("too many channels: one place has 65536 at most")]
+    /// Each channel needs a port number, and none is left.
+    #[error("too many channels: one address has 65536 at most")]
     TooMany,
-    /// There is no such channel on this machine.
+    /// The channel in shared memory could not be opened.
     #[error(transparent)]
     Machine(#[from] LinkError),
 }

@@ -1,29 +1,25 @@
-//! What a relay's messages mean. A message is a word of 64 bits for its kind, two for numbers, and
-//! for an item its payload.
+//! The messages between the two relays of a channel. A message is a word of 64 bits for its kind,
+//! two for numbers, and for an item its payload.
 
-/// Bytes before an item's payload.
-pub(super) const HEAD: usize = 24;
+pub(super) const HEAD_BYTES: usize = 24;
 
-/// An item on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Passed<'a> {
-    /// Its number in its channel.
+pub(super) struct PassedItem<'a> {
     pub(super) number: u64,
-    /// Items that newer ones replaced before they left, up to now.
+    /// How many items were replaced by newer ones before they left, up to now.
     pub(super) lost: u64,
     pub(super) payload: &'a [u8],
 }
 
-/// A message between relays.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
-    /// As many consumers as expected have attached: items may come.
+    /// All expected consumers have attached. Items may follow.
     Ready,
-    Item(Passed<'a>),
+    Item(PassedItem<'a>),
     /// All consumers have consumed all items with smaller numbers.
     Consumed(u64),
     /// The producer has left. Another one may follow.
-    Left,
+    ProducerLeft,
 }
 
 impl<'a> Message<'a> {
@@ -32,7 +28,7 @@ impl<'a> Message<'a> {
             Message::Ready => [1, 0, 0],
             Message::Item(item) => [2, item.number, item.lost],
             Message::Consumed(number) => [3, *number, 0],
-            Message::Left => [4, 0, 0],
+            Message::ProducerLeft => [4, 0, 0],
         }
     }
 
@@ -44,31 +40,29 @@ impl<'a> Message<'a> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        HEAD + self.payload().len()
+        HEAD_BYTES + self.payload().len()
     }
 
-    /// Writes it into a slot of that size.
     pub(super) fn write(&self, slot: &mut [u8]) {
         for (place, word) in slot.chunks_exact_mut(8).zip(self.words()) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        slot[HEAD..].copy_from_slice(self.payload());
+        slot[HEAD_BYTES..].copy_from_slice(self.payload());
     }
 
-    /// Reads what another host has sent; `None` if it is no message.
-    pub(super) fn read(bytes: &'a [u8]) -> Option<Message<'a>> {
-        let (head, payload) = bytes.split_at_checked(HEAD)?;
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Message<'a>> {
+        let (head, payload) = bytes.split_at_checked(HEAD_BYTES)?;
         let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
         let (kind, number, lost) = (word(0)?, word(8)?, word(16)?);
         match (kind, number, lost, payload) {
             (1, 0, 0, []) => Some(Message::Ready),
-            (2, number, lost, payload) => Some(Message::Item(Passed {
+            (2, number, lost, payload) => Some(Message::Item(PassedItem {
                 number,
                 lost,
                 payload,
             })),
             (3, number, 0, []) => Some(Message::Consumed(number)),
-            (4, 0, 0, []) => Some(Message::Left),
+            (4, 0, 0, []) => Some(Message::ProducerLeft),
             _ => None,
         }
     }
@@ -81,22 +75,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
+        fn messages_survive_writing_and_reading(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
             let payload = &payload[..];
             let message = match which {
                 0 => Message::Ready,
-                1 => Message::Item(Passed { number, lost, payload }),
+                1 => Message::Item(PassedItem { number, lost, payload }),
                 2 => Message::Consumed(number),
-                _ => Message::Left,
+                _ => Message::ProducerLeft,
             };
             let mut slot = vec![0; message.bytes()];
             message.write(&mut slot);
-            prop_assert_eq!(Message::read(&slot), Some(message));
+            prop_assert_eq!(Message::parse(&slot), Some(message));
         }
 
         #[test]
-        fn any_bytes_are_a_message_that_says_the_same_or_none(bytes: Vec<u8>) {
-            if let Some(message) = Message::read(&bytes) {
+        fn arbitrary_bytes_are_refused_or_written_back_unchanged(bytes: Vec<u8>) {
+            if let Some(message) = Message::parse(&bytes) {
                 let mut slot = vec![0; message.bytes()];
                 message.write(&mut slot);
                 prop_assert_eq!(slot, bytes);

@@ -1,17 +1,17 @@
 //! Channels of `onbeat-flow` between hosts: [`Links`] is a [`Medium`] over any backend of
 //! [`crate::interface`].
 //!
-//! Each host has a channel of its own. A *relay* connects the two: an item that is sent into the
+//! Each host has a separate channel. A *relay* connects the two: an item that is sent into the
 //! sending host's channel comes out of the receiving host's, once, for all consumers there. So a
-//! task receives what came over a link like any other input: as data, in its slots, by *all* or
-//! *any*, on the thread and with the priority that its executor gives it.
+//! task gets items from a link like any other input: as data, in its slots, by *all* or *any*, on
+//! the thread and with the priority that its executor gives it.
 //!
-//! **Priorities.** A channel's priority ([`Links::priority`]) holds at both ends. At the sending host
-//! it is the connection's on a port ([`Links::on_port`]): between chunks the most urgent goes first.
-//! At the receiving host it is that of the channel's receive tasks
-//! ([`Priorities::receive`](onbeat_flow::priority::Priorities::receive)): items that have come are
-//! handed over one by one, the most urgent first, and among equals the one that came first. The
-//! relays' own threads only put items where they are read; which of them wakes first decides nothing.
+//! **Priorities.** A channel's priority ([`Links::priority`]) holds at both ends. At the sending
+//! host it is the priority of the connection on a port ([`Links::on_port`]): between chunks the
+//! most urgent goes first. At the receiving host it is the priority of the channel's receive tasks
+//! ([`Priorities::receive`](onbeat_flow::priority::Priorities::receive)). Items are handed over one
+//! by one, the most urgent first, and among equals in the order of arrival. The relays' own threads
+//! only put items into channels. The order in which these threads wake up does not matter.
 //!
 //! ```no_run
 //! # use onbeat_flow::{priority::Priorities, task::TaskResult, thread::ThreadOptions};
@@ -33,42 +33,44 @@
 //! ```
 //!
 //! **Credits** are end to end. With [`Policy::Credit`] the relay keeps an item at the sending host
-//! until all consumers of the receiving host have *consumed* it, so that the producer there waits
-//! for the slowest consumer here. With the other policies nobody waits: an item takes the link when
-//! the link has room, and what was replaced meanwhile is a gap in the numbers of the items.
+//! until all consumers of the receiving host have *consumed* it. So the producer waits for the
+//! slowest consumer on the other host. With the other policies the producer does not wait. An item
+//! takes the link when the link has room, and replaced items leave gaps in the numbers.
 //! [`Policy::Swap`] is refused.
 //!
-//! **Several receiving hosts** ([`Links::and_to`]): one transfer to each, and relays of their own. The
-//! slowest host sets the pace of a lossless channel. A host whose link broke holds nobody up any more;
-//! the producer's channel is severed with the last one. [`Links::hosts`] says how each is.
+//! **Several receiving hosts** ([`Links::and_to`]): each host has a separate transfer and separate
+//! relays. The slowest host sets the pace of a lossless channel. A host whose link broke does not
+//! delay the others any more. The producer's channel is severed with the last host.
+//! [`Links::hosts`] returns the state of each.
 //!
-//! **Lost items** of the policies where nobody waits are counted where they are replaced: at the
-//! sending host before they leave ([`HostStatus::lost`], at both hosts, and in `onbeat link status`),
-//! and at the receiving host by each consumer. The sum is the gaps in the numbers that it receives.
+//! **Lost items** of the policies without waiting are counted where they are replaced. The sending
+//! host counts those replaced before they leave ([`HostStatus::lost`], at both hosts, and in
+//! `onbeat link status`). At the receiving host each consumer counts its own. The sum is the number
+//! of gaps that a consumer sees.
 //!
 //! **When the link ends.** A peer that closes is a regular end of its producer or consumers. A link
 //! that broke, or was not resumed in time, *severs* both channels: receiving returns
 //! [`onbeat_flow::ReceiveError::Severed`] after the last item, and sending
 //! [`onbeat_flow::SendError::Severed`].
 //!
-//! **Costs.** Two threads on each host per channel, and a connection per channel. The payload is
-//! copied once on each host, between the channel's slot and the link's. `shm://` has neither: both
-//! processes use one channel.
+//! **Costs.** Each channel has a connection, and two threads on each host. Each host copies the
+//! payload once, between the channel's slot and the link's. With `shm://` there are neither threads
+//! nor copies: both processes use one channel.
 //!
-//! **Time.** [`onbeat_flow::Item::sent_ns`] is when the item came to this host, on this host's
-//! clock.
+//! **Time.** [`onbeat_flow::Item::sent_ns`] is the time at which the item came to this host, on
+//! this host's clock.
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `error` | why there is no channel between hosts |
-//! | `place` | where the other host is |
-//! | `message` | what a relay's messages mean |
-//! | `terms` | what both hosts must agree on |
-//! | `control` | what a relay's threads share |
+//! | `error` | errors of channels between hosts |
+//! | `place` | addresses of links |
+//! | `message` | messages between relays |
+//! | `terms` | the terms that both hosts must agree on |
+//! | `control` | the state that a relay's threads share |
 //! | `sending`, `receiving` | a relay's threads on the two hosts |
-//! | `relay` | a relay: set up, stopped |
+//! | `relay` | starting and stopping a relay |
 //! | this one | channels by name |
 
 mod control;
@@ -89,7 +91,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use control::Hosts;
-use place::{Egress, Ends};
+use place::{Backends, Egress};
 
 pub use control::HostState;
 pub use error::{LinksError, PlaceError};
@@ -97,16 +99,15 @@ pub use place::Place;
 pub use relay::Relay;
 pub use terms::Direction;
 
-/// What makes the backend of the channel of this name, which is the so-manyth one.
+/// Makes the backend of a channel, from the channel's name and its number.
 type Connector = Box<dyn Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync>;
 
-/// How a host is reached.
-enum Way {
-    Place(Ends),
-    Own(Connector),
+enum Route {
+    Place(Backends),
+    Custom(Connector),
 }
 
-impl Way {
+impl Route {
     fn backend(
         &self,
         name: &str,
@@ -114,48 +115,46 @@ impl Way {
         egress: Egress<'_>,
     ) -> Result<Box<dyn Backend>, LinksError> {
         match self {
-            Way::Place(ends) => ends.backend(number, egress),
-            Way::Own(_) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
-            Way::Own(connector) => connector(name, number),
+            Route::Place(backends) => backends.backend(number, egress),
+            Route::Custom(_) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
+            Route::Custom(connector) => connector(name, number),
         }
     }
 }
 
-/// A channel that was asked for.
-struct Opened {
-    /// The options as they were given.
-    options: Options,
+struct OpenChannel {
+    requested_options: Options,
     channel: Channel,
-    /// To each other host; none if the channel itself reaches the other process.
+    /// One relay to each other host. Empty if the channel itself reaches the other process.
     relays: Vec<Relay>,
 }
 
-/// A channel's way to another host.
+/// The state of a channel's connection to another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostStatus {
-    /// How it is.
+    /// The state of the relay to that host.
     pub state: HostState,
-    /// Items that newer ones replaced before they left the sending host, by the channel's policy.
-    /// Those that a consumer at the receiving host was too slow for are its own count
-    /// ([`onbeat_flow::ConsumerStats::dropped`]): the two are the gaps that it sees.
+    /// How many items newer ones have replaced before they left the sending host, by the channel's
+    /// policy. Items that a slow consumer at the receiving host has missed are in that consumer's
+    /// count ([`onbeat_flow::ConsumerStats::dropped`]). The sum is the number of gaps that the
+    /// consumer sees.
     pub lost: u64,
 }
 
-/// Channels from this host to another, or from another to this one.
+/// A set of channels from this host to another, or from another to this one.
 ///
-/// Both hosts ask for the same channels in the same order. Dropping this value ends the channels:
-/// what was sent still leaves, if the other host takes it.
+/// Both hosts ask for the same channels in the same order. Dropping this value ends the channels.
+/// Items that were sent still leave if the other host takes them.
 pub struct Links {
     direction: Direction,
-    /// One for each other host.
-    ways: Vec<Way>,
+    routes: Vec<Route>,
     priorities: HashMap<String, u8>,
     port: Option<Port>,
     chunk: Option<usize>,
-    /// The processes of one machine need no relays.
+    /// Set for processes of one machine, which need no relays.
     machine: Option<crate::Machine>,
-    within: Duration,
-    opened: Mutex<HashMap<String, Opened>>,
+    peer_wait: Duration,
+    opened: Mutex<HashMap<String, OpenChannel>>,
 }
 
 impl std::fmt::Debug for Links {
@@ -166,93 +165,97 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Channels whose producers are on this host. It listens at `place`: see [`Place`].
+    /// Makes channels whose producers are on this host. This host listens at `place`; see
+    /// [`Place`].
     ///
     /// # Errors
-    /// The place is none, or its key file cannot be read.
+    /// The text is not an address of a link, or its key file cannot be read.
     pub fn sending(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Sending)
     }
 
-    /// Channels whose consumers are on this host. It connects to `place`, where the sending host
-    /// listens.
+    /// Makes channels whose consumers are on this host. This host connects to `place`, where the
+    /// sending host listens.
     ///
     /// # Errors
-    /// The place is none, or its key file cannot be read.
+    /// The text is not an address of a link, or its key file cannot be read.
     pub fn receiving(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Receiving)
     }
 
-    /// Channels over backends of your own making: `connector` gets a channel's name and its number,
-    /// from 0.
+    /// Makes channels over custom backends. `connector` gets a channel's name and its number, from
+    /// 0.
     pub fn over(
         direction: Direction,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
     ) -> Links {
-        Links::of(direction, Way::Own(Box::new(connector)))
+        Links::of(direction, Route::Custom(Box::new(connector)))
     }
 
-    fn of(direction: Direction, way: Way) -> Links {
+    fn of(direction: Direction, route: Route) -> Links {
         Links {
             direction,
-            ways: vec![way],
+            routes: vec![route],
             priorities: HashMap::new(),
             port: None,
             chunk: None,
             machine: None,
-            within: Duration::from_secs(30),
+            peer_wait: Duration::from_secs(30),
             opened: Mutex::default(),
         }
     }
 
-    /// The priority of the channel of that name, 0 by default; larger is more urgent. Both hosts give
-    /// the same. The sending host's port lets its chunks go by it, and it is what the receiving
-    /// host's tasks are to have ([`Links::priority_of`]).
+    /// Sets the priority of a channel, 0 by default; larger is more urgent. Both hosts must set the
+    /// same. At the sending host it orders the channel's chunks on the port. At the receiving host
+    /// the tasks should use it ([`Links::priority_of`]).
     pub fn priority(mut self, channel: &str, priority: u8) -> Links {
         self.priorities.insert(channel.into(), priority);
         self
     }
 
-    /// The priority of the channel of that name. For a receive task:
+    /// Returns the priority of a channel, for a receive task:
     /// [`Priorities::receive`](onbeat_flow::priority::Priorities::receive).
     pub fn priority_of(&self, channel: &str) -> u8 {
         self.priorities.get(channel).copied().unwrap_or(0)
     }
 
-    /// Channels over `tcp://` and `verbs://` leave through this port, each with its priority. The
-    /// other host needs a port with chunks of the same size, or [`Links::chunk_bytes`].
+    /// Sends the channels over `tcp://` and `verbs://` through this port, each with its priority.
+    /// The other host needs a port with chunks of the same size, or [`Links::chunk_bytes`].
     pub fn on_port(mut self, port: &Port) -> Links {
         self.port = Some(port.clone());
         self
     }
 
-    /// Bytes of a chunk of channels over `tcp://` and `verbs://`, for a host on no port: those of the
-    /// other host's port ([`Settings::chunk`](crate::port::Settings::chunk)).
+    /// Sets the chunk size of channels over `tcp://` and `verbs://` for a host without a port. It
+    /// must be that of the other host's port ([`Settings::chunk`](crate::port::Settings::chunk)).
     pub fn chunk_bytes(mut self, bytes: usize) -> Links {
         self.chunk = Some(bytes);
         self
     }
 
-    /// The same channels go to one host more, which connects to `place`, an address of this host with
-    /// ports of its own. Each item is one transfer to each host, however many consumers it has there.
+    /// Sends the same channels to one more host. It connects to `place`, an address of this host
+    /// with separate port numbers. Each item is one transfer to each host, however many consumers
+    /// it has there.
     ///
     /// # Errors
-    /// The place is none, or its key file cannot be read; this host receives; or one of the places is
-    /// `shm://`, which reaches all processes of this machine anyway.
+    /// The text is not an address of a link, or its key file cannot be read. This host receives.
+    /// One of the addresses is `shm://`, which reaches all processes of this machine anyway.
     pub fn and_to(mut self, place: &str) -> Result<Links, LinksError> {
         let place: Place = place.parse()?;
         let is_machine = self.machine.is_some() || place.machine().is_some();
         if self.direction == Direction::Receiving || is_machine {
             return Err(PlaceError::SecondHost.into());
         }
-        self.ways.push(Way::Place(place.ends(self.direction)?));
+        self.routes
+            .push(Route::Place(place.backends(self.direction)?));
         Ok(self)
     }
 
-    /// As [`Links::and_to`], over backends of your own making ([`Links::over`]).
+    /// Sends the same channels to one more host like [`Links::and_to`], over custom backends
+    /// ([`Links::over`]).
     ///
     /// # Errors
-    /// As [`Links::and_to`].
+    /// Those of [`Links::and_to`].
     pub fn and_over(
         mut self,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
@@ -260,12 +263,12 @@ impl Links {
         if self.direction == Direction::Receiving || self.machine.is_some() {
             return Err(PlaceError::SecondHost.into());
         }
-        self.ways.push(Way::Own(Box::new(connector)));
+        self.routes.push(Route::Custom(Box::new(connector)));
         Ok(self)
     }
 
-    /// The ways of an open channel to the other hosts, in the order in which these were named; none
-    /// over `shm://`.
+    /// Returns the state of an open channel's connection to each other host, in the order in which
+    /// the hosts were added. Empty for `shm://`.
     pub fn hosts(&self, channel: &str) -> Vec<HostStatus> {
         let opened = self.lock();
         let relays = opened.get(channel).into_iter().flat_map(|o| &o.relays);
@@ -276,26 +279,26 @@ impl Links {
         relays.map(status).collect()
     }
 
-    /// How long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s by
-    /// default.
+    /// Sets how long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s
+    /// by default.
     pub fn wait_for_peer(mut self, time: Duration) -> Links {
-        self.within = time;
+        self.peer_wait = time;
         self
     }
 
     fn at(place: &str, direction: Direction) -> Result<Links, LinksError> {
         let place: Place = place.parse()?;
         let machine = place.machine();
-        let ends = place.ends(direction)?;
-        let links = Links::of(direction, Way::Place(ends));
+        let backends = place.backends(direction)?;
+        let links = Links::of(direction, Route::Place(backends));
         Ok(Links { machine, ..links })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Opened>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenChannel>> {
         self.opened.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn open(&self, name: &str, number: usize, options: Options) -> Result<Opened, LinksError> {
+    fn open(&self, name: &str, number: usize, options: Options) -> Result<OpenChannel, LinksError> {
         let priority = self.priority_of(name);
         let egress = Egress {
             priority,
@@ -307,27 +310,29 @@ impl Links {
                 return Err(PlaceError::NoPort.into());
             }
             let channel = machine.channel(name, options)?;
-            return Ok(Opened {
-                options,
+            return Ok(OpenChannel {
+                requested_options: options,
                 channel,
                 relays: Vec::new(),
             });
         }
         let number = u16::try_from(number).map_err(|_| LinksError::TooMany)?;
-        let channel = self.direction.local(name, options, self.ways.len())?;
-        // All listen before one is waited for.
-        let backends = self.ways.iter();
-        let backends = backends.map(|way| way.backend(name, number, egress));
+        let channel = self
+            .direction
+            .local_channel(name, options, self.routes.len())?;
+        // All ends listen before the first of them waits for its peer.
+        let backends = self.routes.iter();
+        let backends = backends.map(|route| route.backend(name, number, egress));
         let backends = backends.collect::<Result<Vec<_>, _>>()?;
-        let deadline_ns = now_ns().saturating_add(self.within.as_nanos() as u64);
+        let deadline_ns = now_ns().saturating_add(self.peer_wait.as_nanos() as u64);
         let terms = terms::Terms::new(name, self.direction, priority, options);
         let hosts = Hosts::new(backends.len());
         let relays = backends.iter();
         let relays =
             relays.map(|backend| Relay::start(&**backend, &channel, &terms, &hosts, deadline_ns));
         let relays = relays.collect::<Result<Vec<_>, _>>()?;
-        Ok(Opened {
-            options,
+        Ok(OpenChannel {
+            requested_options: options,
             channel,
             relays,
         })
@@ -337,15 +342,15 @@ impl Links {
 impl Medium for Links {
     type Error = LinksError;
 
-    /// The channel of that name; waits until the other hosts have asked for it too. `expected` counts
-    /// consumers at each receiving host.
+    /// Opens the channel of that name. Waits until the other hosts have asked for it too.
+    /// `expected` counts consumers at each receiving host.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, LinksError> {
         let mut opened = self.lock();
         if let Some(before) = opened.get(name) {
-            if before.options != options {
+            if before.requested_options != options {
                 return Err(LinksError::Opened {
                     channel: name.into(),
-                    before: Box::new(before.options),
+                    before: Box::new(before.requested_options),
                 });
             }
             return Ok(before.channel.clone());

@@ -1,4 +1,4 @@
-//! Where the other host is, as one line of text.
+//! The address of a link between two hosts, as one line of text.
 
 use super::error::{LinksError, PlaceError};
 use super::terms::Direction;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the two hosts of [`Links`](super::Links) meet.
+/// The address at which the two hosts of [`Links`](super::Links) connect.
 ///
 /// | text | what connects the hosts |
 /// |---|---|
@@ -18,14 +18,14 @@ use std::str::FromStr;
 /// | `tcp://10.0.0.2:7400?key=link.key` | TCP, encrypted; the address is the sending host's |
 /// | `verbs://10.0.0.2:7400?key=link.key` | RDMA (feature `verbs`), **not** encrypted |
 ///
-/// The first channel has this port, the next one the port after it, and so on.
+/// The first channel uses this port number, the next channel the following one, and so on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Processes of this machine, by a name that the channels' names begin with.
+    /// A name for processes of this machine. The names of their channels begin with it.
     Shm(String),
-    /// Hosts that TCP connects.
+    /// An address for TCP, and the path of the key file.
     Tcp(SocketAddr, PathBuf),
-    /// Hosts that RDMA connects.
+    /// An address for RDMA, and the path of the key file.
     Verbs(SocketAddr, PathBuf),
 }
 
@@ -56,18 +56,15 @@ impl FromStr for Place {
     }
 }
 
-/// How a channel's messages leave this host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Egress<'p> {
-    /// Larger is more urgent.
     pub(super) priority: u8,
     pub(super) port: Option<&'p Port>,
-    /// Bytes of a chunk, where there is no port.
+    /// The chunk size without a port.
     pub(super) chunk: Option<usize>,
 }
 
 impl Egress<'_> {
-    /// Whether messages are cut into chunks.
     pub(super) fn is_in_chunks(&self) -> bool {
         self.port.is_some() || self.chunk.is_some()
     }
@@ -90,16 +87,14 @@ impl Egress<'_> {
     }
 }
 
-/// Makes the backends of a place's channels.
-pub(super) struct Ends {
+pub(super) struct Backends {
     place: Place,
     direction: Direction,
-    /// None where no key is needed.
+    /// `None` for shared memory, which needs no key.
     key: Option<Key>,
 }
 
 impl Place {
-    /// The medium that needs no relays.
     pub(super) fn machine(&self) -> Option<Machine> {
         match self {
             Place::Shm(name) => Some(Machine::new(name)),
@@ -108,13 +103,13 @@ impl Place {
     }
 
     /// Reads the key file.
-    pub(super) fn ends(self, direction: Direction) -> Result<Ends, PlaceError> {
+    pub(super) fn backends(self, direction: Direction) -> Result<Backends, PlaceError> {
         let key = match &self {
             Place::Shm(_) => None,
             Place::Verbs(..) if !cfg!(feature = "verbs") => return Err(PlaceError::NoVerbs),
             Place::Tcp(_, file) | Place::Verbs(_, file) => Some(Key::read_file(file)?),
         };
-        Ok(Ends {
+        Ok(Backends {
             place: self,
             direction,
             key,
@@ -132,8 +127,7 @@ fn port(mut first: SocketAddr, number: u16) -> Result<SocketAddr, PlaceError> {
     Ok(first)
 }
 
-impl Ends {
-    /// This host's end of the channel of that number.
+impl Backends {
     pub(super) fn backend(
         &self,
         number: u16,
@@ -159,7 +153,7 @@ impl Ends {
                     crate::Verbs::connect(address, key)
                 })))
             }
-            // Shared memory needs no ends, and every other place has a key.
+            // Shared memory has no ends, and every other address has a key.
             (place, _) => Err(PlaceError::Text(format!("{place:?}")).into()),
         }
     }
@@ -170,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_and_wrong_ones_refused_with_a_way_out() {
+    fn addresses_are_parsed_and_errors_name_a_way_out() {
         let address = "10.0.0.2:7400".parse().unwrap();
         let read = |text: &str| text.parse::<Place>().map_err(|e| e.to_string());
         assert_eq!(read("shm://car"), Ok(Place::Shm("car".into())));
@@ -192,7 +186,7 @@ mod tests {
             "tcp://1.2.3.4:5?k",
         ] {
             let error = read(wrong).unwrap_err();
-            assert!(error.contains("write shm://NAME"), "{error}");
+            assert!(error.contains("Write shm://NAME"), "{error}");
         }
         assert!(port("1.2.3.4:65535".parse().unwrap(), 1).is_err());
     }

@@ -1,17 +1,22 @@
-//! A relay's threads on the host that receives: one puts items into the channel, the other one tells
-//! what consumers have consumed.
+//! The threads of a relay on the host that receives. One puts items into the channel, and the other
+//! reports what consumers have consumed.
 
 use super::control::Control;
-use super::message::{Message, Passed};
+use super::message::{Message, PassedItem};
 use super::sending::send;
 use super::terms::credits;
 use crate::interface::{End, Incoming, Outgoing};
 use onbeat_flow::{Channel, Producer};
 use std::sync::atomic::Ordering;
 
-/// Puts items into the channel until the relay stops or the link ends. No allocation while it runs.
-pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: &Control) {
-    let mut put = Put {
+/// Puts items into the channel until the relay stops or the link ends. Allocates nothing while it
+/// runs.
+pub(super) fn receive_items(
+    producer: Producer,
+    mut incoming: Box<dyn Incoming>,
+    control: &Control,
+) {
+    let mut writer = ItemWriter {
         control,
         producer,
         has_left: false,
@@ -19,36 +24,34 @@ pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: 
     };
     while !control.is_over() && !control.is_stopping() {
         let mut wrong = None;
-        let came = incoming.receive(Some(control.look_again_ns()), &mut |_, bytes| {
-            wrong = put.take(bytes).err();
+        let came = incoming.receive(Some(control.next_check_ns()), &mut |_, bytes| {
+            wrong = writer.handle(bytes).err();
         });
         let wrong = wrong.map(|what| End::Protocol { what });
         if let Some(end) = came.err().or(wrong) {
             control.end(Some(&end));
         }
     }
-    if control.is_broken() && !put.has_left {
-        put.producer.sever();
+    if control.is_broken() && !writer.has_left {
+        writer.producer.sever();
     }
     control.end(None);
 }
 
-/// The channel's producer in the other host's place.
-struct Put<'a> {
+struct ItemWriter<'a> {
     control: &'a Control,
     producer: Producer,
-    /// The other host's producer has left, and no other one has come.
     has_left: bool,
     /// The smallest number that the next item may have.
     next: u64,
 }
 
-impl Put<'_> {
-    /// Does what a message says; the error says what is wrong with it.
-    fn take(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        match Message::read(bytes) {
+impl ItemWriter<'_> {
+    /// The error says what is wrong with the message.
+    fn handle(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        match Message::parse(bytes) {
             Some(Message::Item(item)) => self.put(&item),
-            Some(Message::Left) => {
+            Some(Message::ProducerLeft) => {
                 self.has_left = true;
                 self.producer.end();
                 Ok(())
@@ -57,14 +60,14 @@ impl Put<'_> {
         }
     }
 
-    fn put(&mut self, item: &Passed<'_>) -> Result<(), &'static str> {
-        let Passed {
+    fn put(&mut self, item: &PassedItem<'_>) -> Result<(), &'static str> {
+        let PassedItem {
             number,
             lost,
             payload,
         } = *item;
         if number < self.next || number == u64::MAX || lost < self.control.lost() {
-            return Err("items that come out of order");
+            return Err("items out of order");
         }
         self.control.set_lost(lost);
         self.next = number + 1;
@@ -74,24 +77,25 @@ impl Put<'_> {
         }
         producer.skip_to(number);
         let loan = producer.loan(payload.len());
-        let mut loan = loan.map_err(|_| "items that are larger than agreed, or too many")?;
+        let mut loan =
+            loan.map_err(|_| "items that are larger than agreed, or too many of them")?;
         loan.copy_from_slice(payload);
-        // Within its credits, the other host never has to wait here. Consumers that have left before
-        // the first item came can make it wait.
-        while let Err(refused) = loan.send_until(self.control.look_again_ns()) {
+        // The credits never let the other host wait here. But consumers that left before the first
+        // item came can delay it.
+        while let Err(refused) = loan.send_until(self.control.next_check_ns()) {
             if self.control.is_stopping() || self.control.is_over() {
                 break;
             }
             loan = refused.loan;
         }
-        // What was consumed cannot be told during a delivery.
+        // Consumption during the delivery could not be reported until now.
         self.control.progress.wake();
         Ok(())
     }
 }
 
-/// Tells the other host that consumers are there, and what they have consumed.
-pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
+/// Reports to the other host that consumers have attached, and which items they have consumed.
+pub(super) fn send_reports(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
     let (progress, options) = (&control.progress, channel.options());
     let is_done = || control.is_stopping() || control.is_over();
     progress.wait(None, || {
@@ -100,17 +104,19 @@ pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Cont
     let mut end = if is_done() {
         Err(None)
     } else {
-        control.ready.store(true, Ordering::Release);
+        control.consumers_ready.store(true, Ordering::Release);
         send(&mut *out, &Message::Ready, control)
     };
-    let (counts, mut told) = (credits(options.policy).is_some(), 0);
+    let (counts, mut reported) = (credits(options.policy).is_some(), 0);
     while end.is_ok() {
-        progress.wait(None, || is_done() || (counts && progress.consumed() > told));
+        progress.wait(None, || {
+            is_done() || (counts && progress.consumed() > reported)
+        });
         if is_done() {
             break;
         }
-        told = progress.consumed();
-        end = send(&mut *out, &Message::Consumed(told), control);
+        reported = progress.consumed();
+        end = send(&mut *out, &Message::Consumed(reported), control);
     }
-    // What ends the link is for the other thread to say: it may still have items to put.
+    // The other thread reports why the link ended, since it may still have items to put.
 }

@@ -11,8 +11,8 @@ use onbeat_flow::Channel;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A relay between a channel of this host and one of another host. It ends when it is dropped: what
-/// was sent still leaves, for as long as the other host takes it, and 10 s at most.
+/// A relay between a channel of this host and one of another host. Dropping it ends the relay.
+/// Items that were sent still leave for as long as the other host takes them, 10 s at most.
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,
@@ -20,7 +20,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Connects the two hosts, makes sure that both want the same, and starts the threads.
+    /// Connects the two hosts, checks that both ask for the same, and starts the threads.
     pub(super) fn start(
         backend: &dyn Backend,
         channel: &Channel,
@@ -38,7 +38,8 @@ impl Relay {
         };
         let halves = backend.initialize(terms.sizes(), Memory::Allot, Some(deadline_ns));
         let mut halves = halves.map_err(setup)?;
-        // The items are those of the channel, which both hosts know by the same number.
+        // A recorder sees the messages as items of the channel, which both hosts know by the same
+        // number.
         let (sent, received) = (halves.0.unseen(), halves.1.unseen());
         let link = match terms.direction {
             Direction::Sending => sent,
@@ -48,7 +49,7 @@ impl Relay {
             let link = LinkId::new(link.number, &terms.name);
             let _ = channel.clone().known_as(link);
         }
-        terms.agree(&mut halves, deadline_ns)?;
+        terms.exchange_and_compare(&mut halves, deadline_ns)?;
         let page = halves.0.page();
         let control = Arc::new(Control::new(channel.progress(), Arc::clone(hosts), page));
         let mut relay = Relay {
@@ -59,14 +60,20 @@ impl Relay {
         let outer = channel.clone();
         match terms.direction {
             Direction::Sending => relay
-                .run("link-out", move |c| sending::pass_on(&outer, out, c))
-                .and_then(|()| relay.run("link-in", move |c| sending::learn(incoming, c))),
+                .run("link-out", move |c| sending::send_items(&outer, out, c))
+                .and_then(|()| {
+                    relay.run("link-in", move |c| sending::receive_reports(incoming, c))
+                }),
             Direction::Receiving => {
                 let mut producer = channel.producer().map_err(|e| failed(e.to_string()))?;
                 producer.set_unseen();
                 relay
-                    .run("link-in", move |c| receiving::put(producer, incoming, c))
-                    .and_then(|()| relay.run("link-out", move |c| receiving::tell(&outer, out, c)))
+                    .run("link-in", move |c| {
+                        receiving::receive_items(producer, incoming, c)
+                    })
+                    .and_then(|()| {
+                        relay.run("link-out", move |c| receiving::send_reports(&outer, out, c))
+                    })
             }
         }
         .map_err(|e| failed(e.to_string()))?;
@@ -97,7 +104,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.control.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to do.
+            // A thread that panicked needs no clean-up.
             let _ = thread.join();
         }
     }

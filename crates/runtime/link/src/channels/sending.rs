@@ -1,25 +1,25 @@
-//! A relay's threads on the host that sends: one passes items on, the other one learns what was
-//! consumed.
+//! The threads of a relay on the host that sends. One passes items on, and the other receives
+//! reports of consumed items.
 
 use super::control::Control;
-use super::message::{Message, Passed};
+use super::message::{Message, PassedItem};
 use super::terms::credits;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use onbeat_flow::{Channel, Consumer, Item};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// Passes items on until the relay stops or the link ends. No allocation while it runs.
-pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
-    let may_begin = || control.ready.load(Ordering::Acquire) || is_done(control);
+/// Passes items on until the relay stops or the link ends. Allocates nothing while it runs.
+pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
+    let may_begin = || control.consumers_ready.load(Ordering::Acquire) || is_done(control);
     control.waker.wait(None, may_begin);
-    if !control.ready.load(Ordering::Acquire) {
+    if !control.consumers_ready.load(Ordering::Acquire) {
         // Nothing was sent yet.
         control.leave();
         control.end(None);
         return stand_in(channel, control);
     }
-    // From here on items may be sent, and leave also if the relay is asked to stop.
+    // From here on items may be sent. Items that are waiting are still sent if the relay must stop.
     let mut consumer = channel.consumer_on(&control.waker);
     if let Ok(consumer) = &mut consumer {
         consumer.set_unseen();
@@ -27,21 +27,21 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {
-            what: "consumers that took the relay's place",
+            what: "consumers in the place of the relay",
         }),
     };
     finish(control, end.as_ref());
 }
 
-/// A link that broke severs before items that the other host has not consumed give their credits
+/// When a link breaks, this leaves the group of hosts before unconsumed items give their credits
 /// back.
 fn finish(control: &Control, end: Option<&End>) {
     control.end(end);
     control.leave();
 }
 
-/// In place of a host that left before items came: the producer waits for one consumer of each, and
-/// is not to wait for this one.
+/// Stands in for a host that left before items came. The producer waits until one consumer per host
+/// has attached, and must not wait for this host.
 fn stand_in(channel: &Channel, control: &Control) {
     if !control.hosts.is_any_left() {
         return;
@@ -56,7 +56,7 @@ fn is_done(control: &Control) -> bool {
     control.is_stopping() || control.is_over()
 }
 
-/// Why the link ended, if it did.
+/// Returns why the link ended, if it did.
 fn pass_items(
     channel: &Channel,
     consumer: &Consumer,
@@ -83,9 +83,9 @@ fn pass_items(
             kept.pop_front();
         } else if let Some(item) = may_send.then(|| consumer.receive()).flatten() {
             said_left = false;
-            // Those that newer ones than this replaced are lost too.
+            // Items that newer ones replaced before this one are lost too.
             control.set_lost(consumer.stats().dropped);
-            let message = Message::Item(Passed {
+            let message = Message::Item(PassedItem {
                 number: item.sequence(),
                 lost: control.lost(),
                 payload: &item,
@@ -98,7 +98,7 @@ fn pass_items(
             }
         } else if has_left() {
             said_left = true;
-            if let Err(end) = send(out, &Message::Left, control) {
+            if let Err(end) = send(out, &Message::ProducerLeft, control) {
                 break end;
             }
         } else if control.is_stopping() {
@@ -109,22 +109,22 @@ fn pass_items(
     end
 }
 
-/// Sends a message, for as long as the relay and the link last.
+/// Tries to send a message until the relay or the link ends.
 pub(super) fn send(
     out: &mut dyn Outgoing,
     message: &Message<'_>,
     control: &Control,
 ) -> Result<(), Option<End>> {
     loop {
-        let again = Some(control.look_again_ns());
+        let again = Some(control.next_check_ns());
         match out.send(message.bytes(), again, &mut |slot| message.write(slot)) {
             Ok(_) => return Ok(()),
             Err(SendError::Ended(end)) => return Err(Some(end)),
-            Err(SendError::NoCredit { .. }) if control.is_over() || control.is_late() => {
+            Err(SendError::NoCredit { .. }) if control.is_over() || control.is_drain_over() => {
                 return Err(None)
             }
             Err(SendError::NoCredit { .. }) => {}
-            // Relays promise nothing (`qos`), and items fit.
+            // Relays make no promises (`qos`), and items fit.
             Err(SendError::TooLarge { .. } | SendError::Breach(_)) => {
                 return Err(Some(End::Protocol {
                     what: "items that the link does not take",
@@ -134,13 +134,13 @@ pub(super) fn send(
     }
 }
 
-/// Notes what the other host says until the relay stops or the link ends.
-pub(super) fn learn(mut incoming: Box<dyn Incoming>, control: &Control) {
+/// Takes the other host's reports until the relay stops or the link ends.
+pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control) {
     let mut is_nonsense = false;
     while !control.is_over() && !is_nonsense {
-        let came = incoming.receive(Some(control.look_again_ns()), &mut |_, bytes| {
-            match Message::read(bytes) {
-                Some(Message::Ready) => control.ready.store(true, Ordering::Release),
+        let came = incoming.receive(Some(control.next_check_ns()), &mut |_, bytes| {
+            match Message::parse(bytes) {
+                Some(Message::Ready) => control.consumers_ready.store(true, Ordering::Release),
                 Some(Message::Consumed(number)) => {
                     control.consumed.fetch_max(number, Ordering::AcqRel);
                 }

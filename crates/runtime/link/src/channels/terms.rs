@@ -1,16 +1,16 @@
-//! What both hosts of a channel must agree on, and the channels that each gets.
+//! The terms that both hosts of a channel must agree on, and the channels that each of them gets.
 
 use super::error::LinksError;
-use super::message::HEAD;
+use super::message::HEAD_BYTES;
 use crate::interface::{Halves, Sizes};
 use onbeat_flow::{Channel, Options, Policy};
 
-/// Where a channel's producer is.
+/// The host on which the producer of a channel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// On this host.
+    /// The producer is on this host.
     Sending,
-    /// On the other host.
+    /// The producer is on the other host.
     Receiving,
 }
 
@@ -31,8 +31,7 @@ impl Direction {
         }
     }
 
-    /// This host's channel, connected to so many others.
-    pub(super) fn local(
+    pub(super) fn local_channel(
         self,
         name: &str,
         options: Options,
@@ -44,7 +43,7 @@ impl Direction {
         }
         let options = match self {
             Direction::Receiving => options,
-            // A relay is one consumer more, which has in use what its host has not consumed.
+            // A relay is one more consumer. It has items in use until its host has consumed them.
             Direction::Sending => Options {
                 consumers: options.consumers + hosts,
                 expected: options.expected.min(1) * hosts,
@@ -56,7 +55,7 @@ impl Direction {
     }
 }
 
-/// Items that may be on their way; `None` if the producer does not wait for consumers.
+/// Items that may be on their way. `None` if the producer does not wait for consumers.
 pub(super) fn credits(policy: Policy) -> Option<usize> {
     match policy {
         Policy::Credit { credits } => Some(credits),
@@ -64,12 +63,11 @@ pub(super) fn credits(policy: Policy) -> Option<usize> {
     }
 }
 
-/// Bytes in which both hosts can say what they want.
 const LEAST_BYTES: usize = 1024;
-/// Messages on their way in each direction: more only keep a newer item waiting.
+/// Most messages on their way in each direction. More of them would only delay a newer item.
 const MOST_MESSAGES: usize = 4;
 
-/// What a host wants of a channel.
+/// The terms under which a host takes part in a channel.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) name: String,
@@ -89,7 +87,6 @@ impl Terms {
         }
     }
 
-    /// Sizes of the link. One message more than items, for what is said between them.
     pub(super) fn sizes(&self) -> Sizes {
         let messages = match self.options.policy {
             Policy::Credit { credits } => credits.min(MOST_MESSAGES),
@@ -97,12 +94,12 @@ impl Terms {
         };
         Sizes {
             credits: messages + 1,
-            message_bytes: (self.options.payload_bytes + HEAD).max(LEAST_BYTES),
+            message_bytes: (self.options.payload_bytes + HEAD_BYTES).max(LEAST_BYTES),
             value_bytes: 0,
         }
     }
 
-    /// What is to be the same on both hosts, line by line.
+    /// Returns the terms as text. Both hosts must have the same lines.
     fn lines(&self, direction: Direction) -> String {
         let Options {
             policy,
@@ -116,12 +113,16 @@ impl Terms {
              payloads of {payload_bytes} bytes\nitems of {item}\n{expected} consumers expected",
             self.name, self.priority
         );
-        // Cut in the same way on both sides.
+        // Both sides cut at the same length.
         text.chars().take(LEAST_BYTES / 4).collect()
     }
 
-    /// Tells the other host what this one wants, and compares.
-    pub(super) fn agree(&self, halves: &mut Halves, deadline_ns: u64) -> Result<(), LinksError> {
+    /// Sends this host's terms to the other host, and compares both.
+    pub(super) fn exchange_and_compare(
+        &self,
+        halves: &mut Halves,
+        deadline_ns: u64,
+    ) -> Result<(), LinksError> {
         let silent = |reason| LinksError::Silent {
             channel: self.name.clone(),
             reason,

@@ -1,4 +1,4 @@
-//! Sockets: options, connecting, accepting, and the handshake within its time.
+//! Makes sockets: sets their options, connects, listens, and limits the time of the handshake.
 
 use super::handshake::{self, Agreed, Failed, Hello};
 use super::key::Key;
@@ -8,16 +8,15 @@ use std::io::{Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Time for a handshake as a whole.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Bytes that the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. It
-/// doubles what is asked for, and counts its own structures among them.
+/// How much the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. The kernel
+/// doubles the number, and counts its own structures too.
 pub const SOCKET_BYTES: usize = 128 << 10;
 
-/// A listening socket. What it accepts inherits the receive buffer, which must be set before the
-/// window is agreed.
+/// Makes a listening socket. Accepted connections inherit its receive buffer, which must be set
+/// before TCP agrees on the window.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -29,12 +28,11 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     socket.set_send_buffer_size(SOCKET_BYTES)?;
     socket.bind(&address.into())?;
     socket.listen(8)?;
-    // What is accepted after `poll` may be gone again.
+    // A connection may be gone again between `poll` and `accept`.
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// A connection to a listening end.
 pub fn connect(address: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -47,8 +45,8 @@ pub fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// No Nagle, and no more unsent bytes in the kernel than a chunk: what is more urgent waits for
-/// these at most, and for what is on the wire.
+/// Turns Nagle off, and limits the unsent bytes in the kernel to one chunk. A more urgent message
+/// waits at most for these bytes and for those on the wire.
 pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nonblocking(false)?;
@@ -56,13 +54,12 @@ pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     socket.set_tcp_notsent_lowat(u32::try_from(chunk).unwrap_or(u32::MAX))
 }
 
-/// A stream whose reads and writes end at a deadline, however slowly bytes come.
-struct Timed<'s> {
+struct DeadlineStream<'s> {
     stream: &'s TcpStream,
     deadline: Instant,
 }
 
-impl Timed<'_> {
+impl DeadlineStream<'_> {
     fn left(&self) -> Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -72,14 +69,14 @@ impl Timed<'_> {
     }
 }
 
-impl Read for Timed<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         (&mut &*self.stream).read(into)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         (&mut &*self.stream).write(bytes)
@@ -93,17 +90,16 @@ impl Write for Timed<'_> {
 fn within_limit<T>(
     stream: &TcpStream,
     chunk: usize,
-    handshake: impl FnOnce(&mut Timed<'_>) -> std::result::Result<T, Failed>,
+    handshake: impl FnOnce(&mut DeadlineStream<'_>) -> std::result::Result<T, Failed>,
 ) -> std::result::Result<T, Failed> {
     tune(stream, chunk)?;
     let deadline = Instant::now() + HANDSHAKE_LIMIT;
-    let agreed = handshake(&mut Timed { stream, deadline })?;
+    let agreed = handshake(&mut DeadlineStream { stream, deadline })?;
     stream.set_write_timeout(None)?;
     stream.set_read_timeout(None)?;
     Ok(agreed)
 }
 
-/// The handshake of the connecting end.
 pub fn shake_connecting(
     stream: &TcpStream,
     key: &Key,
@@ -112,7 +108,8 @@ pub fn shake_connecting(
     within_limit(stream, ours.chunk, |s| handshake::connect(s, key, ours))
 }
 
-/// The handshake of the listening end: takes new sessions if it has none, and else its own only.
+/// Shakes hands as the listening end. An end without a session takes a new one; otherwise it takes
+/// its own session only.
 pub fn shake_listening(
     stream: &TcpStream,
     key: &Key,

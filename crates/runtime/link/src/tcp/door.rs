@@ -1,8 +1,9 @@
-//! Handshakes of those who come: several at once, so that a silent stranger delays nobody.
+//! Accepts connections and shakes hands with several of them at once, so that a silent stranger
+//! delays nobody.
 //!
-//! Each has a thread of its own for two seconds at most. When all places are taken, the one who has
-//! been there longest goes: a peer needs a millisecond, so only that many strangers within it could
-//! push it out. Not real-time safe, and never on the way of messages.
+//! Each handshake has a separate thread for two seconds at most. When all places are taken, the
+//! oldest handshake is dropped. A peer needs about a millisecond, so it could lose its place only
+//! if all others came within that time. Not real-time safe, and never on the path of messages.
 
 use super::dial;
 use super::handshake::{Agreed, Failed, Hello};
@@ -20,40 +21,32 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Handshakes at once.
-const PLACES: usize = 8;
+const MOST_HANDSHAKES: usize = 8;
 
-/// After a connection that could not be accepted, milliseconds.
-const PAUSE_MS: u8 = 50;
+const PAUSE_AFTER_FAILED_ACCEPT_MS: u8 = 50;
 
-/// A peer, or why somebody is none.
-pub type Greeted = std::result::Result<(TcpStream, Agreed), Failed>;
+pub type HandshakeResult = std::result::Result<(TcpStream, Agreed), Failed>;
 
-/// A handshake under way.
 struct Guest {
     number: u64,
     stream: TcpStream,
     thread: JoinHandle<()>,
 }
 
-/// The result of the guest of that number.
-type Result = (u64, Greeted);
+type NumberedResult = (u64, HandshakeResult);
 
-/// A listening socket and those whose handshakes are under way.
 pub struct Door<'l> {
     listener: &'l TcpListener,
     key: Key,
     hello: Hello,
     guests: VecDeque<Guest>,
     next: u64,
-    results: (Sender<Result>, Receiver<Result>),
-    /// A byte for each result.
+    results: (Sender<NumberedResult>, Receiver<NumberedResult>),
+    /// Has a byte for each result.
     bell: (PipeReader, Waking),
 }
 
 impl<'l> Door<'l> {
-    /// Nobody is there yet.
-    ///
     /// # Errors
     /// The kernel gives no pipe.
     pub fn new(listener: &'l TcpListener, key: &Key, hello: Hello) -> std::io::Result<Door<'l>> {
@@ -68,9 +61,13 @@ impl<'l> Door<'l> {
         })
     }
 
-    /// Waits until a handshake is over, until `deadline_ns` at most; `None` then, or when `wake` can
-    /// be read.
-    pub fn greet(&mut self, wake: &mut PipeReader, deadline_ns: Option<u64>) -> Option<Greeted> {
+    /// Waits until a handshake ends, or until `deadline_ns`. Returns `None` at the deadline, or
+    /// when `wake` can be read.
+    pub fn greet(
+        &mut self,
+        wake: &mut PipeReader,
+        deadline_ns: Option<u64>,
+    ) -> Option<HandshakeResult> {
         loop {
             let (comes, woken, over) = self.wait(wake, deadline_ns);
             if woken {
@@ -78,16 +75,17 @@ impl<'l> Door<'l> {
                 return None;
             }
             if over {
-                if let Some(greeted) = self.take() {
+                if let Some(greeted) = self.next_result() {
                     return Some(greeted);
                 }
             }
             match comes.then(|| self.listener.accept()) {
                 Some(Ok((stream, _))) => self.let_in(stream),
-                // Out of descriptors, say: who comes goes on waiting, and so would we, at full speed.
+                // For example, no descriptors are left. The connection stays in the queue, so
+                // without a pause this loop would spin.
                 Some(Err(_)) => drop(poll(
                     &mut [PollFd::new(wake.as_fd(), PollFlags::POLLIN)],
-                    PAUSE_MS,
+                    PAUSE_AFTER_FAILED_ACCEPT_MS,
                 )),
                 None => {}
             }
@@ -97,12 +95,12 @@ impl<'l> Door<'l> {
         }
     }
 
-    /// What can be read: the listening socket, `wake`, the bell.
+    /// Reports which of these can be read: the listening socket, `wake`, the bell.
     fn wait(&self, wake: &PipeReader, deadline_ns: Option<u64>) -> (bool, bool, bool) {
         let timeout = match deadline_ns {
             None => PollTimeout::NONE,
             Some(deadline) => {
-                // Rounded up, so that it does not spin in the last millisecond.
+                // Rounded up, so that the caller does not spin in the last millisecond.
                 let ms = deadline.saturating_sub(now_ns()).div_ceil(1_000_000);
                 PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
             }
@@ -117,8 +115,8 @@ impl<'l> Door<'l> {
         (comes, woken, over)
     }
 
-    /// The next result of somebody who was not sent away.
-    fn take(&mut self) -> Option<Greeted> {
+    /// Returns the next result of a guest that was not dropped.
+    fn next_result(&mut self) -> Option<HandshakeResult> {
         let _ = self.bell.0.read(&mut [0]);
         let (number, greeted) = self.results.1.try_recv().ok()?;
         let at = self.guests.iter().position(|g| g.number == number)?;
@@ -128,7 +126,7 @@ impl<'l> Door<'l> {
     }
 
     fn let_in(&mut self, stream: TcpStream) {
-        if self.guests.len() == PLACES {
+        if self.guests.len() == MOST_HANDSHAKES {
             if let Some(longest) = self.guests.pop_front() {
                 let _ = longest.stream.shutdown(Shutdown::Both);
             }
@@ -164,7 +162,7 @@ impl Drop for Door<'_> {
     }
 }
 
-/// Refuses whoever else comes to an end whose link needs no connection; ends with the link.
+/// Refuses all later connections to an end whose link uses none. Stops with the link.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     waking: Waking,
@@ -172,7 +170,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to refuse. `hello` names the session that the end has.
+    /// Begins to refuse. `hello` contains the session of this end.
     ///
     /// # Errors
     /// The kernel gives no thread or descriptor.
@@ -181,7 +179,7 @@ impl Keeper {
         let (wake, waking) = Waking::new()?;
         let stop = Arc::<AtomicBool>::default();
         let stopping = Arc::clone(&stop);
-        let run = move || keep(&listener, &key, hello, wake, &stopping);
+        let run = move || refuse_connections(&listener, &key, hello, wake, &stopping);
         let thread = Some(helper::start("link-door", run)?);
         Ok(Keeper {
             stop,
@@ -191,13 +189,19 @@ impl Keeper {
     }
 }
 
-fn keep(listener: &TcpListener, key: &Key, hello: Hello, mut wake: PipeReader, stop: &AtomicBool) {
-    // Without a pipe nobody is answered, and the link is none the worse.
+fn refuse_connections(
+    listener: &TcpListener,
+    key: &Key,
+    hello: Hello,
+    mut wake: PipeReader,
+    stop: &AtomicBool,
+) {
+    // Without a pipe the end does not answer strangers. The link works all the same.
     let Ok(mut door) = Door::new(listener, key, hello) else {
         return;
     };
     while !stop.load(Ordering::Acquire) {
-        // There is a peer already: nobody is taken.
+        // The end has a peer already, so no connection is taken.
         drop(door.greet(&mut wake, None));
     }
 }

@@ -1,7 +1,7 @@
-//! The two halves of an end, and its threads.
+//! The two halves of an end, and the threads that serve them.
 
 use super::state::{Posted, Shared, State, Value};
-use super::supervise::{self, Terms, Way};
+use super::supervise::{self, Route, Terms};
 use super::threads;
 use crate::helper;
 use crate::interface::{End, Incoming, Outgoing, SendError};
@@ -13,12 +13,13 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A closing end waits this long for a peer that takes nothing.
+/// How long a closing end waits for a peer that receives nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// And this long for the peer to see the end of the connection.
+/// How long a closing end waits until the peer sees the end of the connection.
 const FAREWELL_NS: u64 = 1_000_000_000;
 
-/// The threads of an end: a reader, a writer, and one that keeps it connected. They end with it.
+/// The threads of an end: a reader, a writer, and one that keeps it connected. They stop when both
+/// halves are dropped.
 pub struct Threads {
     shared: Arc<Shared>,
     wake: Waking,
@@ -26,13 +27,11 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts them.
-    ///
     /// # Errors
     /// The kernel gives no thread.
     pub fn start(
         shared: Arc<Shared>,
-        way: Way,
+        route: Route,
         terms: Terms,
         (mut wake, waking): (PipeReader, Waking),
     ) -> std::io::Result<Arc<Threads>> {
@@ -45,9 +44,11 @@ impl Threads {
         threads.spawn("link-read", move |shared| {
             threads::read(shared, || waking.ring())
         })?;
-        threads.spawn("link-connect", move |shared| match way {
-            Way::Connect(address) => supervise::connecting(shared, address, &terms),
-            Way::Listen(listener) => supervise::listening(shared, &listener, &mut wake, &terms),
+        threads.spawn("link-connect", move |shared| match route {
+            Route::Connect(address) => supervise::keep_connecting(shared, address, &terms),
+            Route::Listen(listener) => {
+                supervise::keep_listening(shared, &listener, &mut wake, &terms)
+            }
         })?;
         Ok(Arc::new(threads))
     }
@@ -63,7 +64,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until `done`, as long as chunks leave and the peer goes on receiving.
+    /// Waits until `done`. Gives up when nothing has moved for `limit_ns`: no chunk left, and the
+    /// peer received nothing.
     fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
         let shared = &*self.shared;
         let moved = |state: &State| (shared.chunks_written(), state.sender.progress());
@@ -71,7 +73,7 @@ impl Threads {
         let mut last = moved(&state);
         let mut deadline = now_ns() + limit_ns;
         while !done(&state) {
-            let waited = shared.wait(&shared.progress, state, Some(deadline));
+            let waited = shared.wait(&shared.application_bell, state, Some(deadline));
             let is_late = waited.is_none();
             state = waited.unwrap_or_else(|| shared.lock());
             let now = moved(&state);
@@ -86,9 +88,9 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.linger(LINGER_NS, State::is_told);
+        self.linger(LINGER_NS, State::peer_has_all);
         let mut state = self.shared.lock();
-        // First: that the connection ends now is no reason to connect again.
+        // Set before the connection ends, so that the threads do not connect again.
         state.stopping = true;
         if let Some(connection) = &state.link.connection {
             let _ = connection.stream.shutdown(Shutdown::Write);
@@ -106,17 +108,13 @@ impl Drop for Threads {
     }
 }
 
-/// The sending half.
 pub struct TcpOutgoing {
     pub shared: Arc<Shared>,
-    /// They end with the second half.
     pub _threads: Arc<Threads>,
 }
 
-/// The receiving half.
 pub struct TcpIncoming {
     pub shared: Arc<Shared>,
-    /// They end with the second half.
     pub _threads: Arc<Threads>,
 }
 
@@ -150,14 +148,14 @@ impl Outgoing for TcpOutgoing {
             }
             waits_since.get_or_insert_with(now_ns);
             let credits = shared.sizes.credits;
-            let waited = shared.wait(&shared.progress, state, deadline_ns);
+            let waited = shared.wait(&shared.application_bell, state, deadline_ns);
             state = not_ended(waited.ok_or(SendError::NoCredit { credits })?)?;
         };
         drop(state);
         if let (Some(since), Some(seat)) = (waits_since, &shared.seat) {
             seat.waited_for_credit(now_ns().saturating_sub(since));
         }
-        let place = shared.place(number);
+        let place = shared.slot_of(number);
         fill(&mut shared.slots.out[place].lock()[..bytes]);
         let mut state = not_ended(shared.lock())?;
         state.messages.out[place] = Posted {
@@ -166,13 +164,13 @@ impl Outgoing for TcpOutgoing {
             since_ns: now_ns(),
         };
         state.sender.post();
-        // One that comes before it goes first, and is known to the port.
+        // An earlier message goes first, and the port already has it.
         if state.sender.to_transmit() == Some(number) {
-            shared.tell_port(&state);
+            shared.report_next_to_port(&state);
         }
         shared.show_in_flight(&state);
         drop(state);
-        shared.call_writer();
+        shared.wake_writer();
         Ok(number)
     }
 
@@ -181,9 +179,9 @@ impl Outgoing for TcpOutgoing {
         fits(bytes, shared.sizes.value_bytes)?;
         let state = not_ended(shared.lock())?;
         let values = &state.values;
-        let (published, sending) = (values.published, values.sending);
+        let (published, sending) = (values.published, values.sending_slot);
         drop(state);
-        // The writer takes up nothing but what is published: one of three stays free.
+        // The writer takes only the published value, so one of the three slots stays free.
         let is_free =
             |slot: &usize| published.is_none_or(|v| v.slot != *slot) && sending != Some(*slot);
         let slot = (0..shared.slots.values.len()).find(is_free).unwrap_or(0);
@@ -201,10 +199,10 @@ impl Outgoing for TcpOutgoing {
 impl Drop for TcpOutgoing {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.ours.0 = true;
+        state.sends_no_more = true;
         state.status_due = true;
         drop(state);
-        self.shared.call_writer();
+        self.shared.wake_writer();
     }
 }
 
@@ -226,20 +224,20 @@ impl Incoming for TcpIncoming {
             if let Some(end) = &state.end {
                 return Err(end.clone());
             }
-            match shared.wait(&shared.progress, state, deadline_ns) {
+            match shared.wait(&shared.application_bell, state, deadline_ns) {
                 Some(next) => state = next,
                 None => return Ok(false),
             }
         };
-        let place = shared.place(number);
-        let bytes = state.messages.incoming[place];
+        let place = shared.slot_of(number);
+        let bytes = state.messages.incoming_bytes[place];
         drop(state);
         take(number, &shared.slots.incoming[place].lock()[..bytes]);
         let mut state = shared.lock();
         state.receiver.consume();
         state.status_due = true;
         drop(state);
-        shared.call_writer();
+        shared.wake_writer();
         Ok(true)
     }
 
@@ -256,7 +254,7 @@ impl Incoming for TcpIncoming {
         let mut state = shared.lock();
         state.questions.wanted += 1;
         let number = state.questions.wanted;
-        shared.call_writer();
+        shared.wake_writer();
         while state.questions.answered < number {
             if state.peer.sends_no_more.is_some() {
                 return Err(End::Closed);
@@ -264,7 +262,7 @@ impl Incoming for TcpIncoming {
             if let Some(end) = &state.end {
                 return Err(end.clone());
             }
-            match shared.wait(&shared.progress, state, deadline_ns) {
+            match shared.wait(&shared.application_bell, state, deadline_ns) {
                 Some(next) => state = next,
                 None => return Ok(false),
             }
@@ -283,12 +281,12 @@ impl Incoming for TcpIncoming {
 impl Drop for TcpIncoming {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.ours.1 = true;
+        state.receives_no_more = true;
         while state.receiver.to_consume().is_some() {
             state.receiver.consume();
         }
         state.status_due = true;
         drop(state);
-        self.shared.call_writer();
+        self.shared.wake_writer();
     }
 }

@@ -1,72 +1,72 @@
-//! Frames: what runs through a connection after the handshake.
+//! The frames of a connection after the handshake.
 //!
 //! | kind | body |
 //! |---|---|
 //! | `Message` | a chunk of a message |
 //! | `Status` | none: counts and ends are in the head |
-//! | `Ask` | none: asks for the newest value |
+//! | `Ask` | none: asks for the latest value |
 //! | `Value` | a chunk of a value; `total` 0 and `number` 0 if there is none |
 //!
-//! A head has 24 bytes, little endian: kind (1), flags (1), two zeros, length of the body (4), number
-//! (8), offset of the chunk (4), size of the whole (4). A `Status` has 16 bytes more: messages
-//! received and consumed.
+//! A head has 24 bytes, little endian: kind (1), flags (1), two zeros, length of the body (4),
+//! number (8), offset of the chunk (4), size of the whole (4). A `Status` has 16 bytes more:
+//! messages received and consumed.
 
 use crate::resume::Progress;
 
 pub use crate::wire::HEAD_BYTES;
-/// Bytes of a head and a status.
+/// The size of a head and a status.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
 /// A chunk of a message or value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
-    /// Number of the message, or version of the value.
+    /// The number of the message, or the version of the value.
     pub number: u64,
-    /// Where in the whole it begins.
+    /// The position of the chunk in the message or value, in bytes.
     pub offset: usize,
-    /// Its length.
+    /// The length of the chunk.
     pub bytes: usize,
-    /// Length of the whole.
+    /// The length of the whole message or value.
     pub total: usize,
 }
 
-/// What a peer tells of itself. Each status replaces the one before.
+/// A peer's report on its own state. Each status replaces the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// How far it is with receiving.
+    /// How many messages the peer has received and consumed.
     pub progress: Progress,
-    /// It sends no more than it has sent.
+    /// The number of all messages that the peer has sent, once it sends no more.
     pub sends_no_more: Option<u64>,
-    /// It receives no more.
+    /// The peer receives no more messages.
     pub receives_no_more: bool,
 }
 
-/// A head, checked against the sizes.
+/// A head that was checked against the agreed sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
-    /// A chunk of a message follows.
+    /// A head that a chunk of a message follows.
     Message(Chunk),
-    /// A chunk of a value follows.
+    /// A head that a chunk of a value follows.
     Value(Chunk),
-    /// 16 bytes follow ([`Head::status`]).
+    /// A head that 16 more bytes of a status follow ([`Status::of`]).
     Status {
-        /// The flags.
+        /// The flags of the status, as bits.
         flags: u8,
-        /// Messages sent, if it sends no more.
+        /// The number of all messages sent, if the peer sends no more.
         sent: u64,
     },
-    /// The peer asks for the newest value.
+    /// A request for the latest value.
     Ask,
 }
 
-/// The limits of bodies.
+/// The limits on chunks and contents.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of a chunk.
+    /// The size of the largest chunk.
     pub chunk: usize,
-    /// Bytes of a message.
+    /// The size of the largest message.
     pub message: usize,
-    /// Bytes of a value.
+    /// The size of the largest value.
     pub value: usize,
 }
 
@@ -86,7 +86,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Chunk {
-    /// The head of a chunk; lengths fit 32 bits by [`Sizes`](crate::interface::Sizes).
+    /// Lengths fit 32 bits by [`Sizes`](crate::interface::Sizes).
     fn head(&self, kind: u8) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[0] = kind;
@@ -97,22 +97,23 @@ impl Chunk {
         head
     }
 
-    /// The head of a message's chunk.
+    /// Returns the head for a chunk of a message.
     pub fn message_head(&self) -> [u8; HEAD_BYTES] {
         self.head(MESSAGE)
     }
 
-    /// The head of a value's chunk.
+    /// Returns the head for a chunk of a value.
     pub fn value_head(&self) -> [u8; HEAD_BYTES] {
         self.head(VALUE)
     }
 
-    /// Whether the whole ends with it.
+    /// Reports whether this chunk is the last of its message or value.
     pub fn is_last(&self) -> bool {
         self.offset + self.bytes == self.total
     }
 
-    /// Whether it is as it must be: not empty unless the whole is, within the whole and the limits.
+    /// Checks that the chunk lies within the whole and the limits. Only an empty message or value
+    /// has an empty chunk.
     fn is_possible(&self, chunk: usize, whole: usize) -> bool {
         let rest = self.total.checked_sub(self.offset);
         let fits =
@@ -121,7 +122,7 @@ impl Chunk {
     }
 }
 
-/// The head of a question for the newest value.
+/// Returns the head that asks for the latest value.
 pub fn ask() -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[0] = ASK;
@@ -129,7 +130,7 @@ pub fn ask() -> [u8; HEAD_BYTES] {
 }
 
 impl Status {
-    /// As it is sent.
+    /// Returns the bytes in which the status is sent.
     pub fn bytes(&self) -> [u8; STATUS_BYTES] {
         let mut bytes = [0; STATUS_BYTES];
         bytes[0] = STATUS;
@@ -145,7 +146,7 @@ impl Status {
         bytes
     }
 
-    /// The status of a head, with the 16 bytes that follow it.
+    /// Makes a status from the fields of a head and the 16 bytes that follow it.
     pub fn of(flags: u8, sent: u64, body: &[u8; 16]) -> Status {
         Status {
             progress: Progress {
@@ -159,7 +160,7 @@ impl Status {
 }
 
 impl Head {
-    /// Reads a head from the network; `None` if it cannot be one.
+    /// Reads a head from the network. Returns `None` if the bytes are not a possible head.
     pub fn parse(head: &[u8; HEAD_BYTES], limits: Limits) -> Option<Head> {
         let (kind, flags, number) = (head[0], head[1], u64_at(head, 8));
         if head[2] != 0 || head[3] != 0 {

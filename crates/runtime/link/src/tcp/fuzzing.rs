@@ -1,4 +1,5 @@
-//! What reads bytes of the network, for fuzz targets and tests; not part of the interface.
+//! Entry points for fuzz targets and tests: the readers of network bytes. Not part of the
+//! interface.
 
 use super::handshake::{self, Hello};
 use super::key::Key;
@@ -8,7 +9,8 @@ use super::threads;
 use crate::interface::{Memory, Sizes};
 use std::io::{Read, Write};
 
-/// Reads these bytes as the frames of an authenticated peer. Returns messages that have arrived.
+/// Reads these bytes as the frames of an authenticated peer. Returns how many messages have
+/// arrived.
 pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     let Ok(slots) = Slots::new(sizes, Memory::Allot) else {
         return 0;
@@ -26,7 +28,7 @@ pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     progress.received
 }
 
-/// A peer that says these bytes, whatever it is told.
+/// A peer that sends these bytes, whatever it receives.
 struct Stranger<'b>(&'b [u8]);
 
 impl Read for Stranger<'_> {
@@ -45,7 +47,8 @@ impl Write for Stranger<'_> {
     }
 }
 
-/// Both ends' handshakes with a stranger that says these bytes. Returns whether one of them took it for its peer.
+/// Lets both ends shake hands with a stranger that sends these bytes. Returns whether an end
+/// accepted it as its peer.
 pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     let key = Key::from_bytes(key);
     let ours = Hello {
@@ -64,7 +67,8 @@ pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     accepted.is_ok() || connected.is_ok()
 }
 
-/// Whether a hello of the peer, if these bytes are one, is written as it was read.
+/// Reports whether a hello that these bytes contain survives writing and reading. True if they are
+/// not a hello.
 pub fn hello(bytes: &[u8]) -> bool {
     Hello::parse(bytes).is_none_or(|hello| Hello::parse(&hello.bytes()) == Some(hello))
 }

@@ -1,9 +1,10 @@
 //! The handshake: both ends prove that they have the key, and agree on version and sizes.
 //!
-//! Noise, pattern NNpsk0: the key is mixed in before the first message, so that whoever lacks it
-//! gets no answer but *refused*, and both ends contribute a fresh Diffie-Hellman share, so that a
-//! recording is of no use, neither to be replayed nor, with the key of later days, to be read. (KK
-//! or IK would add a name for each machine, and keys to be distributed; a link has two ends.)
+//! The protocol is Noise with pattern NNpsk0. The key is mixed in before the first message, so an
+//! end without the key gets no answer but *refused*. Both ends contribute a fresh Diffie-Hellman
+//! share. So a recording cannot be replayed, and a key that is stolen later does not decrypt it.
+//! (KK or IK would need a name for each machine, and more keys to distribute; a link has two ends
+//! only.)
 //!
 //! | step | from | content |
 //! |---|---|---|
@@ -11,12 +12,12 @@
 //! | 2 | listening | its hello, or why it refuses, under the key and both shares |
 //! | 3 | connecting | nothing, under the keys of this session: now the listening end trusts it |
 //!
-//! Step 1 alone can be replayed, so the listening end changes nothing before step 3: a session that
-//! stands keeps its connection until then. When the connection breaks in step 3, one end has a
-//! session and the other none: the connecting end says that it has heard nothing in its session
-//! yet, and a listening end without one takes it up. Each step has a
-//! head in clear (magic, version, step, length), which is bound to the session through the
-//! prologue. At most 256 bytes are read per step.
+//! Step 1 alone can be replayed, so the listening end changes nothing before step 3. Until then an
+//! existing session keeps its connection. If the connection breaks in step 3, one end has a session
+//! and the other has none. The connecting end then says that it has heard nothing in its session
+//! yet, and a listening end without a session takes it. Each step has a head in clear (magic,
+//! version, step, length), which the prologue binds to the session. At most 256 bytes are read per
+//! step.
 
 use super::key::{Key, PATTERN};
 use crate::interface::{Refusal, Sizes};
@@ -24,56 +25,54 @@ use snow::{HandshakeState, StatelessTransportState};
 use std::io::{ErrorKind, Read, Write};
 use thiserror::Error;
 
-/// Version of the protocol.
+/// The version of the protocol.
 pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"onbL";
-/// Bytes of a step's head.
-const HEAD_BYTES: usize = 9;
-/// Limit of a step's bytes after the head.
-const STEP_BYTES: usize = 256;
+const STEP_HEAD_BYTES: usize = 9;
+const MOST_STEP_BYTES: usize = 256;
 const HELLO_BYTES: usize = 61;
 
-/// What an end tells of itself.
+/// The first message of an end about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Its sizes.
+    /// The sizes for which the end was made.
     pub sizes: Sizes,
-    /// Bytes of a chunk.
+    /// The size of a chunk.
     pub chunk: usize,
-    /// Whether everything after the handshake is encrypted.
+    /// The end encrypts everything after the handshake.
     pub sealed: bool,
-    /// The session to be resumed; `None` for a new one.
+    /// The session that the end wants to resume. `None` for a new one.
     pub session: Option<Session>,
-    /// The peer has told nothing in that session yet, so this end has sent nothing: an end without
-    /// a session may take it up.
+    /// The end has heard nothing from its peer in this session, and so has sent nothing. A peer
+    /// without a session may take it.
     pub is_unheard: bool,
 }
 
-/// Names a session: the hash of its first handshake.
+/// The name of a session: the hash of its first handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session(pub(super) [u8; 32]);
 
 impl Session {
-    /// The hash, which nobody without the key can know.
+    /// Returns the hash. Nobody without the key can compute it.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// A finished handshake.
+/// The result of a finished handshake.
 pub struct Agreed {
-    /// What the peer has told.
+    /// The hello of the peer.
     pub peer: Hello,
-    /// Names the session: a new one, or the peer's at the listening end.
+    /// The session of this connection: a new one, or at the listening end the peer's.
     pub session: Session,
     /// The keys of this connection.
     pub keys: StatelessTransportState,
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug, Error)]
 pub enum Failed {
-    /// One end does not take the other.
+    /// One end refuses the other.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The connection broke.
@@ -126,16 +125,16 @@ impl Hello {
         })
     }
 
-    /// Whether an end with this hello takes up the session of the other.
+    /// Reports whether an end with this hello joins the session of `theirs`.
     pub fn takes(&self, theirs: &Hello) -> bool {
         let is_first = self.session.is_none() && theirs.is_unheard;
         is_first || self.session == theirs.session
     }
 
-    /// Whether the two ends fit.
+    /// Checks that the sizes and options of the two ends are the same.
     ///
     /// # Errors
-    /// What differs.
+    /// The first difference.
     pub fn check(&self, theirs: &Hello) -> Result<(), Refusal> {
         if self.sizes != theirs.sizes {
             let (ours, theirs) = (self.sizes, theirs.sizes);
@@ -148,18 +147,17 @@ impl Hello {
     }
 }
 
-/// What a step is, in its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Hello = 1,
     Answer = 2,
     Proof = 3,
-    /// In clear, since the ends have no key in common: wrong key or version.
+    /// Sent in clear, since the ends have no key in common. The key or the version is wrong.
     Refused = 4,
 }
 
 fn write_step(stream: &mut impl Write, step: Step, body: &[u8]) -> Result<(), Failed> {
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+    let mut bytes = Vec::with_capacity(STEP_HEAD_BYTES + body.len());
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.push(step as u8);
@@ -176,13 +174,12 @@ fn silent(error: std::io::Error) -> Failed {
     }
 }
 
-/// Reads a step into `body`; returns its length.
 fn read_step(
     stream: &mut impl Read,
     expected: Step,
-    body: &mut [u8; STEP_BYTES],
+    body: &mut [u8; MOST_STEP_BYTES],
 ) -> Result<usize, Failed> {
-    let mut head = [0; HEAD_BYTES];
+    let mut head = [0; STEP_HEAD_BYTES];
     stream.read_exact(&mut head).map_err(silent)?;
     if head[..4] != MAGIC {
         return Err(Refusal::Garbage.into());
@@ -196,7 +193,7 @@ fn read_step(
     if head[6] == Step::Refused as u8 && expected != Step::Hello {
         return Err(Refusal::Key.into());
     }
-    if head[6] != expected as u8 || length > STEP_BYTES {
+    if head[6] != expected as u8 || length > MOST_STEP_BYTES {
         return Err(Refusal::Garbage.into());
     }
     stream.read_exact(&mut body[..length]).map_err(silent)?;
@@ -204,7 +201,7 @@ fn read_step(
 }
 
 fn noise(key: &Key) -> snow::Builder<'_> {
-    // A known pattern and 32 bytes: these cannot fail.
+    // These calls cannot fail: the pattern is known, and the key has 32 bytes.
     let builder = snow::Builder::new(PATTERN.parse().expect("a known pattern"));
     let builder = builder.psk(0, &key.0).expect("32 bytes");
     builder
@@ -223,13 +220,13 @@ fn agreed(noise: HandshakeState, peer: Hello) -> Result<Agreed, Failed> {
     })
 }
 
-/// The handshake of the connecting end.
+/// Shakes hands as the connecting end.
 ///
 /// # Errors
-/// Either end does not take the other, or the connection broke.
+/// One end refuses the other, or the connection broke.
 pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Result<Agreed, Failed> {
     let mut noise = noise(key).build_initiator().map_err(|_| Refusal::Key)?;
-    let (mut body, mut payload) = ([0; STEP_BYTES], [0; STEP_BYTES]);
+    let (mut body, mut payload) = ([0; MOST_STEP_BYTES], [0; MOST_STEP_BYTES]);
     let written = noise.write_message(&ours.bytes(), &mut body);
     let length = written.map_err(|_| Refusal::Garbage)?;
     write_step(stream, Step::Hello, &body[..length])?;
@@ -255,24 +252,24 @@ pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Resul
     Ok(agreed)
 }
 
-/// The number of the proof among the messages of a session: none after it has it.
+/// The nonce of the proof. No later message of the session uses it.
 const PROOF_NONCE: u64 = u64::MAX - 1;
 
-/// The handshake of the listening end. `answer` gets the peer's hello, and returns this end's, with
-/// a reason if it refuses.
+/// Shakes hands as the listening end. `answer` gets the peer's hello. It returns this end's hello,
+/// and the reason if this end refuses.
 ///
 /// # Errors
-/// As [`connect`].
+/// Those of [`connect`].
 pub fn accept<S: Read + Write>(
     stream: &mut S,
     key: &Key,
     answer: impl FnOnce(&Hello) -> (Hello, Option<Refusal>),
 ) -> Result<Agreed, Failed> {
     let mut noise = noise(key).build_responder().map_err(|_| Refusal::Key)?;
-    let (mut body, mut payload) = ([0; STEP_BYTES], [0; STEP_BYTES]);
+    let (mut body, mut payload) = ([0; MOST_STEP_BYTES], [0; MOST_STEP_BYTES]);
     let length = match read_step(stream, Step::Hello, &mut body) {
         Err(Failed::Refused(reason @ Refusal::Version { .. })) => {
-            // The head tells our version.
+            // The head contains this end's version.
             write_step(stream, Step::Refused, &[])?;
             return Err(reason.into());
         }

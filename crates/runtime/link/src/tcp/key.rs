@@ -1,4 +1,4 @@
-//! The key that both ends of a link have: 32 bytes, in a file that its owner alone can read.
+//! The key that both ends of a link share: 32 bytes, in a file that only its owner can read.
 
 use nix::libc;
 use snow::params::NoiseParams;
@@ -9,10 +9,10 @@ use std::path::Path;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// What the handshake does with the key.
+/// The Noise protocol in which the handshake uses the key.
 pub(super) const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// A key that both ends share. Whoever has it can take either place.
+/// A key that both ends share. A program that has it can act as either end.
 #[derive(Clone)]
 pub struct Key(pub(super) Zeroizing<[u8; 32]>);
 
@@ -22,31 +22,31 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Why there is no key.
+/// The reason why a key file cannot be used.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read or written.
     #[error("key file {path}: cannot {what}: {source}")]
     File {
-        /// Name of the file.
+        /// The path of the file, escaped.
         path: String,
-        /// What was tried.
+        /// The failed operation, as a verb phrase.
         what: &'static str,
-        /// The kernel's error.
+        /// The error of the kernel.
         source: std::io::Error,
     },
-    /// Others can read or replace it.
-    #[error("key file {path}: {what}: make it with mode 0600, of the user that runs the link")]
+    /// Other users can read or replace the file.
+    #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
     Open {
-        /// Name of the file.
+        /// The path of the file, escaped.
         path: String,
-        /// What is wrong.
+        /// The fault of the file's type, mode or owner.
         what: &'static str,
     },
-    /// It does not have a key's form.
-    #[error("key file {path}: not a key: 64 hexadecimal digits on one line")]
+    /// The content is not a key.
+    #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form {
-        /// Name of the file.
+        /// The path of the file, escaped.
         path: String,
     },
 }
@@ -56,12 +56,13 @@ fn shown(path: &Path) -> String {
 }
 
 impl Key {
-    /// These 32 bytes: from a key management of the application, never from a password.
+    /// Makes a key from 32 bytes. They should come from the application's key management, never
+    /// from a password.
     pub fn from_bytes(bytes: [u8; 32]) -> Key {
         Key(Zeroizing::new(bytes))
     }
 
-    /// A new key from the kernel's random numbers.
+    /// Makes a new key from the kernel's random numbers.
     pub fn generate() -> Key {
         let params: NoiseParams = PATTERN.parse().expect("a known pattern");
         let pair = snow::Builder::new(params).generate_keypair();
@@ -71,10 +72,10 @@ impl Key {
         Key::from_bytes(bytes)
     }
 
-    /// Writes a new file, with mode 0600.
+    /// Writes the key into a new file with mode 0600.
     ///
     /// # Errors
-    /// There is a file already, or it cannot be written.
+    /// The file exists already, or cannot be written.
     pub fn create_file(&self, path: &Path) -> Result<(), KeyError> {
         let failed = |source| KeyError::File {
             path: shown(path),
@@ -92,14 +93,16 @@ impl Key {
         file.write_all(line.as_bytes()).map_err(failed)
     }
 
-    /// Reads a file that is this user's (or root's) and that nobody else may read or write.
+    /// Reads a key from a file. The file must belong to this user or root, and nobody else may read
+    /// or write it.
     ///
     /// # Errors
-    /// The file is not there, is another kind of file or another user's, others may read it, or it
-    /// has no key.
+    /// The file does not exist, is not a regular file, belongs to another user, is open to others,
+    /// or contains no key.
     pub fn read_file(path: &Path) -> Result<Key, KeyError> {
         let mut options = OpenOptions::new();
-        // A pipe in its place must not hold us up, and a link may lead to a file of others.
+        // A pipe at this path must not block the program, and a symbolic link may lead to a file of
+        // another user.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let failed = |what| {
             move |source| KeyError::File {
@@ -114,7 +117,7 @@ impl Key {
             path: shown(path),
             what,
         };
-        let about = file.metadata().map_err(failed("look at it"))?;
+        let about = file.metadata().map_err(failed("read its owner and mode"))?;
         let user = nix::unistd::geteuid().as_raw();
         if !about.is_file() {
             return Err(open("not a regular file"));

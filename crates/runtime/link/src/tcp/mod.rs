@@ -1,28 +1,29 @@
-//! The interface layer between machines, over TCP.
+//! Links between machines: the interface layer over TCP.
 //!
 //! Each end has three threads: a reader, a writer and one that keeps it connected. The writer sends
-//! counts first, then answers, then messages in chunks; the reader reads each chunk where it stays.
-//! So there is no copy in user space on either side, or one each when sealed.
+//! counts first, then answers, then messages in chunks. The reader reads each chunk directly into
+//! its slot. So neither side copies in user space; if sealed, each side copies once.
 //!
-//! **What a broken connection costs.** Time. The connecting end dials anew for as long as
-//! [`Tcp::resume_within`] says, and both go on where the receiver is ([`crate::resume`]). A process
-//! that was started anew cannot go on in place of the old one: that is [`End::Gone`].
+//! **Broken connections** cost only time. The connecting end dials again for as long as
+//! [`Tcp::resume_within`] says, and both continue where the receiver is ([`crate::resume`]). A
+//! restarted process cannot continue in place of the old one: the peer gets [`End::Gone`].
 //!
-//! **The lock.** The halves share a lock with the threads. It is held for some dozen instructions,
-//! never across a wait, and whoever holds it inherits the priority of who waits (PI futex).
+//! **The lock.** The halves share a lock with the threads. A thread holds it for some dozen
+//! instructions, never across a wait. The holder inherits the priority of a waiting thread (PI
+//! futex).
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `frame` | what runs through a connection |
+//! | `frame` | the frames of a connection |
 //! | `key` | the key file |
-//! | `handshake` | who the peer is, and whether the ends fit |
+//! | `handshake` | proving the key, and comparing sizes and options |
 //! | `dial` | sockets and their options |
-//! | `door` | handshakes of those who come |
+//! | `door` | handshakes of arriving connections |
 //! | `stream` | frames in clear or sealed |
 //! | `slots` | the end's memory |
-//! | `state` | what the threads share |
+//! | `state` | the state that the threads share |
 //! | `threads` | writing and reading |
 //! | `supervise` | staying connected |
 //! | `ends` | the two halves |
@@ -57,14 +58,14 @@ use std::io::PipeReader;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use supervise::{Terms, Way};
+use supervise::{Route, Terms};
 
 pub use key::{Key, KeyError};
 
-/// Links between machines.
+/// A backend that links machines over TCP.
 #[derive(Debug)]
 pub struct Tcp {
-    pub(crate) way: Place,
+    pub(crate) place: Place,
     pub(crate) key: Key,
     chunk: usize,
     sealed: bool,
@@ -72,7 +73,6 @@ pub struct Tcp {
     port: Option<(Port, u8)>,
 }
 
-/// The end's own address, or the peer's.
 #[derive(Debug)]
 pub(crate) enum Place {
     Listen(TcpListener),
@@ -80,25 +80,25 @@ pub(crate) enum Place {
 }
 
 impl Tcp {
-    /// The end to which another one connects. With port 0 the kernel chooses one
+    /// Makes the end that listens at `address` for one peer. With port 0 the kernel chooses a port
     /// ([`Tcp::address`]).
     ///
     /// # Errors
-    /// The address is in use or not this machine's.
+    /// The address is in use or does not belong to this machine.
     pub fn listen(address: SocketAddr, key: Key) -> Result<Tcp, SetupError> {
         let listener = dial::listen(address);
         let listener = listener.map_err(system(address, "listen"))?;
         Ok(Tcp::new(Place::Listen(listener), key))
     }
 
-    /// The end that connects.
+    /// Makes the end that connects to `address`.
     pub fn connect(address: SocketAddr, key: Key) -> Tcp {
         Tcp::new(Place::Connect(address), key)
     }
 
-    fn new(way: Place, key: Key) -> Tcp {
+    fn new(place: Place, key: Key) -> Tcp {
         Tcp {
-            way,
+            place,
             key,
             chunk: 64 << 10,
             sealed: true,
@@ -108,48 +108,49 @@ impl Tcp {
     }
 
     /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
-    /// priorities are more urgent; all messages of a link have the same. Chunks are the port's from
-    /// now on: the other end needs [`Tcp::chunk_bytes`] with
-    /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
+    /// priorities are more urgent. All messages of a link have the same priority. The chunks now
+    /// have the port's size. If the other end is not on such a port, it needs [`Tcp::chunk_bytes`]
+    /// with [`Settings::chunk`](crate::port::Settings::chunk).
     pub fn on_port(mut self, port: &Port, priority: u8) -> Tcp {
         self.chunk = port.settings().chunk();
         self.port = Some((port.clone(), priority));
         self
     }
 
-    /// Bytes of a chunk, between which what is more urgent goes first; 64 KiB by default. Both ends
-    /// must have the same.
+    /// Sets the size of chunks, 64 KiB by default. Between chunks a more urgent message goes first.
+    /// Both ends must use the same size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Tcp {
         self.chunk = bytes.clamp(1, 1 << 30);
         self
     }
 
-    /// Without encryption after the handshake: the peers are still authenticated at the beginning,
-    /// but whoever can write into the connection can change what follows. For networks of one's
-    /// own. Both ends must do the same.
+    /// Turns encryption off after the handshake, at both ends. The ends still authenticate each
+    /// other at the beginning. But anybody who can write into the connection can change what
+    /// follows. Meant for private networks.
     pub fn in_clear(mut self) -> Tcp {
         self.sealed = false;
         self
     }
 
-    /// How long a broken link is to be resumed; 30 s by default. Until then sends wait for credits.
+    /// Sets how long the ends try to resume a broken link; 30 s by default. Until then sends wait
+    /// for credits.
     pub fn resume_within(mut self, time: Duration) -> Tcp {
         self.resume_within = time;
         self
     }
 
-    /// The address at which it listens, or to which it connects.
+    /// Returns the address at which this end listens, or to which it connects.
     pub fn address(&self) -> SocketAddr {
-        match &self.way {
+        match &self.place {
             Place::Connect(address) => *address,
             // A listening socket has an address.
             Place::Listen(listener) => listener.local_addr().expect("it is bound"),
         }
     }
 
-    /// Bytes of less urgent data that may leave before what is more urgent. On a port its window,
-    /// over all connections. Without one the chunk that this end is writing, and what the kernel
-    /// holds for it (SO_SNDBUF, which it doubles).
+    /// Returns how many bytes of less urgent data may leave before a more urgent message. On a port
+    /// this is the window, over all connections. Without a port it is the chunk that this end is
+    /// writing, plus what the kernel holds for it (SO_SNDBUF, which the kernel doubles).
     pub fn bytes_ahead(&self) -> usize {
         match &self.port {
             Some((port, _)) => port.settings().window_bytes() as usize,
@@ -157,25 +158,24 @@ impl Tcp {
         }
     }
 
-    /// How long these delay it, in ns, on a link of that rate.
+    /// Returns how long [`Tcp::bytes_ahead`] delay a more urgent message on a link of that rate, in
+    /// ns.
     pub fn ahead_ns(&self, bits_per_second: u64) -> u64 {
         let bits = self.bytes_ahead() as u128 * 8;
         let ns = bits * 1_000_000_000 / u128::from(bits_per_second.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The socket of an end that listens.
     pub(crate) fn listener(&self) -> Option<&TcpListener> {
-        match &self.way {
+        match &self.place {
             Place::Connect(_) => None,
             Place::Listen(listener) => Some(listener),
         }
     }
 
-    /// The same end with the same options.
     pub(crate) fn again(&self) -> std::io::Result<Tcp> {
         Ok(Tcp {
-            way: match &self.way {
+            place: match &self.place {
                 Place::Connect(address) => Place::Connect(*address),
                 Place::Listen(listener) => Place::Listen(listener.try_clone()?),
             },
@@ -194,21 +194,20 @@ impl Tcp {
         SetupError::Refused { peer, reason }
     }
 
-    /// The page of an end that waits for its peer.
     pub(crate) fn page(&self, backend: status::Backend, sizes: Sizes) -> Option<Arc<Page>> {
-        let listens = matches!(self.way, Place::Listen(_));
+        let listens = matches!(self.place, Place::Listen(_));
         Page::new(backend, listens, &self.peer(), sizes)
     }
 
-    /// What recordings know the link by: its session, and the address that the connecting end has
-    /// used.
+    /// Returns the name under which recordings show the link: its session, and the address that the
+    /// connecting end has used.
     pub(crate) fn directions(
         &self,
         kind: &str,
         stream: &TcpStream,
         session: handshake::Session,
     ) -> Directions {
-        let listens = matches!(self.way, Place::Listen(_));
+        let listens = matches!(self.place, Place::Listen(_));
         let place = if listens {
             stream.local_addr()
         } else {
@@ -218,7 +217,6 @@ impl Tcp {
         Directions::between(session.bytes(), &format!("{kind}/{place}"), listens)
     }
 
-    /// The first connection of a session.
     pub(crate) fn meet(
         &self,
         terms: &Terms,
@@ -226,15 +224,15 @@ impl Tcp {
         deadline_ns: Option<u64>,
     ) -> Result<(TcpStream, Agreed), SetupError> {
         let mut refused = None;
-        let mut door = match &self.way {
+        let mut door = match &self.place {
             Place::Listen(listener) => Door::new(listener, &terms.key, terms.hello)
                 .map(Some)
-                .map_err(system(self.address(), "make a pipe"))?,
+                .map_err(system(self.address(), "create a pipe"))?,
             Place::Connect(_) => None,
         };
         loop {
             let met = match &mut door {
-                None => supervise::dial(self.address(), &terms.key, terms.hello),
+                None => supervise::connect_once(self.address(), &terms.key, terms.hello),
                 Some(door) => door
                     .greet(wake, deadline_ns)
                     .unwrap_or_else(|| Err(Failed::Broken(std::io::ErrorKind::TimedOut.into()))),
@@ -246,8 +244,8 @@ impl Tcp {
                 }
                 Err(failed) => failed,
             };
-            terms.not_met(&failed);
-            let listens = matches!(self.way, Place::Listen(_));
+            terms.count_refusal(&failed);
+            let listens = matches!(self.place, Place::Listen(_));
             let last = supervise::is_final(&failed) && !listens;
             match failed {
                 Failed::Refused(reason) if last => return Err(self.refused(reason)),
@@ -301,22 +299,22 @@ impl Backend for Tcp {
         let seat = self.port.as_ref().map(seat).transpose()?;
         let address = self.address();
         let failed = |what| system(address, what);
-        let (mut wake, waking) = Waking::new().map_err(failed("make a pipe"))?;
+        let (mut wake, waking) = Waking::new().map_err(failed("create a pipe"))?;
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
         let links = self.directions("tcp", &stream, agreed.session);
         terms.hello.session = Some(agreed.session);
 
-        let shared = Shared::new(sizes, self.chunk, slots, seat).counting_in(page.clone());
+        let shared = Shared::new(sizes, self.chunk, slots, seat).with_page(page.clone());
         let shared = Arc::new(shared);
         shared.install(stream, self.sealed.then_some(agreed.keys));
-        let way = match &self.way {
-            Place::Connect(address) => Way::Connect(*address),
+        let route = match &self.place {
+            Place::Connect(address) => Route::Connect(*address),
             Place::Listen(listener) => {
                 let listener = listener.try_clone();
-                Way::Listen(listener.map_err(failed("use the socket"))?)
+                Route::Listen(listener.map_err(failed("use the socket"))?)
             }
         };
-        let threads = Threads::start(Arc::clone(&shared), way, terms, (wake, waking));
+        let threads = Threads::start(Arc::clone(&shared), route, terms, (wake, waking));
         let threads = threads.map_err(failed("start threads"))?;
         let outgoing = TcpOutgoing {
             shared: Arc::clone(&shared),

@@ -5,23 +5,23 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Memory of the end, owned or mapped for good.
+/// The end's memory: owned, or mapped until the process ends.
 struct Block {
     base: NonNull<u8>,
     bytes: usize,
     owned: bool,
 }
 
-// SAFETY: owned or `'static` memory; only disjoint parts of it are used, each under a lock.
+// SAFETY: the memory is owned or `'static`. Only disjoint parts of it are used, each under a lock.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: the memory is owned or `'static`. Only disjoint parts of it are used, each under a lock.
 unsafe impl Sync for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
         if self.owned {
             let slice = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.bytes);
-            // SAFETY: from `Box::into_raw` with this length, and no slot is left.
+            // SAFETY: the pointer is from `Box::into_raw` with this length, and no slot is left.
             drop(unsafe { Box::from_raw(slice) });
         }
     }
@@ -33,14 +33,12 @@ struct Part {
     range: Range<usize>,
 }
 
-/// One slot.
 pub struct Slot(Mutex<Part>);
 
-/// A slot in use.
 pub struct SlotGuard<'a>(MutexGuard<'a, Part>);
 
 impl Slot {
-    /// Waits for the thread that uses it: at most for one chunk.
+    /// Waits for the thread that uses the slot: at most for one chunk.
     pub fn lock(&self) -> SlotGuard<'_> {
         SlotGuard(self.0.lock().unwrap_or_else(|e| e.into_inner()))
     }
@@ -51,7 +49,7 @@ impl std::ops::Deref for SlotGuard<'_> {
 
     fn deref(&self) -> &[u8] {
         let part = &*self.0;
-        // SAFETY: within the block, and locked.
+        // SAFETY: the range lies within the block, and is locked.
         unsafe {
             let base = part.block.base.as_ptr().add(part.range.start);
             std::slice::from_raw_parts(base, part.range.len())
@@ -62,7 +60,7 @@ impl std::ops::Deref for SlotGuard<'_> {
 impl std::ops::DerefMut for SlotGuard<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let part = &*self.0;
-        // SAFETY: within the block, disjoint from the other slots, and locked.
+        // SAFETY: the range lies within the block, is disjoint from the other slots, and is locked.
         unsafe {
             let base = part.block.base.as_ptr().add(part.range.start);
             std::slice::from_raw_parts_mut(base, part.range.len())
@@ -70,23 +68,16 @@ impl std::ops::DerefMut for SlotGuard<'_> {
     }
 }
 
-/// All slots of an end.
 pub struct Slots {
-    /// Messages to the peer, by number modulo credits.
+    /// The slots of messages to the peer, by number modulo credits.
     pub out: Vec<Slot>,
-    /// Messages from the peer.
     pub incoming: Vec<Slot>,
-    /// Values to the peer: published, on its way, being written.
+    /// The slots of values to the peer: published, on its way, being written.
     pub values: Vec<Slot>,
-    /// The value read last.
     pub value_read: Slot,
 }
 
 impl Slots {
-    /// Cuts the memory.
-    ///
-    /// # Errors
-    /// The sizes are impossible, or the memory is too small.
     pub fn new(sizes: Sizes, memory: Memory) -> Result<Slots, SetupError> {
         let needed = sizes.memory_bytes()?;
         let (memory, owned) = match memory {

@@ -1,4 +1,4 @@
-//! What the threads of an end share: how far both directions are, and the connection.
+//! The state that the threads of an end share: the progress of both directions, and the connection.
 
 use super::frame::{Chunk, Limits, Status};
 use super::slots::Slots;
@@ -13,7 +13,6 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// A connection after its handshake.
 pub struct Connection {
     pub stream: TcpStream,
     pub keys: Option<StatelessTransportState>,
@@ -23,18 +22,16 @@ pub struct Connection {
 /// The present connection, or how the last one ended.
 pub struct Link {
     pub connection: Option<Arc<Connection>>,
-    /// Of the present connection; another one once that is left.
+    /// Identifies the present connection. Changes when the connection is left.
     generation: u64,
-    /// The peer has told its counts through this connection: messages may go.
+    /// The peer has reported its counts through this connection, so messages may be sent.
     resumed: bool,
-    /// The peer has told its counts once: it has this session too.
+    /// The peer has reported its counts at least once, so it has this session too.
     pub is_heard: bool,
-    /// Since when there is none.
-    pub broken_ns: u64,
+    pub broken_since_ns: u64,
     pub reason: String,
 }
 
-/// The published value, by its place among the slots.
 #[derive(Debug, Clone, Copy)]
 pub struct Value {
     pub slot: usize,
@@ -42,77 +39,68 @@ pub struct Value {
     pub version: u64,
 }
 
-/// Values to the peer.
 #[derive(Default)]
 pub struct Values {
     pub published: Option<Value>,
-    /// A slot that the writer sends.
-    pub sending: Option<usize>,
+    pub sending_slot: Option<usize>,
     pub asked: bool,
 }
 
-/// Questions for the peer's value, by number.
+/// Counts the questions for the peer's value.
 #[derive(Default)]
 pub struct Questions {
     pub wanted: u64,
     pub asked: u64,
     pub answered: u64,
-    /// Version and length of the last answer; none if the peer had no value.
+    /// The version and length of the latest answer. `None` if the peer had no value.
     pub answer: Option<(u64, usize)>,
 }
 
-/// A message to the peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Posted {
     pub number: u64,
     pub bytes: usize,
-    /// Since when it waits, ns.
     pub since_ns: u64,
 }
 
-/// The messages in the slots.
 pub struct Messages {
     pub out: Vec<Posted>,
-    /// Their lengths.
-    pub incoming: Vec<usize>,
+    pub incoming_bytes: Vec<usize>,
 }
 
-/// What an end shares under its lock.
 pub struct State {
     pub sender: Sender,
     pub receiver: Receiver,
     pub messages: Messages,
     pub values: Values,
     pub questions: Questions,
-    /// This end sends, or receives, no more.
-    pub ours: (bool, bool),
+    pub sends_no_more: bool,
+    pub receives_no_more: bool,
     pub peer: Status,
     pub status_due: bool,
-    /// The writer has taken a status up, and it is not in the connection yet.
-    pub status_on_way: bool,
+    /// The writer has taken a status that is not in the connection yet.
+    pub status_under_way: bool,
     pub link: Link,
     pub end: Option<End>,
     pub stopping: bool,
 }
 
-/// An end's memory, state, and where its threads wait. No two locks are held at once, but the
-/// state's within a slot's.
+/// An end's memory and state, and the bells of its threads. A thread holds one lock at a time,
+/// except that it may take the state's while it holds a slot's.
 pub struct Shared {
     pub sizes: Sizes,
     pub chunk: usize,
     pub slots: Slots,
-    /// Its place on a port, if it is on one.
+    /// The place of this transfer on a port.
     pub seat: Option<Seated>,
     state: Lock<State>,
-    /// For the application.
-    pub progress: Bell,
-    /// For the writer.
-    pub work: Bell,
-    /// For the reader and the supervisor.
-    pub connecting: Bell,
-    /// Chunks of messages that have left: a message can take longer than a closing end waits.
+    pub application_bell: Bell,
+    pub writer_bell: Bell,
+    /// Rings for the reader and the supervisor.
+    pub connection_bell: Bell,
+    /// Chunks of messages that have left. They show that a message moves, even if it takes longer
+    /// than a closing end waits.
     chunks: AtomicU64,
-    /// Where the end counts.
     page: Option<Arc<Page>>,
 }
 
@@ -124,22 +112,23 @@ impl Shared {
             generation: 0,
             resumed: false,
             is_heard: false,
-            broken_ns: now_ns(),
-            reason: "it has not come yet".into(),
+            broken_since_ns: now_ns(),
+            reason: "it has not connected yet".into(),
         };
         let state = State {
             sender: Sender::new(credits),
             receiver: Receiver::new(credits),
             messages: Messages {
                 out: vec![Posted::default(); sizes.credits],
-                incoming: vec![0; sizes.credits],
+                incoming_bytes: vec![0; sizes.credits],
             },
             values: Values::default(),
             questions: Questions::default(),
-            ours: (false, false),
+            sends_no_more: false,
+            receives_no_more: false,
             peer: Status::default(),
             status_due: false,
-            status_on_way: false,
+            status_under_way: false,
             link,
             end: None,
             stopping: false,
@@ -150,16 +139,15 @@ impl Shared {
             slots,
             seat,
             state: Lock::new(state),
-            progress: Bell::new(),
-            work: Bell::new(),
-            connecting: Bell::new(),
+            application_bell: Bell::new(),
+            writer_bell: Bell::new(),
+            connection_bell: Bell::new(),
             chunks: AtomicU64::new(0),
             page: None,
         }
     }
 
-    /// The same, with a page that shows it.
-    pub fn counting_in(self, page: Option<Arc<Page>>) -> Shared {
+    pub fn with_page(self, page: Option<Arc<Page>>) -> Shared {
         Shared { page, ..self }
     }
 
@@ -178,7 +166,7 @@ impl Shared {
         }
     }
 
-    /// Shows what is in force on the port. Real-time safe: some atomics.
+    /// Shows the port's present rates and chunk size. Real-time safe: stores a few atomics.
     pub fn show_port(&self) {
         if let (Some(page), Some(seat)) = (&self.page, &self.seat) {
             let (given, measured) = seat.rates();
@@ -188,7 +176,8 @@ impl Shared {
         }
     }
 
-    /// Bytes of a chunk now: what was agreed, or less if the port is slower than it was given.
+    /// Returns the present chunk size: the agreed one, or less if the port is slower than its given
+    /// rate.
     pub fn chunk_now(&self) -> usize {
         let seat = self.seat.as_ref();
         seat.map_or(self.chunk, |seat| seat.chunk().clamp(1, self.chunk.max(1)))
@@ -202,8 +191,7 @@ impl Shared {
         }
     }
 
-    /// The slot of a message, in either direction.
-    pub fn place(&self, number: u64) -> usize {
+    pub fn slot_of(&self, number: u64) -> usize {
         (number % self.sizes.credits as u64) as usize
     }
 
@@ -211,7 +199,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits for a notification, until `deadline_ns` at most; `None` once that has passed.
+    /// Waits for a ring until `deadline_ns` at most. Returns `None` once the deadline has passed.
     pub fn wait<'a>(
         &self,
         at: &Bell,
@@ -221,42 +209,40 @@ impl Shared {
         at.wait(guard, deadline_ns)
     }
 
-    /// A chunk of a message has left.
     pub fn chunk_written(&self) {
         self.chunks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many chunks of messages have left.
     pub fn chunks_written(&self) -> u64 {
         self.chunks.load(Ordering::Relaxed)
     }
 
-    /// Tells the port which message is next, or that none is: after each change of that, under the
-    /// same lock. So a message has its place among those of other links once it is pushed.
-    pub fn tell_port(&self, state: &State) {
+    /// Reports to the port which message is next, or that none is. Must follow each change, under
+    /// the same lock. So a message has its place among those of other links once it is pushed.
+    pub fn report_next_to_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();
             seat.publish(next.map(|m| (m.bytes.min(self.chunk_now()), m.since_ns)));
         }
     }
 
-    /// Lets other links of the port go, if they are next now.
-    pub fn pass_on(&self) {
+    /// Wakes another link of the port if it is next now.
+    pub fn pass_port_on(&self) {
         if let Some(seat) = &self.seat {
             seat.pass_on();
         }
     }
 
-    /// There is something for the writer, which waits for work or for the port.
-    pub fn call_writer(&self) {
-        self.work.ring();
+    /// Wakes the writer, which waits for work or for the port.
+    pub fn wake_writer(&self) {
+        self.writer_bell.ring();
         if let Some(seat) = &self.seat {
             seat.ring();
         }
     }
 
-    /// The peer's window may wait for what has arrived of a message. After its last chunk counts go
-    /// at once anyway.
+    /// Acknowledges what has arrived of a message, since the peer's window may wait for it. After
+    /// the last chunk a status goes at once anyway.
     pub fn acknowledge_now(&self, generation: u64) {
         let connection = self.lock().link.connection.clone();
         if let Some(connection) = connection.filter(|c| c.generation == generation) {
@@ -265,13 +251,13 @@ impl Shared {
     }
 
     pub fn notify_all(&self) {
-        self.progress.ring();
-        self.call_writer();
-        self.connecting.ring();
+        self.application_bell.ring();
+        self.wake_writer();
+        self.connection_bell.ring();
     }
 
-    /// A connection of this session stands. The old one is left first, so that nothing comes in by
-    /// it after this end has told its counts.
+    /// Takes a new connection of this session. Leaves the old one first, so that no message can
+    /// arrive by it after this end has reported its counts.
     pub fn install(&self, stream: TcpStream, keys: Option<StatelessTransportState>) {
         let mut state = self.lock();
         state.leave();
@@ -283,24 +269,23 @@ impl Shared {
             generation,
         }));
         state.status_due = true;
-        state.status_on_way = false;
+        state.status_under_way = false;
         state.values.asked = false;
-        state.values.sending = None;
+        state.values.sending_slot = None;
         state.questions.asked = state.questions.answered;
         drop(state);
         self.show(status::State::Connected);
         self.notify_all();
     }
 
-    /// The connection of this generation is broken.
-    pub fn broken(&self, generation: u64, reason: String) {
+    pub fn on_broken(&self, generation: u64, reason: String) {
         let mut state = self.lock();
         if !state.is_present(generation) {
             return;
         }
         state.leave();
         state.link.reason = reason;
-        state.link.broken_ns = now_ns();
+        state.link.broken_since_ns = now_ns();
         if state.peer_is_through() {
             state.end.get_or_insert(End::Closed);
         }
@@ -309,7 +294,6 @@ impl Shared {
         self.notify_all();
     }
 
-    /// The link has ended.
     pub fn ended(&self, end: End) {
         let mut state = self.lock();
         state.leave();
@@ -320,7 +304,6 @@ impl Shared {
     }
 }
 
-/// What the writer does next.
 pub enum Work {
     Status(Status),
     Ask,
@@ -333,7 +316,7 @@ impl State {
         self.link.generation == generation
     }
 
-    /// Leaves the connection, if there is one: nothing that still comes through it counts.
+    /// Leaves the connection, if there is one. Data that still arrives by it is ignored.
     pub fn leave(&mut self) {
         self.link.generation += 1;
         if let Some(old) = self.link.connection.take() {
@@ -341,36 +324,36 @@ impl State {
         }
     }
 
-    /// The peer wants nothing more of this link.
     fn peer_is_through(&self) -> bool {
-        let has_all = self.nothing_more_comes() || self.ours.1 && self.peer.sends_no_more.is_some();
+        let has_all =
+            self.nothing_more_comes() || self.receives_no_more && self.peer.sends_no_more.is_some();
         self.peer.receives_no_more && has_all
     }
 
-    /// Whether all that came was received, and nothing more comes.
     pub fn nothing_more_comes(&self) -> bool {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
-    /// Whether the peer has everything that it wants to have of this end.
-    pub fn is_told(&self) -> bool {
+    /// Reports whether the peer has all messages and counts of this end that it can still receive.
+    pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()
-            || (!self.status_due && !self.status_on_way && (all || self.peer.receives_no_more))
+            || (!self.status_due && !self.status_under_way && (all || self.peer.receives_no_more))
     }
 
     fn status(&self) -> Status {
         Status {
             progress: self.receiver.progress(),
-            sends_no_more: self.ours.0.then_some(self.sender.posted()),
-            receives_no_more: self.ours.1,
+            sends_no_more: self.sends_no_more.then_some(self.sender.posted()),
+            receives_no_more: self.receives_no_more,
         }
     }
 
-    /// The most urgent that is to be written: counts first, since the peer may wait for credits.
+    /// Returns the most urgent thing to write. Counts come first, since the peer may wait for
+    /// credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
-            self.status_on_way = true;
+            self.status_under_way = true;
             return Some(Work::Status(self.status()));
         }
         let questions = &mut self.questions;
@@ -379,13 +362,13 @@ impl State {
             return Some(Work::Ask);
         }
         if std::mem::take(&mut self.values.asked) {
-            self.values.sending = self.values.published.map(|v| v.slot);
+            self.values.sending_slot = self.values.published.map(|v| v.slot);
             return Some(Work::Value(self.values.published));
         }
         self.next_message().map(Work::Message)
     }
 
-    /// The message that is to be written next, or is being written, if messages may go.
+    /// Returns the message that is being written or comes next, if messages may be sent now.
     pub fn next_message(&self) -> Option<Posted> {
         let may_go = self.link.connection.is_some() && self.link.resumed;
         let number = self.sender.to_transmit().filter(|_| may_go)?;
@@ -396,7 +379,6 @@ impl State {
         Some(self.messages.out[place as usize])
     }
 
-    /// A status of the peer has come through the present connection.
     pub fn on_status(&mut self, status: Status) -> Result<(), Violation> {
         let count = self.receiver.progress().received;
         let lasting = self
@@ -416,15 +398,14 @@ impl State {
         Ok(())
     }
 
-    /// A message has arrived completely.
     pub fn on_message(&mut self, chunk: &Chunk) -> Result<(), Violation> {
         if self.peer.sends_no_more.is_some_and(|n| chunk.number >= n) {
             return Err(Violation::Turn);
         }
         self.receiver.on_message(chunk.number)?;
-        let place = chunk.number % self.messages.incoming.len() as u64;
-        self.messages.incoming[place as usize] = chunk.total;
-        if self.ours.1 {
+        let place = chunk.number % self.messages.incoming_bytes.len() as u64;
+        self.messages.incoming_bytes[place as usize] = chunk.total;
+        if self.receives_no_more {
             self.receiver.consume();
         }
         self.status_due = true;

@@ -1,7 +1,7 @@
-//! Frames into a stream and out of it, in clear or sealed.
+//! Writes frames into a stream and reads them from it, in clear or sealed.
 //!
-//! Sealed, the stream is cut into records: two bytes of length, then Noise's ciphertext. Each
-//! direction of each connection has a key of its own, and records are numbered, so that one that is
+//! A sealed stream is cut into records: two bytes of length, then Noise's ciphertext. Each
+//! direction of each connection has its own key, and records are numbered. So a record that is
 //! lost, doubled, moved or changed breaks the connection.
 
 use snow::StatelessTransportState;
@@ -11,7 +11,6 @@ use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
 const RECORD_BYTES: usize = 65535;
 const TAG_BYTES: usize = 16;
 
-/// The writing side.
 pub struct FrameWriter<'c, W> {
     stream: W,
     keys: Option<&'c StatelessTransportState>,
@@ -21,7 +20,6 @@ pub struct FrameWriter<'c, W> {
 }
 
 impl<'c, W: Write> FrameWriter<'c, W> {
-    /// A stream in which nothing was written since the handshake.
     pub fn new(stream: W, keys: Option<&'c StatelessTransportState>) -> FrameWriter<'c, W> {
         let room = if keys.is_some() { RECORD_BYTES + 2 } else { 0 };
         FrameWriter {
@@ -33,12 +31,11 @@ impl<'c, W: Write> FrameWriter<'c, W> {
         }
     }
 
-    /// What it writes into.
     pub fn stream(&mut self) -> &mut W {
         &mut self.stream
     }
 
-    /// Writes a frame of a head and a body. In clear there is no copy.
+    /// Writes a frame of a head and a body. In clear, nothing is copied.
     pub fn write(&mut self, head: &[u8], body: &[u8]) -> Result<()> {
         if self.keys.is_none() {
             return self.write_clear(head, body);
@@ -85,19 +82,16 @@ impl<'c, W: Write> FrameWriter<'c, W> {
     }
 }
 
-/// The reading side.
 pub struct FrameReader<'c, R> {
     stream: R,
     keys: Option<&'c StatelessTransportState>,
     records: u64,
     sealed: Vec<u8>,
     plain: Vec<u8>,
-    /// What of `plain` was not read yet.
-    rest: std::ops::Range<usize>,
+    unread: std::ops::Range<usize>,
 }
 
 impl<'c, R: Read> FrameReader<'c, R> {
-    /// A stream from which nothing was read since the handshake.
     pub fn new(stream: R, keys: Option<&'c StatelessTransportState>) -> FrameReader<'c, R> {
         let room = if keys.is_some() { RECORD_BYTES } else { 0 };
         FrameReader {
@@ -106,7 +100,7 @@ impl<'c, R: Read> FrameReader<'c, R> {
             records: 0,
             sealed: vec![0; room],
             plain: vec![0; room],
-            rest: 0..0,
+            unread: 0..0,
         }
     }
 
@@ -118,7 +112,7 @@ impl<'c, R: Read> FrameReader<'c, R> {
         let opened = keys.read_message(self.records, sealed, &mut self.plain);
         let length = opened.map_err(|_| Error::new(ErrorKind::InvalidData, "a forged record"))?;
         self.records += 1;
-        self.rest = 0..length;
+        self.unread = 0..length;
         Ok(())
     }
 }
@@ -128,14 +122,14 @@ impl<R: Read> Read for FrameReader<'_, R> {
         let Some(keys) = self.keys else {
             return self.stream.read(into);
         };
-        // Nobody seals empty records.
-        if self.rest.is_empty() && !into.is_empty() {
+        // Empty records do not occur: the writer seals none.
+        if self.unread.is_empty() && !into.is_empty() {
             self.open(keys)?;
         }
-        let length = into.len().min(self.rest.len());
-        let begin = self.rest.start;
+        let length = into.len().min(self.unread.len());
+        let begin = self.unread.start;
         into[..length].copy_from_slice(&self.plain[begin..begin + length]);
-        self.rest.start += length;
+        self.unread.start += length;
         Ok(length)
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that keeps an end connected: it dials anew, or accepts the peer's next connection.
+//! The thread that keeps an end connected: it dials again, or accepts the peer's next connection.
 
 use super::dial;
 use super::door::Door;
@@ -13,49 +13,47 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How an end comes to connections.
-pub enum Way {
+pub enum Route {
     Connect(SocketAddr),
     Listen(TcpListener),
 }
 
-/// What it needs for them.
 pub struct Terms {
     pub key: Key,
     pub hello: Hello,
     pub resume_within_ns: u64,
-    /// Where the end counts.
     pub page: Option<Arc<Page>>,
 }
 
 impl Terms {
-    /// The peer is there.
     pub fn met(&self, stream: &TcpStream) {
         if let (Some(page), Ok(peer)) = (&self.page, stream.peer_addr()) {
             page.set_peer(&peer.to_string());
         }
     }
 
-    /// Who came was sent away, or the peer has sent this end away.
-    pub fn not_met(&self, failed: &Failed) {
+    pub fn count_refusal(&self, failed: &Failed) {
         if let (Some(page), Failed::Refused(_)) = (&self.page, failed) {
             page.count(Word::Refused, 1);
         }
     }
 }
 
-/// Pause before the next attempt to connect: doubled after each, up to `MOST_PAUSE`.
+/// Pause before the next attempt to connect. It doubles after each attempt, up to `MOST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MOST_PAUSE: Duration = Duration::from_millis(200);
 
-/// One attempt at a connection: a stream and what was agreed.
-pub fn dial(address: SocketAddr, key: &Key, hello: Hello) -> Result<(TcpStream, Agreed), Failed> {
+pub fn connect_once(
+    address: SocketAddr,
+    key: &Key,
+    hello: Hello,
+) -> Result<(TcpStream, Agreed), Failed> {
     let stream = dial::connect(address)?;
     let agreed = dial::shake_connecting(&stream, key, hello)?;
     Ok((stream, agreed))
 }
 
-/// Whether another attempt can help.
+/// Reports whether a new attempt would fail in the same way.
 pub fn is_final(failed: &Failed) -> bool {
     let passing = matches!(
         failed,
@@ -72,14 +70,13 @@ fn install(shared: &Shared, terms: &Terms, stream: TcpStream, agreed: Agreed) {
     shared.install(stream, terms.hello.sealed.then_some(agreed.keys));
 }
 
-/// Keeps a connecting end connected, until the link ends.
-pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
+pub fn keep_connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
     let mut pause = FIRST_PAUSE;
     loop {
         let mut state = shared.lock();
         while state.link.connection.is_some() && !state.stopping && state.end.is_none() {
             pause = FIRST_PAUSE;
-            match shared.wait(&shared.connecting, state, None) {
+            match shared.wait(&shared.connection_bell, state, None) {
                 Some(next) => state = next,
                 None => return,
             }
@@ -87,40 +84,48 @@ pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
         if state.stopping || state.end.is_some() {
             return;
         }
-        let deadline = state.link.broken_ns.saturating_add(terms.resume_within_ns);
+        let deadline = state
+            .link
+            .broken_since_ns
+            .saturating_add(terms.resume_within_ns);
         let mut reason = state.link.reason.clone();
         let hello = Hello {
             is_unheard: !state.link.is_heard,
             ..terms.hello
         };
         drop(state);
-        match dial(address, &terms.key, hello) {
+        match connect_once(address, &terms.key, hello) {
             Ok((stream, agreed)) => {
                 install(shared, terms, stream, agreed);
                 continue;
             }
             Err(failed) if is_final(&failed) => {
-                reason = format!("it does not resume: {failed}");
+                reason = format!("it refuses to resume the link: {failed}");
                 shared.ended(End::Gone { reason });
             }
             Err(_) if now_ns() >= deadline => shared.ended(End::Gone { reason }),
             Err(_) => {
                 let until = now_ns() + pause.as_nanos() as u64;
                 let state = shared.lock();
-                drop(shared.wait(&shared.connecting, state, Some(until)));
+                drop(shared.wait(&shared.connection_bell, state, Some(until)));
                 pause = (pause * 2).min(MOST_PAUSE);
             }
         }
     }
 }
 
-/// Keeps a listening end connected, until the link ends. Takes a connection of its session also
-/// while the old one seems to stand: the peer may know better.
-pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader, terms: &Terms) {
+/// Keeps a listening end connected until the link ends. Takes a new connection of its session even
+/// if the old one seems to work: the peer may already have noticed a break.
+pub fn keep_listening(
+    shared: &Shared,
+    listener: &TcpListener,
+    wake: &mut PipeReader,
+    terms: &Terms,
+) {
     let mut door = match Door::new(listener, &terms.key, terms.hello) {
         Ok(door) => door,
         Err(error) => {
-            let reason = format!("it cannot be heard again: {error}");
+            let reason = format!("this end cannot accept connections any more: {error}");
             return shared.ended(End::Gone { reason });
         }
     };
@@ -130,7 +135,10 @@ pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader,
             return;
         }
         let is_broken = state.link.connection.is_none();
-        let deadline = state.link.broken_ns.saturating_add(terms.resume_within_ns);
+        let deadline = state
+            .link
+            .broken_since_ns
+            .saturating_add(terms.resume_within_ns);
         let reason = state.link.reason.clone();
         drop(state);
         if is_broken && now_ns() >= deadline {
@@ -139,7 +147,7 @@ pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader,
         }
         match door.greet(wake, is_broken.then_some(deadline)) {
             Some(Ok((stream, agreed))) => install(shared, terms, stream, agreed),
-            Some(Err(failed)) => terms.not_met(&failed),
+            Some(Err(failed)) => terms.count_refusal(&failed),
             None => {}
         }
     }

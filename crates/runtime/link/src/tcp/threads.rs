@@ -1,4 +1,4 @@
-//! The two threads at a connection: one writes what is most urgent, the other reads.
+//! The two threads of a connection: one writes the most urgent frame, the other reads.
 
 use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
 use super::state::{Connection, Posted, Shared, Value, Work};
@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An end says something at least this often.
+/// An end sends something at least this often.
 const BEAT_NS: u64 = 250_000_000;
-/// An end of which nothing came for this long counts as unreachable.
-pub const SILENCE: Duration = Duration::from_secs(2);
+/// An end that was silent for this long counts as unreachable.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Waits for a connection newer than `generation`; `None` once the link has ended.
+/// Waits for a connection newer than `generation`. Returns `None` once the link has ended.
 fn next_connection(
     shared: &Shared,
     generation: u64,
@@ -34,14 +34,13 @@ fn next_connection(
     }
 }
 
-/// The writing thread.
 pub fn write(shared: &Shared) {
     let mut generation = 0;
-    while let Some(connection) = next_connection(shared, generation, &shared.work) {
+    while let Some(connection) = next_connection(shared, generation, &shared.writer_bell) {
         generation = connection.generation;
         let seat = shared.seat.as_ref();
         if seat.is_some_and(|seat| seat.begin(&connection.stream).is_err()) {
-            shared.broken(generation, "the port cannot watch it".into());
+            shared.on_broken(generation, "the port cannot watch the connection".into());
             continue;
         }
         let keys = connection.keys.as_ref();
@@ -52,8 +51,8 @@ pub fn write(shared: &Shared) {
         };
         let mut writer = FrameWriter::new(counted, keys);
         while let Some(work) = next_work(shared, generation) {
-            // A peer that has ended can have said so before: the reader finds out what came of
-            // the connection, once it has read all that came through it.
+            // A peer may have closed the link before it ended the connection. The reader finds this
+            // out once it has read everything that came.
             if perform(shared, generation, &mut writer, work).is_err() {
                 break;
             }
@@ -64,7 +63,7 @@ pub fn write(shared: &Shared) {
     }
 }
 
-/// Waits for something to write; `None` when the connection is no longer the present one.
+/// Waits for something to write. Returns `None` when the connection is no longer the present one.
 fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     let mut state = shared.lock();
     let beat_ns = now_ns() + BEAT_NS;
@@ -82,7 +81,7 @@ fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
             state = shared.lock();
             continue;
         }
-        state = match shared.wait(&shared.work, state, Some(beat_ns)) {
+        state = match shared.wait(&shared.writer_bell, state, Some(beat_ns)) {
             Some(state) => state,
             None => {
                 let mut state = shared.lock();
@@ -93,7 +92,6 @@ fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     }
 }
 
-/// Frames into the present connection.
 type Frames<'c> = FrameWriter<'c, Counted<'c>>;
 
 fn perform(
@@ -110,8 +108,8 @@ fn perform(
     }
 }
 
-/// Waits until the port lets a chunk go; counts that are due go meanwhile.
-fn admit(
+/// Waits until the port lets a chunk go. Writes counts that are due meanwhile.
+fn wait_for_port(
     shared: &Shared,
     generation: u64,
     writer: &mut Frames<'_>,
@@ -133,7 +131,7 @@ fn admit(
             beat_ns = now_ns() + BEAT_NS;
             shared.lock().status_due = true;
         }
-        write_urgent(shared, generation, writer)?;
+        write_due_status(shared, generation, writer)?;
         let until_ns = until_ns.min(beat_ns);
         if is_full {
             let stream = writer.stream().stream;
@@ -144,7 +142,6 @@ fn admit(
     }
 }
 
-/// Writes a chunk that the port lets go.
 fn write_chunk(
     shared: &Shared,
     writer: &mut Frames<'_>,
@@ -169,7 +166,7 @@ fn write_message(
     message: Posted,
 ) -> std::io::Result<()> {
     let (number, total) = (message.number, message.bytes);
-    let slot = &shared.slots.out[shared.place(number)];
+    let slot = &shared.slots.out[shared.slot_of(number)];
     let mut offset = 0;
     loop {
         let bytes = shared.chunk_now().min(total - offset);
@@ -179,7 +176,7 @@ fn write_message(
             bytes,
             total,
         };
-        let turn = admit(shared, generation, writer, (bytes, message.since_ns))?;
+        let turn = wait_for_port(shared, generation, writer, (bytes, message.since_ns))?;
         let content = slot.lock();
         let frame: (&[u8], &[u8]) = (&chunk.message_head(), &content[offset..offset + bytes]);
         write_chunk(shared, writer, frame, &chunk, &turn)?;
@@ -189,16 +186,16 @@ fn write_message(
         if chunk.is_last() {
             break;
         }
-        write_urgent(shared, generation, writer)?;
+        write_due_status(shared, generation, writer)?;
     }
     shared.show_port();
     let mut state = shared.lock();
     if state.is_present(generation) {
         state.sender.transmitted();
-        shared.tell_port(&state);
+        shared.report_next_to_port(&state);
     }
     drop(state);
-    shared.pass_on();
+    shared.pass_port_on();
     Ok(())
 }
 
@@ -211,16 +208,20 @@ fn write_status(
     writer.write(&status.bytes(), &[])?;
     let mut state = shared.lock();
     if state.is_present(generation) {
-        state.status_on_way = false;
+        state.status_under_way = false;
     }
     drop(state);
-    // Who closes waits until that is told.
-    shared.progress.ring();
+    // A closing end waits until the peer has this status.
+    shared.application_bell.ring();
     Ok(())
 }
 
-/// Between two chunks: counts that are due, since the peer may wait for them.
-fn write_urgent(shared: &Shared, generation: u64, writer: &mut Frames<'_>) -> std::io::Result<()> {
+/// Writes counts that are due between two chunks, since the peer may wait for them.
+fn write_due_status(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut Frames<'_>,
+) -> std::io::Result<()> {
     let mut state = shared.lock();
     if !state.is_present(generation) {
         return Err(ErrorKind::NotConnected.into());
@@ -254,7 +255,7 @@ fn write_value(
         version: number,
     } = value.unwrap_or(none);
     let (mut offset, mut since_ns) = (0, now_ns());
-    // It goes in the place of a message that waits already.
+    // The value takes the turn of a message that waits already.
     if let Some(message) = shared.lock().next_message() {
         since_ns = since_ns.min(message.since_ns);
     }
@@ -266,7 +267,7 @@ fn write_value(
             bytes,
             total,
         };
-        let turn = admit(shared, generation, writer, (bytes, since_ns))?;
+        let turn = wait_for_port(shared, generation, writer, (bytes, since_ns))?;
         let value = shared.slots.values[slot].lock();
         let frame: (&[u8], &[u8]) = (&chunk.value_head(), &value[offset..offset + bytes]);
         write_chunk(shared, writer, frame, &chunk, &turn)?;
@@ -275,34 +276,33 @@ fn write_value(
         if chunk.is_last() {
             break;
         }
-        write_urgent(shared, generation, writer)?;
+        write_due_status(shared, generation, writer)?;
     }
     let mut state = shared.lock();
     if state.is_present(generation) {
-        state.values.sending = None;
-        shared.tell_port(&state);
+        state.values.sending_slot = None;
+        shared.report_next_to_port(&state);
     }
     drop(state);
-    shared.pass_on();
+    shared.pass_port_on();
     Ok(())
 }
 
-/// The reading thread. Calls `left` when a connection has ended.
+/// Reads from connections until the link ends. Calls `left` when a connection has ended.
 pub fn read(shared: &Shared, left: impl Fn()) {
     let mut generation = 0;
-    while let Some(connection) = next_connection(shared, generation, &shared.connecting) {
+    while let Some(connection) = next_connection(shared, generation, &shared.connection_bell) {
         generation = connection.generation;
-        let _ = connection.stream.set_read_timeout(Some(SILENCE));
+        let _ = connection.stream.set_read_timeout(Some(SILENCE_LIMIT));
         let mut reader = FrameReader::new(&connection.stream, connection.keys.as_ref());
         match read_frames(shared, generation, &mut reader) {
-            Stopped::Broken(reason) => shared.broken(generation, reason),
+            Stopped::Broken(reason) => shared.on_broken(generation, reason),
             Stopped::Protocol(what) => shared.ended(End::Protocol { what }),
         }
         left();
     }
 }
 
-/// Why nothing more is read from a connection.
 #[derive(Debug)]
 pub enum Stopped {
     Broken(String),
@@ -313,9 +313,9 @@ impl From<std::io::Error> for Stopped {
     fn from(error: std::io::Error) -> Stopped {
         Stopped::Broken(match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("nothing came for {} s", SILENCE.as_secs())
+                format!("nothing came for {} s", SILENCE_LIMIT.as_secs())
             }
-            ErrorKind::UnexpectedEof => "it has ended the connection".into(),
+            ErrorKind::UnexpectedEof => "it closed the connection".into(),
             _ => format!("cannot read: {error}"),
         })
     }
@@ -331,9 +331,8 @@ impl From<Violation> for Stopped {
     }
 }
 
-/// Reads frames until the connection ends.
 pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) -> Stopped {
-    // What of the present message, or value, has arrived.
+    // The last chunk of a message, and of a value, that has not arrived completely.
     let (mut of_message, mut of_value) = (None, None);
     loop {
         let step = read_frame(shared, generation, reader, &mut of_message, &mut of_value);
@@ -343,7 +342,7 @@ pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) ->
     }
 }
 
-/// A chunk goes on where the last one of the same whole ended.
+/// Reports whether a chunk continues where the last one of the same message or value ended.
 fn follows(last: &Option<Chunk>, chunk: &Chunk) -> bool {
     match last {
         None => chunk.offset == 0,
@@ -363,8 +362,9 @@ fn read_frame<R: Read>(
 ) -> Result<(), Stopped> {
     let mut head = [0; HEAD_BYTES];
     reader.read_exact(&mut head)?;
-    let head = Head::parse(&head, shared.limits()).ok_or(Stopped::Protocol("no frame"))?;
-    let left = || Stopped::Broken("another connection has taken its place".into());
+    let head = Head::parse(&head, shared.limits())
+        .ok_or(Stopped::Protocol("bytes that are not a frame"))?;
+    let left = || Stopped::Broken("a newer connection has replaced this one".into());
     match head {
         Head::Message(chunk) => {
             let out_of_turn = Stopped::Protocol("a chunk out of turn");
@@ -377,7 +377,7 @@ fn read_frame<R: Read>(
                 .ok_or_else(left)?;
             state.receiver.check(chunk.number)?;
             drop(state);
-            let mut slot = shared.slots.incoming[shared.place(chunk.number)].lock();
+            let mut slot = shared.slots.incoming[shared.slot_of(chunk.number)].lock();
             reader.read_exact(&mut slot[chunk.offset..chunk.offset + chunk.bytes])?;
             drop(slot);
             *of_message = (!chunk.is_last()).then_some(chunk);
@@ -392,8 +392,8 @@ fn read_frame<R: Read>(
                     .ok_or_else(left)?;
                 state.on_message(&chunk)?;
                 drop(state);
-                shared.progress.ring();
-                shared.call_writer();
+                shared.application_bell.ring();
+                shared.wake_writer();
             }
         }
         Head::Status { flags, sent } => {
@@ -408,19 +408,19 @@ fn read_frame<R: Read>(
             state.on_status(Status::of(flags, sent, &body))?;
             let changes = could_go != state.next_message().is_some();
             if changes {
-                shared.tell_port(&state);
+                shared.report_next_to_port(&state);
             }
             shared.show_in_flight(&state);
             drop(state);
             if changes {
-                shared.pass_on();
+                shared.pass_port_on();
             }
-            shared.progress.ring();
-            shared.call_writer();
+            shared.application_bell.ring();
+            shared.wake_writer();
         }
         Head::Ask => {
             shared.lock().values.asked = true;
-            shared.call_writer();
+            shared.wake_writer();
         }
         Head::Value(chunk) => read_value(shared, reader, of_value, chunk)?,
     }
@@ -433,7 +433,7 @@ fn read_value<R: Read>(
     of_value: &mut Option<Chunk>,
     chunk: Chunk,
 ) -> Result<(), Stopped> {
-    let unasked = Stopped::Protocol("a value that nobody asked for");
+    let unasked = Stopped::Protocol("a value that this end did not ask for");
     let state = shared.lock();
     let is_due = state.questions.asked > state.questions.answered && follows(of_value, &chunk);
     drop(state);
@@ -447,8 +447,8 @@ fn read_value<R: Read>(
         state.questions.answered = state.questions.asked;
         state.questions.answer = (chunk.number > 0).then_some((chunk.number, chunk.total));
         drop(state);
-        shared.progress.ring();
-        shared.call_writer();
+        shared.application_bell.ring();
+        shared.wake_writer();
     }
     Ok(())
 }

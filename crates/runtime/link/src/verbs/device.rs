@@ -1,6 +1,6 @@
-//! RDMA devices: which one has an address, and queue pairs on it. The thinnest layer over
-//! `sideway`; its posting allocates, and its set-up does not know completion events, so these few
-//! calls are made by its bindings.
+//! RDMA devices and queue pairs: finds the device with an address, posts requests and reads
+//! completions. A thin layer over `sideway`. Posting in `sideway` allocates, and its set-up cannot
+//! use completion events, so these few calls go to its bindings directly.
 
 use crate::verbs_wire::{Endpoint, Lane};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -25,21 +25,21 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::other(error.to_string())
 }
 
-/// A device that has an address of this machine.
+/// An RDMA device that has an address of this machine.
 pub struct Device {
     context: Arc<DeviceContext>,
     port: u8,
     gid_index: u8,
     pub gid: [u8; 16],
-    /// The active MTU, as verbs number it: 1 (256 bytes) to 5 (4096).
+    /// The code that verbs use for the active MTU: 1 (256 bytes) to 5 (4096).
     pub mtu: u8,
 }
 
 impl Device {
-    /// The device whose port has this address under RoCE v2.
+    /// Finds the device whose port has this address under RoCE v2.
     ///
     /// # Errors
-    /// There is none, or no libibverbs.
+    /// No such device exists, or libibverbs is missing.
     pub fn of(address: IpAddr) -> Result<Device> {
         let wanted = match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -77,12 +77,13 @@ impl Device {
         })
     }
 
-    /// A protection domain: keys of one are of no use in another.
+    /// Makes a protection domain. Keys of one domain are not valid in another.
     pub fn domain(&self) -> Result<Arc<ProtectionDomain>> {
         self.context.alloc_pd().map_err(failed)
     }
 
-    /// A queue pair that can receive `receives` at once, and send as many, in the first state.
+    /// Makes a queue pair in its first state. It can have `receives` receives posted, and as many
+    /// sends.
     pub fn queue(&self, domain: &Arc<ProtectionDomain>, receives: u32) -> Result<Queue> {
         let channel = self.context.create_comp_channel().map_err(failed)?;
         channel.set_nonblocking(true)?;
@@ -157,34 +158,35 @@ impl Device {
             .setup_sq_psn(ours.psn)
             .setup_timeout(timeout_code(gone_after))
             .setup_retry_cnt(RETRIES)
-            // A receive is always posted: a peer that is not ready breaks the protocol.
+            // A receive is always posted, so a peer that is not ready breaks the protocol.
             .setup_rnr_retry(0)
             .setup_max_read_atomic(1);
         pair.0.modify(&attributes).map_err(failed)
     }
 }
 
-/// Sends beyond one per receive: reads of values, and what was not acknowledged yet.
+/// Sends beyond one per receive: reads of values, and sends that are not acknowledged yet.
 const SPARE: u32 = 8;
 const RETRIES: u8 = 7;
 const HOPS: u8 = 64;
-/// The status of a request that went well (IBV_WC_SUCCESS).
 const SUCCESS: u32 = 0;
 
-/// The code c for which `RETRIES + 1` time-outs of 4096 ns * 2^c last for that time at least.
+/// Returns the smallest code c so that `RETRIES + 1` time-outs of 4096 ns * 2^c last at least that
+/// long.
 fn timeout_code(whole: Duration) -> u8 {
     let each = whole.as_nanos() / (u128::from(RETRIES) + 1);
     let code = (each / 4096).checked_ilog2().map_or(1, |log| log + 1);
     u8::try_from(code.clamp(1, 31)).unwrap_or(31)
 }
 
-/// A queue pair. One thread posts and polls; any may revoke it.
+/// A queue pair. Only one thread posts and polls, but any thread may revoke it.
 pub struct Pair(BasicQueuePair);
 
 impl Pair {
-    /// Ends it: what still comes from the peer is dropped, what was posted is given back.
+    /// Ends the queue pair. Later data from the peer is dropped, and posted requests complete with
+    /// an error.
     pub fn revoke(&self) {
-        // SAFETY: zeros are valid; the pair lives, and verbs may be called from several threads.
+        // SAFETY: zeros are valid. The pair lives, and verbs may be called from several threads.
         unsafe {
             let mut attributes: sys::ibv_qp_attr = std::mem::zeroed();
             attributes.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
@@ -194,32 +196,27 @@ impl Pair {
     }
 }
 
-/// What a queue pair has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// A request of this side, by its kind.
     Sent(Kind),
-    /// The peer has written so many bytes into the ring.
+    /// The peer has written bytes into the ring.
     Written {
         /// The immediate value.
         tag: u32,
-        /// As the device counted them.
+        /// Counted by the device.
         bytes: usize,
     },
-    /// The peer has sent a tag alone.
+    /// The peer has sent a tag without data.
     Told(u32),
 }
 
-/// Kinds of requests of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A message or a count.
     Message,
-    /// A one-sided access for a value.
     Value,
 }
 
-/// Memory of this side, and where it belongs at the peer or comes from.
+/// A piece of this side's memory, and the place at the peer to or from which it is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub local: u64,
@@ -229,20 +226,16 @@ pub struct Transfer {
     pub remote_key: u32,
 }
 
-/// What to do with a transfer.
 #[derive(Debug, Clone, Copy)]
 pub enum Request {
-    /// Write to the peer, and give it a tag.
+    /// Writes to the peer, and sends it a tag.
     WriteWithTag(Transfer, u32),
-    /// Write to the peer.
     Write(Transfer),
-    /// Read from the peer.
     Read(Transfer),
-    /// Give the peer a tag.
     Tag(u32),
 }
 
-/// A queue pair with its completions. No call allocates but on errors.
+/// A queue pair with its completions. No call allocates, except on errors.
 pub struct Queue {
     pair: Arc<Pair>,
     cq: Arc<BasicCompletionQueue>,
@@ -253,27 +246,25 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Its number on the device.
     pub fn number(&self) -> u32 {
         self.pair.0.qp_number()
     }
 
-    /// For revoking it from another thread.
+    /// Returns the pair, so that another thread can revoke it.
     pub fn pair(&self) -> Arc<Pair> {
         Arc::clone(&self.pair)
     }
 
-    /// Whether everything posted was acknowledged by the peer's device.
+    /// Reports whether the peer's device has acknowledged everything posted.
     pub fn is_idle(&self) -> bool {
         self.sent == self.done
     }
 
-    /// Requests that the peer's device has acknowledged.
+    /// Returns how many requests the peer's device has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.done
     }
 
-    /// Whether a request can be posted.
     pub fn has_room(&self) -> bool {
         self.sent - self.done < self.limit
     }
@@ -283,7 +274,7 @@ impl Queue {
         // SAFETY: zeros are valid: a request without memory.
         let mut request: sys::ibv_recv_wr = unsafe { std::mem::zeroed() };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the pair lives; the request is copied.
+        // SAFETY: the pair lives, and the request is copied.
         let code = unsafe { sys::ibv_post_recv(self.pair.0.qp().as_ptr(), &mut request, &mut bad) };
         if code != 0 {
             return Err(Error::from_raw_os_error(code));
@@ -291,7 +282,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Posts a request; [`Queue::has_room`] must hold.
+    /// Posts a request. [`Queue::has_room`] must hold.
     ///
     /// # Safety
     /// The memory of the transfer stays registered and mapped until the request is done or the
@@ -306,7 +297,6 @@ impl Queue {
             Request::Read(t) => (Some(t), op::IBV_WR_RDMA_READ, 0),
             Request::Tag(tag) => (None, op::IBV_WR_SEND_WITH_IMM, tag),
         };
-        // SAFETY: as above.
         let mut part: sys::ibv_sge = unsafe { std::mem::zeroed() };
         if let Some(t) = transfer {
             wr.wr.rdma.remote_addr = t.remote;
@@ -324,7 +314,7 @@ impl Queue {
         wr.wr_id = kind as u64;
         wr.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the pair lives; request and list are copied.
+        // SAFETY: the pair lives, and the request and its list are copied.
         let code = unsafe { sys::ibv_post_send(self.pair.0.qp().as_ptr(), &mut wr, &mut bad) };
         if code != 0 {
             return Err(Error::from_raw_os_error(code));
@@ -333,14 +323,14 @@ impl Queue {
         Ok(())
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     ///
     /// # Errors
-    /// The queue pair is broken, for that reason.
+    /// The queue pair is broken. The error says why.
     pub fn next_done(&mut self) -> Result<Option<Done>> {
         // SAFETY: zeros are valid.
         let mut wc: sys::ibv_wc = unsafe { std::mem::zeroed() };
-        // SAFETY: the queue lives, and there is room for one.
+        // SAFETY: the queue lives, and there is room for one completion.
         let count = unsafe { sys::ibv_poll_cq(self.cq.cq().as_ptr(), 1, &mut wc) };
         if count == 0 {
             return Ok(None);
@@ -349,11 +339,11 @@ impl Queue {
             return Err(failed("its completions cannot be read"));
         }
         if wc.status != SUCCESS {
-            // SAFETY: a text of the library that stays.
+            // SAFETY: the library returns a static text.
             let text = unsafe { std::ffi::CStr::from_ptr(sys::ibv_wc_status_str(wc.status)) };
             return Err(failed(text.to_string_lossy()));
         }
-        // SAFETY: any bits are a number.
+        // SAFETY: any bits are a valid number.
         let tag = u32::from_be(unsafe { wc.imm_data_invalidated_rkey_union.imm_data });
         Ok(Some(match wc.opcode {
             sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => Done::Written {
@@ -371,7 +361,7 @@ impl Queue {
         }))
     }
 
-    /// Asks for an event when something is done. Look once more before waiting for it.
+    /// Asks for an event at the next completion. The caller must poll once more before it waits.
     pub fn arm(&self) -> Result<()> {
         // SAFETY: the queue lives.
         match unsafe { sys::ibv_req_notify_cq(self.cq.cq().as_ptr(), 0) } {
@@ -383,7 +373,7 @@ impl Queue {
     /// Waits for an event, for `wake`, or until the deadline.
     pub fn wait(&self, wake: BorrowedFd<'_>, deadline_ns: Option<u64>) {
         let timeout = deadline_ns.map_or(PollTimeout::NONE, |deadline| {
-            // Rounded up, so that it does not spin in the last millisecond.
+            // Rounded up, so that the caller does not spin in the last millisecond.
             let ms = deadline.saturating_sub(now_ns()).div_ceil(1_000_000);
             PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
         });
@@ -395,8 +385,8 @@ impl Queue {
         ];
         let _ = poll(&mut descriptors, timeout);
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the channel lives, and does not block. Each event is acknowledged: the queue can
-        // be destroyed only then.
+        // SAFETY: the channel lives, and does not block. Each event is acknowledged, because the
+        // queue cannot be destroyed before.
         unsafe {
             let channel = self.channel.comp_channel().as_ptr();
             while sys::ibv_get_cq_event(channel, &mut cq, &mut context) == 0 {

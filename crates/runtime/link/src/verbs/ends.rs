@@ -1,5 +1,5 @@
-//! The two halves of an end. Each has a queue pair of its own, which nobody else posts to or polls:
-//! messages leave by one, and come by the other. So neither half waits for a lock.
+//! The two halves of an end. Each half has a separate queue pair that no other thread uses.
+//! Messages leave by one pair and come by the other, so neither half waits for a lock.
 
 use super::device::{Done, Kind, Queue, Request};
 use super::memory::{InMemory, OutMemory};
@@ -12,20 +12,19 @@ use crate::verbs_wire::Record;
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// A closing end waits this long for a peer's device that acknowledges nothing.
+/// How long a closing end waits for a peer's device that acknowledges nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// Who waits for others at a port looks at least this often whether the link has ended, ns.
+/// How often a thread that waits at a port checks whether the link has ended.
 const LOOK_NS: u64 = 50_000_000;
 
 fn is_late(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|d| now_ns() >= d)
 }
 
-/// A half's queue pair, and its part in the session.
 struct Lane {
     half: Half,
     session: Arc<Session>,
-    /// `None` when the half is being dropped.
+    /// `None` while the half is being dropped.
     queue: Option<Queue>,
     is_broken: bool,
 }
@@ -35,7 +34,7 @@ impl Lane {
         &self.session.shared
     }
 
-    /// The next completion. A broken queue pair has none.
+    /// Returns the next completion. A broken queue pair has none.
     fn next_done(&mut self) -> Option<Done> {
         let queue = self.queue.as_mut().filter(|_| !self.is_broken)?;
         match queue.next_done() {
@@ -48,10 +47,11 @@ impl Lane {
         }
     }
 
-    /// Posts a request; `false` if there is no room. What cannot be posted breaks the link.
+    /// Posts a request. Returns `false` without room. A request that cannot be posted breaks
+    /// the link.
     ///
     /// # Safety
-    /// As [`Queue::post`].
+    /// As for [`Queue::post`].
     unsafe fn post(&mut self, request: Request, kind: Kind) -> bool {
         let Some(queue) = self.queue.as_mut().filter(|_| !self.is_broken) else {
             return true;
@@ -59,7 +59,7 @@ impl Lane {
         if !queue.has_room() {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         if let Err(error) = unsafe { queue.post(request, kind) } {
             self.is_broken = true;
             self.session.shared.broken(&error);
@@ -73,8 +73,8 @@ impl Lane {
         }
     }
 
-    /// Waits until something may have changed. `look` says whether it has, after the event was
-    /// asked for.
+    /// Waits until something may have changed. Returns at once if the caller already `found` a
+    /// completion after it had asked for the event.
     fn wait(&mut self, deadline_ns: Option<u64>, found: bool) {
         if found {
             return;
@@ -100,14 +100,12 @@ impl Lane {
     }
 }
 
-/// A place on a port, through which messages leave in chunks.
+/// A seat on a port. Messages leave through it in chunks.
 pub struct Egress {
     pub seat: Seated,
-    /// Bytes of a chunk.
     pub chunk: usize,
 }
 
-/// The sending half.
 pub struct VerbsOutgoing {
     lane: Lane,
     memory: OutMemory,
@@ -140,7 +138,7 @@ impl VerbsOutgoing {
         }
     }
 
-    /// Takes up what has completed; whether there was anything.
+    /// Processes the completed requests. Returns whether there were any.
     fn take_up(&mut self) -> bool {
         let mut any = false;
         while let Some(done) = self.lane.next_done() {
@@ -173,25 +171,25 @@ impl VerbsOutgoing {
         self.lane.wait(deadline_ns, found);
     }
 
-    /// Posts a message whole. Its slot is filled.
+    /// Posts a message in one piece. Its slot is filled.
     fn write(&mut self, number: u64, place: usize, bytes: usize) {
         let ring = self.lane.shared().peer.ring;
         let transfer = self.memory.to_peer(place, (0, bytes), ring);
         let request = Request::WriteWithTag(transfer, tags::of_message(number, 1));
-        // SAFETY: the slot is not written before its message was consumed, so acknowledged; the
-        // memory stays until the session has ended.
+        // SAFETY: the slot is not written again before its message was consumed, so it was
+        // acknowledged. The memory stays until the session has ended.
         unsafe { self.lane.post(request, Kind::Message) };
     }
 
-    /// Posts a message in chunks, each when the port lets it go; returns when the peer's device has
-    /// all of it, since nobody else hears what it acknowledges.
+    /// Posts a message in chunks, each when the port lets it go. Returns when the peer's device has
+    /// the whole message, since no other thread reads the acknowledgements.
     fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
         let since_ns = now_ns();
         let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);
         let chunks = bytes.div_ceil(chunk).max(1);
         let ring = self.lane.shared().peer.ring;
         if let Some(egress) = &self.egress {
-            // From now on nothing less urgent is let go.
+            // From now on the port lets nothing less urgent go.
             egress.seat.publish(Some((chunk.min(bytes), since_ns)));
         }
         for at in 0..chunks {
@@ -204,7 +202,8 @@ impl VerbsOutgoing {
                 true => Request::WriteWithTag(transfer, tags::of_message(number, chunks)),
                 false => Request::Write(transfer),
             };
-            // SAFETY: as in `write`.
+            // SAFETY: the slot is not written again before its message was consumed, so it was
+            // acknowledged. The memory stays until the session has ended.
             unsafe { self.lane.post(request, Kind::Message) };
             if let Some(egress) = &self.egress {
                 egress.seat.posted_one();
@@ -219,7 +218,6 @@ impl VerbsOutgoing {
         Ok(())
     }
 
-    /// Nothing more waits at the port.
     fn leave_port(&self) {
         if let Some(egress) = &self.egress {
             egress.seat.publish(None);
@@ -231,8 +229,8 @@ impl VerbsOutgoing {
         self.lane.shared().over(Half::Out).map_or(Ok(()), Err)
     }
 
-    /// Waits until the port lets a chunk go. What of its own is under way is heard first: it comes
-    /// within a window's time, and others may wait for its room.
+    /// Waits until the port lets a chunk go. Reads acknowledgements of this half's earlier chunks
+    /// first: they come within a window's time, and other links may wait for their room.
     fn admit(&mut self, bytes: usize, since_ns: u64) -> Result<Turn, End> {
         let mut turn = Turn::default();
         loop {
@@ -299,7 +297,8 @@ impl Outgoing for VerbsOutgoing {
         let number = self.next;
         let place = (number % credits as u64) as usize;
         fill(self.memory.message(place, bytes));
-        // Before the last write: the peer's count of it may come with its acknowledgement.
+        // Must precede the last write: the peer's count of this message may come with its
+        // acknowledgement.
         self.next += 1;
         match self.egress {
             None => self.write(number, place, bytes),
@@ -344,26 +343,24 @@ impl Drop for VerbsOutgoing {
             self.lane.session.shared.close_half(record, queue);
             let is_over = self.lane.shared().over(Half::Out).is_some();
             if let Some(egress) = self.egress.as_ref().filter(|_| is_over) {
-                // Nothing more leaves by it.
+                // Nothing more leaves by this queue pair.
                 egress.seat.acknowledged(u64::MAX);
             }
         }
     }
 }
 
-/// The receiving half.
 pub struct VerbsIncoming {
     lane: Lane,
     memory: InMemory,
     received: u64,
     consumed: u64,
-    /// Of the messages that were received, by number modulo credits.
+    /// Lengths of received messages, by number modulo credits.
     lengths: Box<[usize]>,
-    /// A message out of the peer's reach.
+    /// A copy of the message that the peer cannot change.
     copy: Box<[u8]>,
-    /// Bytes of a chunk, if messages come in chunks.
     chunk: Option<usize>,
-    /// One-sided accesses that were posted, and done.
+    /// How many one-sided accesses were posted, and how many are done.
     accesses: (u64, u64),
 }
 
@@ -416,7 +413,7 @@ impl VerbsIncoming {
         self.lane.post_receive();
     }
 
-    /// Takes up what has completed; whether there was anything.
+    /// Processes the completed requests. Returns whether there were any.
     fn take_up(&mut self) -> bool {
         let mut any = false;
         while let Some(done) = self.lane.next_done() {
@@ -440,9 +437,9 @@ impl VerbsIncoming {
     /// Posts a request when there is room for it.
     ///
     /// # Safety
-    /// As [`Queue::post`].
+    /// As for [`Queue::post`].
     unsafe fn post(&mut self, request: Request, kind: Kind) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         while !unsafe { self.lane.post(request, kind) } {
             if self.lane.shared().over(Half::In).is_some() {
                 return;
@@ -528,7 +525,6 @@ impl Drop for VerbsIncoming {
     }
 }
 
-/// Why there is no value.
 enum Unread {
     Late,
     Over(End),
@@ -541,12 +537,11 @@ struct Peer<'h> {
 }
 
 impl Peer<'_> {
-    /// Posts an access and waits for it.
     fn access(&mut self, request: Request) -> Result<(), Unread> {
-        // One that a deadline has left behind.
+        // An earlier access may be unfinished after its deadline.
         self.until_done()?;
-        // SAFETY: the receiving half's own memory, which stays until the session has ended; it is
-        // looked at when nothing is under way.
+        // SAFETY: the receiving half owns the memory, which stays until the session has ended. It
+        // is only read when no access is under way.
         unsafe { self.half.post(request, Kind::Value) };
         self.half.accesses.0 += 1;
         self.until_done()

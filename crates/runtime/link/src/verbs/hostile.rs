@@ -1,5 +1,5 @@
-//! Tests: a peer that has the key and lies, by its device and by the side channel. What it does is
-//! refused with the reason, and changes no memory but its own slots.
+//! Tests of a peer that has the key and lies, by its device and by the side channel. The honest end
+//! refuses it with the reason, and none of its memory changes except the peer's slots.
 
 use super::device::{Done, Kind, Queue, Request, Transfer};
 use super::memory::Block;
@@ -19,14 +19,12 @@ const SIZES: Sizes = Sizes {
     message_bytes: 64,
     value_bytes: 32,
 };
-/// The ring of both directions.
 const RING: usize = 2 * 64;
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 100_000_000_000)
 }
 
-/// Two ends that are to meet; the second one connects.
 fn ends() -> [Verbs; 2] {
     let key = || Key::from_bytes([3; 32]);
     let [first, _] = places();
@@ -42,7 +40,7 @@ fn joined(end: &Verbs, memory: Memory) -> Joined {
         .unwrap()
 }
 
-/// An honest end with its memory, and a liar that is joined to it.
+/// Makes an honest end with its memory, and a liar that is joined to it.
 fn honest_and_liar() -> (Halves, Joined, *const u8) {
     let [listening, connecting] = ends();
     let [first, second] = places();
@@ -56,7 +54,8 @@ fn honest_and_liar() -> (Halves, Joined, *const u8) {
     })
 }
 
-/// Posts a request and waits for it until then: done, or why not; `None` if it stays open.
+/// Posts a request and waits until it is done or fails. Returns `None` if it is still open at
+/// `until_ns`.
 fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(), String>> {
     // SAFETY: the liar's memory stays registered until the test ends.
     unsafe { queue.post(request, Kind::Message) }.unwrap();
@@ -71,13 +70,13 @@ fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(),
     None
 }
 
-/// Posts a request and waits for it; why it failed, if it did.
+/// Posts a request and waits for it. Returns the error if it failed.
 fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     let done = post(queue, request, watchdog().unwrap());
     done.expect("it is done at some time").err()
 }
 
-/// So many bytes of the liar's, to that place of the peer's ring.
+/// Makes a transfer from the liar's memory to offset `at` of the peer's ring.
 fn write(liar: &Joined, bytes: usize, at: isize) -> Transfer {
     let ring = liar.peer.ring;
     let remote = ring.address.wrapping_add_signed(at as i64);
@@ -99,12 +98,12 @@ fn protocol(what: &'static str) -> Result<(), End> {
     Err(End::Protocol { what })
 }
 
-/// What an honest end says of messages that a liar writes, with those tags.
+/// Lets a liar write messages (bytes, offset, tag), and returns what the honest end says.
 fn told(messages: &[(usize, isize, u32)]) -> Result<(), End> {
     let (mut honest, mut liar, _) = honest_and_liar();
     for (bytes, at, tag) in messages {
         let request = Request::WriteWithTag(write(&liar, *bytes, *at), *tag);
-        // A link that has ended may refuse what comes after.
+        // A link that has ended may refuse later requests.
         let _ = perform(&mut liar.queues.out, request);
     }
     let mut last = Ok(());
@@ -120,7 +119,7 @@ fn told(messages: &[(usize, isize, u32)]) -> Result<(), End> {
 #[test]
 fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
     assert_eq!(told(&[(64, 0, 0), (64, 64, 1)]), Ok(()), "as agreed");
-    // It fits into the ring, not into its slot.
+    // The message fits into the ring, but not into its slot.
     let larger = protocol("a message larger than agreed");
     assert_eq!(told(&[(65, 0, 0)]), larger);
     let out_of_turn = protocol("a message out of turn");
@@ -138,10 +137,9 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
     assert_eq!(told(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
 }
 
-/// What the honest end has in memory: messages to the peer, its ring, then values.
 fn memory(base: *const u8) -> Vec<u8> {
     let bytes = SIZES.memory_bytes().unwrap();
-    // SAFETY: leaked, and the ends that wrote there are gone.
+    // SAFETY: the memory is leaked, and the ends that wrote there are gone.
     unsafe { std::slice::from_raw_parts(base, bytes) }.to_vec()
 }
 
@@ -167,7 +165,7 @@ fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
         drop(honest);
         assert!(memory(base).iter().all(|b| *b == 0xA5), "{bytes} at {at}");
     }
-    // Another key, and a write where reading alone is allowed.
+    // A wrong key, and a write to memory that the peer may only read.
     for what in [
         |w: Window, _| (w.address, w.key ^ 0x100),
         |_, v: Window| (v.address, v.key),
@@ -186,7 +184,7 @@ fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
     }
 }
 
-/// With the queue pair of the other end alive, so that the key alone is tried.
+/// The other end's queue pair stays alive, so that only the key can be the reason.
 #[test]
 fn a_revoked_key_is_refused() {
     let [listening, connecting] = ends();
@@ -211,7 +209,7 @@ fn who_writes_on_after_the_end_of_a_link_changes_nothing() {
     drop(honest);
     let before = memory(base);
     assert_ne!(before[RING..RING + 8], [0xA5; 8], "it could write");
-    // There is nobody who answers: it may stay open.
+    // The other end is gone, so the request may stay open.
     let more = Request::Write(write(&liar, 64, 64));
     let done = post(&mut liar.queues.out, more, now_ns() + 5_000_000_000);
     assert_ne!(done, Some(Ok(())), "it is still served");
@@ -220,7 +218,7 @@ fn who_writes_on_after_the_end_of_a_link_changes_nothing() {
 
 #[test]
 fn impossible_counts_records_and_heads_end_the_link() {
-    // Nothing was sent that could be consumed.
+    // A count of consumed messages, although nothing was sent.
     let (mut honest, mut liar, _) = honest_and_liar();
     let _ = perform(&mut liar.queues.incoming, Request::Tag(1));
     let end = loop {
@@ -231,7 +229,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
     let what = "an impossible count of messages";
     assert_eq!(end, End::Protocol { what }.into());
 
-    // A message by the way of counts, and a count by that of messages.
+    // A message on the queue pair for counts, and a count on the queue pair for messages.
     let (mut honest, mut liar, _) = honest_and_liar();
     let request = Request::WriteWithTag(write(&liar, 8, 0), 0);
     let _ = perform(&mut liar.queues.incoming, request);
@@ -254,7 +252,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
     sealed::send(&mut &liar.side.stream, &liar.side.keys, &mut sent, &[99]).unwrap();
     assert_eq!(next(&mut honest), protocol("an unknown record"));
 
-    // Its value is in a slot that there is not, or longer than agreed.
+    // The value is in a slot that does not exist, or is longer than agreed.
     for words in [[1 << 2 | 3, 1, 8], [1 << 2, 1, 33], [1 << 2, 1, u64::MAX]] {
         let (mut honest, liar, _) = honest_and_liar();
         let (out, _in, _memory) = liar.memory.halves();

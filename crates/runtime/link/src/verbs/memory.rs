@@ -1,5 +1,6 @@
-//! An end's memory: slots in the application's block, words of the backend's own, and their
-//! registrations. What a peer may write or read is in regions of its own, with keys of their own.
+//! An end's memory: slots in the application's block, the backend's own words, and the
+//! registrations of both. Each part that a peer may write or read is a separate region with
+//! separate keys.
 
 use super::device::Transfer;
 use super::value::{HeadWords, SLOTS};
@@ -14,16 +15,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-/// The application's memory, owned or mapped for good.
+/// The application's memory: owned, or mapped until the process ends.
 pub struct Block {
     base: NonNull<u8>,
     bytes: usize,
     owned: bool,
 }
 
-// SAFETY: owned or `'static` memory; see `OutMemory` and `InMemory` for who uses which part.
+// SAFETY: the memory is owned or `'static`. `OutMemory` and `InMemory` say which thread uses which
+// part.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: the memory is owned or `'static`. `OutMemory` and `InMemory` say which thread uses which
+// part.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -56,27 +59,25 @@ impl Drop for Block {
     fn drop(&mut self) {
         if self.owned {
             let slice = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.bytes);
-            // SAFETY: from `Box::into_raw` with this length; its registrations are gone.
+            // SAFETY: the pointer is from `Box::into_raw` with this length, and its registrations
+            // are gone.
             drop(unsafe { Box::from_raw(slice) });
         }
     }
 }
 
-/// Words beside the block.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Words {
-    /// Which of this end's values is where; the peer reads it.
+    /// The slots and lengths of this end's values. The peer reads them.
     heads: HeadWords,
-    /// Which of them the peer reads; the peer writes it.
+    /// The slot that the peer is reading. The peer writes it.
     pinned: AtomicU64,
-    /// The peer's heads, as they were read.
     peer_heads: HeadWords,
-    /// What is written to the peer's `pinned`.
+    /// The word that is written to the peer's `pinned`.
     pin: AtomicU64,
 }
 
-/// Offsets of the parts of a block.
 #[derive(Clone, Copy)]
 struct Parts {
     sizes: Sizes,
@@ -87,28 +88,26 @@ impl Parts {
         self.sizes.credits * self.sizes.message_bytes
     }
 
-    /// Slots of messages to the peer.
+    /// Returns the slots of messages to the peer.
     fn out(&self) -> Range<usize> {
         0..self.ring_bytes()
     }
 
-    /// Slots of messages from the peer.
+    /// Returns the slots of messages from the peer.
     fn ring(&self) -> Range<usize> {
         self.out().end..self.out().end + self.ring_bytes()
     }
 
-    /// Values to the peer.
     fn values(&self) -> Range<usize> {
         self.ring().end..self.ring().end + SLOTS * self.sizes.value_bytes
     }
 
-    /// The value read last.
+    /// Returns the place of the value that was read last.
     fn read(&self) -> Range<usize> {
         self.values().end..self.values().end + self.sizes.value_bytes
     }
 }
 
-/// A registered part: its address, and its keys.
 #[derive(Debug, Clone, Copy, Default)]
 struct Keys {
     address: u64,
@@ -127,16 +126,16 @@ impl Keys {
             local: self.address + offset as u64,
             local_key: self.local,
             bytes,
-            // An address of the peer's choice: its device checks it.
+            // The peer may choose any address, because its device checks it.
             remote: peer.address.wrapping_add(at as u64),
             remote_key: peer.key,
         }
     }
 }
 
-/// All of an end's memory, registered.
+/// All memory of an end, registered.
 pub struct EndMemory {
-    /// Gone before what they register.
+    /// Must be dropped before the memory that they register.
     regions: Mutex<Vec<Arc<MemoryRegion>>>,
     keys: AllKeys,
     words: Box<Words>,
@@ -157,10 +156,10 @@ struct AllKeys {
 }
 
 impl EndMemory {
-    /// Registers a block of at least [`Sizes::memory_bytes`], once, in a domain of its own.
+    /// Registers a block of at least [`Sizes::memory_bytes`], once, in a separate domain.
     ///
     /// # Errors
-    /// The kernel refuses: RLIMIT_MEMLOCK, for example.
+    /// The kernel refuses, for example because of RLIMIT_MEMLOCK.
     pub fn register(
         block: Block,
         sizes: Sizes,
@@ -172,7 +171,7 @@ impl EndMemory {
             if bytes == 0 {
                 return Ok(Keys::default());
             }
-            // SAFETY: this memory lives as long as the regions, which are dropped before it.
+            // SAFETY: the regions are dropped before this memory.
             let region = unsafe { domain.reg_mr(address as usize, bytes, access) };
             let region = region.map_err(|e| Error::other(e.to_string()))?;
             let keys = Keys {
@@ -187,7 +186,7 @@ impl EndMemory {
         let (local, read) = (AccessFlags::LocalWrite, AccessFlags::RemoteRead);
         let write = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
         let mut part = |range: Range<usize>, access| {
-            // SAFETY: within the block, whose length was checked.
+            // SAFETY: the range lies within the block, whose length was checked.
             let address = unsafe { block.base.as_ptr().add(range.start) };
             register(address, range.len(), access)
         };
@@ -214,7 +213,7 @@ impl EndMemory {
         })
     }
 
-    /// Adds what the peer may access to what it is told.
+    /// Adds the memory that the peer may access to the endpoint that is sent to it.
     pub fn windows(&self, endpoint: Endpoint) -> Endpoint {
         Endpoint {
             ring: self.keys.ring.window(),
@@ -225,13 +224,13 @@ impl EndMemory {
         }
     }
 
-    /// So many bytes from the begin of what is sent, to no place yet.
+    /// Makes a transfer from the start of the outgoing slots, without a destination.
     #[cfg(test)]
     pub fn to_any(&self, bytes: usize) -> Transfer {
         self.keys.out.to(0, bytes, Window::default(), 0)
     }
 
-    /// Ends the registrations: no key is of any use from then on.
+    /// Ends the registrations. No key is valid from then on.
     pub fn revoke(&self) {
         self.regions
             .lock()
@@ -239,105 +238,105 @@ impl EndMemory {
             .clear();
     }
 
-    /// The parts for each of the two halves. Call it once.
+    /// Divides the memory between the two halves. Call it once.
     pub fn halves(self) -> (OutMemory, InMemory, Arc<EndMemory>) {
         let memory = Arc::new(self);
         let (out, incoming) = (Arc::clone(&memory), Arc::clone(&memory));
         (OutMemory(out), InMemory(incoming), memory)
     }
 
-    /// A part of the block.
+    /// Returns a part of the block.
     ///
     /// # Safety
-    /// Nobody else in this process uses that part meanwhile.
+    /// No other code in this process uses that part meanwhile.
     #[allow(clippy::mut_from_ref)]
     unsafe fn part(&self, part: Range<usize>, offset: usize, bytes: usize) -> &mut [u8] {
         let begin = part.start + offset;
         assert!(begin + bytes <= part.end, "within its part");
-        // SAFETY: within the block, which was large enough; not shared, by the caller.
+        // SAFETY: the range lies within the block, which is large enough. The caller promises that
+        // it is not shared.
         unsafe { std::slice::from_raw_parts_mut(self.block.base.as_ptr().add(begin), bytes) }
     }
 }
 
-/// What the sending half alone uses: slots of messages and values to the peer.
+/// The memory that only the sending half uses: slots of messages and values to the peer.
 pub struct OutMemory(Arc<EndMemory>);
 
 impl OutMemory {
-    /// A slot of a message. Its message before this one has been consumed.
+    /// Returns a slot of a message. The slot's previous message has been consumed.
     pub fn message(&mut self, place: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
-        // SAFETY: the sending half alone uses this part, and has this only once.
+        // SAFETY: only the sending half uses this part, and borrows it only once.
         unsafe {
             self.0
                 .part(parts.out(), place * parts.sizes.message_bytes, bytes)
         }
     }
 
-    /// The way of a part of a message, its offset and bytes, into the same slot at the peer.
+    /// Makes a transfer of a part of a message (offset, bytes) into the same slot at the peer.
     pub fn to_peer(&self, place: usize, (offset, bytes): (usize, usize), ring: Window) -> Transfer {
         let at = place * self.0.parts.sizes.message_bytes + offset;
         self.0.keys.out.to(at, bytes, ring, at)
     }
 
-    /// A slot of a value. A device may read it meanwhile; the reader finds that out.
+    /// Returns a slot of a value. A device may read it meanwhile; the reader notices that.
     pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
-        // SAFETY: as for `message`.
+        // SAFETY: only the sending half uses this part, and borrows it only once.
         unsafe {
             self.0
                 .part(parts.values(), slot * parts.sizes.value_bytes, bytes)
         }
     }
 
-    /// The heads of the values, and the peer's pin.
+    /// Returns the heads of the values, and the peer's pin.
     pub fn heads(&self) -> (&HeadWords, &AtomicU64) {
         (&self.0.words.heads, &self.0.words.pinned)
     }
 }
 
-/// What the receiving half alone uses: slots of messages and the value from the peer.
+/// The memory that only the receiving half uses: slots of messages and the value from the peer.
 pub struct InMemory(Arc<EndMemory>);
 
 impl InMemory {
-    /// Copies a message out of the peer's reach. It can write into the slot at any time: what is
-    /// copied is what counts.
+    /// Copies a message, so that the peer cannot change it any more. The peer can write into the
+    /// slot at any time; only the copy counts.
     pub fn copy_message(&self, place: usize, into: &mut [u8]) {
         let parts = self.0.parts;
         let begin = parts.ring().start + place * parts.sizes.message_bytes;
         assert!(begin + into.len() <= parts.ring().end, "within the ring");
-        // SAFETY: within the block. No reference to the ring exists, so that the device's writes
-        // break no promise of the compiler; bytes of any moment are bytes.
+        // SAFETY: the range lies within the block. No reference to the ring exists, so the device's
+        // writes break no promise of the compiler. Any bytes are valid.
         unsafe {
             let from = self.0.block.base.as_ptr().add(begin);
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
         }
     }
 
-    /// The value that was fetched last: only this end's requests write there.
+    /// Returns the value that was fetched last. Only this end's requests write there.
     pub fn value(&mut self, bytes: usize) -> &[u8] {
         let parts = self.0.parts;
-        // SAFETY: the receiving half alone uses this part, and no request is under way.
+        // SAFETY: only the receiving half uses this part, and no request is under way.
         unsafe { self.0.part(parts.read(), 0, bytes) }
     }
 
-    /// The way of the peer's heads to this end.
+    /// Makes a transfer of the peer's heads to this end.
     pub fn heads_here(&self, heads: Window) -> Transfer {
         let bytes = std::mem::size_of::<HeadWords>();
         self.0.keys.peer_heads.to(0, bytes, heads, 0)
     }
 
-    /// The heads that came last.
     pub fn peer_heads(&self) -> &HeadWords {
         &self.0.words.peer_heads
     }
 
-    /// The way of a value to this end.
+    /// Makes a transfer of a value to this end.
     pub fn value_here(&self, slot: usize, bytes: usize, values: Window) -> Transfer {
         let at = slot * self.0.parts.sizes.value_bytes;
         self.0.keys.read.to(0, bytes, values, at)
     }
 
-    /// The way of a pin (a slot plus 1, or 0) to the peer.
+    /// Makes a transfer of a pin (a slot plus 1, or 0) to the peer.
     pub fn pin_to_peer(&self, pin: u64, reading: Window) -> Transfer {
         let word = &self.0.words.pin;
         word.store(pin, std::sync::atomic::Ordering::SeqCst);

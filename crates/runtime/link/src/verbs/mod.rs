@@ -1,36 +1,39 @@
-//! The interface layer between machines over RDMA: reliable connections over RoCE v2, of hardware
-//! or of Soft-RoCE (thesis, 5.2 and 5.4.1).
+//! Links between machines over RDMA: reliable connections over RoCE v2, on hardware or Soft-RoCE
+//! (thesis, 5.2 and 5.4.1).
 //!
-//! A message is written into the peer's memory by the device: there is no copy on the sending side,
-//! and no call into the peer's kernel. The write carries the message's number, which tells the
-//! peer's half. Its count of consumed messages comes back the same way. Credits guarantee that a
-//! receive is posted for each; a peer that is not ready would break the link at once.
+//! The device writes a message into the peer's memory. The sending side makes no copy, and the
+//! peer's kernel is not called. The write carries the message's number, which the peer's half
+//! receives. The peer's count of consumed messages comes back the same way. Credits guarantee that
+//! a receive is posted for each message. A peer that is not ready would break the link at once.
 //!
-//! **What a peer can reach.** Its slots of messages, to write; the values, to read; one word that
-//! says which value it reads. Each is a region with a key of its own, in a protection domain of
-//! this link. The keys end with the link. A message is copied out of the peer's reach before it is
-//! given to the application: it could change it at any time. See `docs/security.md`.
+//! **What a peer can reach.** It can write its slots of messages, and one word that says which
+//! value it is reading. It can read the values. Each is a region with a separate key, in a
+//! protection domain of this link. The keys end with the link. A message is copied before the
+//! application gets it, because the peer could change the original at any time. See
+//! `docs/security.md`.
 //!
-//! **Side channel.** The peers meet over TCP, by the handshake of [`crate::tcp`]; addresses and keys
-//! travel sealed in it. It tells when a peer closes, and its end tells that it died.
+//! **Side channel.** The peers first connect over TCP, with the handshake of [`crate::tcp`], and
+//! exchange addresses and keys, sealed. This connection also reports when a peer closes. Its end
+//! means that the peer died.
 //!
 //! **Death.** The kernel ends the side channel of a process that dies. A machine or network that
 //! falls silent is noticed after [`Verbs::gone_after`]. A broken link is not resumed.
 //!
-//! **On a port** ([`Verbs::on_port`]) a message leaves in chunks, each when the port lets it go. The last
-//! write tells how many there were.
+//! **On a port** ([`Verbs::on_port`]) a message leaves in chunks, each when the port lets it go.
+//! The last write says how many there were.
 //!
-//! **Real time.** Sending, receiving and publishing allocate nothing and take no lock, but on a port
-//! its own transfer's; they go into the kernel to wait, and on Soft-RoCE for each request.
+//! **Real time.** Sending, receiving and publishing allocate nothing. They take no lock, except
+//! that of the own transfer on a port. They call the kernel to wait, and on Soft-RoCE for each
+//! request.
 //!
 //! Each module uses those above it only:
 //!
 //! | module | job |
 //! |---|---|
-//! | `value` | fetching the newest value |
+//! | `value` | fetching the latest value |
 //! | `device` | devices and queue pairs |
-//! | `tags` | what an immediate value says |
-//! | `memory` | slots, and who may reach them |
+//! | `tags` | the content of immediate values |
+//! | `memory` | slots, and the peer's access to them |
 //! | `session` | the side channel, and the end of a link |
 //! | `ends` | the two halves |
 
@@ -66,40 +69,41 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tags::MOST_CHUNKS;
 
-/// Links between machines over RDMA.
+/// A backend that links machines over RDMA.
 #[derive(Debug)]
 pub struct Verbs {
     side: Tcp,
     key: Key,
-    /// Bytes of a chunk; `None`: messages are written whole.
+    /// The size of chunks. `None` if messages are written in one piece.
     chunk: Option<usize>,
     port: Option<(Port, u8)>,
     polling: bool,
     gone_after: Duration,
 }
 
-/// What a hello says in place of the size of chunks: those of TCP have one byte at least.
+/// The hello has this in place of the chunk size. Chunks over TCP have at least one byte.
 const NO_CHUNKS: usize = 0;
-/// And with chunks: those of TCP are smaller.
+/// This bit marks the chunk size in the hello. Chunks over TCP are smaller.
 const IN_CHUNKS: usize = 1 << 31;
-/// Time for each record until the queue pairs are joined.
+/// The longest wait for each record until the queue pairs are joined.
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
 impl Verbs {
-    /// The end to which another one connects, at an address that an RDMA device has.
+    /// Makes the end that listens at `address` for one peer. An RDMA device must have the address.
     ///
     /// # Errors
-    /// The address is in use or not this machine's.
+    /// The address is in use or does not belong to this machine.
     pub fn listen(address: SocketAddr, key: Key) -> std::result::Result<Verbs, SetupError> {
         Ok(Verbs::new(Tcp::listen(address, key.clone())?, key))
     }
 
-    /// The end that connects. Its side of the way must be an address that an RDMA device has.
+    /// Makes the end that connects to `address`. The local address of the connection must belong to
+    /// an RDMA device.
     pub fn connect(address: SocketAddr, key: Key) -> Verbs {
         Verbs::new(Tcp::connect(address, key.clone()), key)
     }
 
-    /// The end that meets its peer as that one does.
+    /// Makes an end that uses the address and key of `side`.
     pub(crate) fn over(side: Tcp) -> Verbs {
         let key = side.key.clone();
         Verbs::new(side, key)
@@ -116,45 +120,46 @@ impl Verbs {
         }
     }
 
-    /// Calls that wait look for completions all the time, in place of an event: quicker, at the
-    /// price of a processor.
+    /// Lets waiting calls poll for completions instead of waiting for an event. This is faster, but
+    /// needs a whole processor.
     pub fn polling(mut self) -> Verbs {
         self.polling = true;
         self
     }
 
     /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
-    /// priorities are more urgent. The other end needs [`Verbs::chunk_bytes`] with
-    /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
+    /// priorities are more urgent. If the other end is not on such a port, it needs
+    /// [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     ///
-    /// A send then lasts until the peer's device has all of the message: only its own thread hears
-    /// what is acknowledged. Its deadline is for the credit alone. Values are not in the port's window: the peer fetches them. The chunk
-    /// stays as it was given, also where the port measures a lower rate.
+    /// A send then lasts until the peer's device has the whole message, since only the sending
+    /// thread reads the acknowledgements. The deadline applies to the credit alone. Values do not
+    /// count in the port's window, because the peer fetches them. The chunk size stays as it was
+    /// given, even if the port measures a lower rate.
     pub fn on_port(mut self, port: &Port, priority: u8) -> Verbs {
         self.port = Some((port.clone(), priority));
         self.chunk_bytes(port.settings().chunk())
     }
 
-    /// Bytes of a chunk, in which messages come that leave the other end through a port. Both ends
-    /// must have the same.
+    /// Sets the size of chunks for messages that leave the other end through a port. Both ends must
+    /// use the same size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Verbs {
         self.chunk = Some(bytes.clamp(1, 1 << 30));
         self
     }
 
-    /// How long a peer may be silent that should answer; 2 s by default, at most three times as
-    /// long in fact. A process that dies is noticed at once.
+    /// Sets how long a peer may be silent before it counts as gone; 2 s by default. The real limit
+    /// can be up to three times as long. A process that dies is noticed at once.
     pub fn gone_after(mut self, time: Duration) -> Verbs {
         self.gone_after = time;
         self
     }
 
-    /// The address at which it listens, or to which it connects.
+    /// Returns the address at which this end listens, or to which it connects.
     pub fn address(&self) -> SocketAddr {
         self.side.address()
     }
 
-    /// Its place on the port, if it is on one.
+    /// Makes this end's seat on the port, if it is on one.
     fn egress(&self, sizes: Sizes) -> std::result::Result<Option<Egress>, SetupError> {
         let chunk = self.chunk.unwrap_or(sizes.message_bytes.max(1));
         let most = chunk.saturating_mul(MOST_CHUNKS);
@@ -192,23 +197,20 @@ impl Verbs {
     }
 }
 
-/// Whether an RDMA device has that address.
 pub(crate) fn is_on(address: std::net::IpAddr) -> bool {
     Device::of(address).is_ok()
 }
 
-/// The queue pairs of an end.
 struct Queues {
     out: Queue,
     incoming: Queue,
 }
 
-/// Registers the memory at the device that has the connection's address.
 fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Queues, EndMemory)> {
     let device = Device::of(stream.local_addr()?.ip().to_canonical())?;
     let domain = device.domain()?;
     let memory = EndMemory::register(block, sizes, &domain)?;
-    // One for each message or count that can be on its way, and one being looked at.
+    // One for each message or count that can be on its way, and one that is being processed.
     let receives = sizes.credits as u32 + 1;
     let queues = Queues {
         out: device.queue(&domain, receives)?,
@@ -217,8 +219,8 @@ fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Q
     Ok((device, queues, memory))
 }
 
-/// The numbers of the first packets, for the two directions of each end: nobody who lacks the key
-/// can know them before they are on the wire.
+/// Returns the numbers of the first packets, for the two directions of each end. Nobody can guess
+/// them without the key before they are on the wire.
 fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
     let word = |at: usize| {
         let bytes = agreed.session.bytes();
@@ -228,7 +230,7 @@ fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
     [word(at), word(at + 3)]
 }
 
-/// Tells the peer this end's addresses and keys, and joins the queue pairs to the peer's.
+/// Sends the peer this end's addresses and keys, and joins the queue pairs to the peer's.
 fn join(
     side: &Side,
     received: &mut Counter,
@@ -274,7 +276,6 @@ fn join(
     }
 }
 
-/// Lets the kernel find out about a peer that is silent.
 fn keep_alive(stream: &TcpStream, gone_after: Duration) -> Result<()> {
     let each = (gone_after / 3).max(Duration::from_secs(1));
     let keepalive = TcpKeepalive::new().with_time(each).with_interval(each);
@@ -288,17 +289,15 @@ struct Joined {
     queues: Queues,
     memory: EndMemory,
     side: Side,
-    /// Of the side channel's records.
+    /// Counts the records of the side channel.
     received: Counter,
     peer: Endpoint,
-    /// What recordings call both directions.
     links: Directions,
-    /// At a listening end.
+    /// Only a listening end has one.
     keeper: Option<Keeper>,
 }
 
 impl Verbs {
-    /// Meets the peer, registers the memory and joins the queue pairs.
     fn joined(
         &self,
         (sizes, block): (Sizes, Block),

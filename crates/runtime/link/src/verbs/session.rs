@@ -1,5 +1,5 @@
-//! What the two halves of an end share: whether the peer is there, the side channel, and the keys
-//! that end with it.
+//! The state that the two halves of an end share: the side channel, the keys that end with it, and
+//! whether the peer still runs.
 
 use super::device::{Pair, Queue};
 use super::memory::EndMemory;
@@ -17,24 +17,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A closing end waits this long for the peer to see the end of the side channel.
+/// How long a closing end waits until the peer sees the end of the side channel.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// One of the two halves.
 #[derive(Debug, Clone, Copy)]
 pub enum Half {
     Out = 0,
     In = 1,
 }
 
-/// The link has ended.
+/// A flag: the link has ended.
 const ENDED: u32 = 1;
-/// The peer receives no more.
 const PEER_RECEIVES_NO_MORE: u32 = 2;
-/// No count of messages.
+/// Stands for "the peer still sends". It is not a possible count of messages.
 const SENDS: u64 = u64::MAX;
 
-/// The sealed side channel.
 pub struct Side {
     pub stream: TcpStream,
     pub keys: snow::StatelessTransportState,
@@ -42,7 +39,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Sends a record. A broken connection is found by who reads it.
+    /// Sends a record. If the connection is broken, the thread that reads it notices.
     pub fn tell(&self, record: Record) -> std::io::Result<()> {
         let mut sent = lock(&self.sent);
         sealed::send(&mut &self.stream, &self.keys, &mut sent, &record.bytes())
@@ -52,11 +49,10 @@ impl Side {
 #[derive(Default)]
 struct State {
     end: Option<End>,
-    /// The first that was seen of a broken queue pair.
+    /// The first error of a broken queue pair.
     reason: Option<String>,
 }
 
-/// Shared by the halves and the threads.
 pub struct Shared {
     pub sizes: Sizes,
     pub peer: Endpoint,
@@ -66,11 +62,11 @@ pub struct Shared {
     memory: Arc<EndMemory>,
     wakes: [EventFd; 2],
     flags: AtomicU32,
-    /// Messages that the peer has sent, if it sends no more.
+    /// The number of all messages that the peer has sent, once it sends no more.
     sent_by_peer: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
-    /// Queue pairs of halves that were dropped: the peer may still use them.
+    /// Queue pairs of dropped halves. The peer may still use them.
     parked: Mutex<Vec<Queue>>,
 }
 
@@ -78,7 +74,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What a session is made of.
 pub struct Parts {
     pub sizes: Sizes,
     pub peer: Endpoint,
@@ -112,12 +107,12 @@ impl Shared {
         }
     }
 
-    /// Readable when something has changed for that half; [`Shared::woken`] ends that.
+    /// Readable when something has changed for that half. [`Shared::woken`] resets it.
     pub fn wake_of(&self, half: Half) -> BorrowedFd<'_> {
         self.wakes[half as usize].as_fd()
     }
 
-    /// The half will look at what has changed. It must have been readable, or this waits.
+    /// Resets the half's wake-up. Does not wait: it reads only if something has changed.
     pub fn woken(&self, half: Half) {
         let wake = self.wakes[half as usize].as_fd();
         let mut descriptors = [nix::poll::PollFd::new(wake, nix::poll::PollFlags::POLLIN)];
@@ -126,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Why this half is over, if it is. No lock as long as it is not.
+    /// Returns why this half is over, if it is. Takes no lock before that.
     pub fn over(&self, half: Half) -> Option<End> {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & ENDED != 0 {
@@ -136,26 +131,27 @@ impl Shared {
         closed.then_some(End::Closed)
     }
 
-    /// Messages that the peer has sent, if it sends no more.
     pub fn sent_by_peer(&self) -> Option<u64> {
         let count = self.sent_by_peer.load(Ordering::Acquire);
         (count != SENDS).then_some(count)
     }
 
-    /// Tells the peer that a half has been dropped, and keeps its queue pair for it.
+    /// Reports to the peer that a half was dropped. Keeps its queue pair, because the peer may
+    /// still use it.
     pub fn close_half(&self, record: Record, queue: Queue) {
         lock(&self.parked).push(queue);
         let _ = self.side.tell(record);
     }
 
-    /// A queue pair is broken: ends the side channel. Whoever reads it ends the link.
+    /// Ends the side channel because a queue pair is broken. The thread that reads the side channel
+    /// then ends the link.
     pub fn broken(&self, reason: &std::io::Error) {
         let text = || format!("the RDMA connection broke: {reason}");
         lock(&self.state).reason.get_or_insert_with(text);
         let _ = self.side.stream.shutdown(Shutdown::Both);
     }
 
-    /// The peer has sent what cannot be.
+    /// Ends the link because the peer has broken the protocol.
     pub fn violated(&self, what: &'static str) {
         self.finish(End::Protocol { what });
         let _ = self.side.stream.shutdown(Shutdown::Both);
@@ -171,7 +167,6 @@ impl Shared {
         self.wake();
     }
 
-    /// Reads the side channel until its end.
     fn watch(&self, mut received: Counter) {
         let end = loop {
             let (stream, keys) = (&self.side.stream, &self.side.keys);
@@ -206,16 +201,17 @@ fn wrong(what: &'static str) -> End {
     End::Protocol { what }
 }
 
-/// A link's threads and queue pairs: they end with the second half.
+/// A link's threads and queue pairs. They end when both halves are dropped.
 pub struct Session {
     pub shared: Arc<Shared>,
     watching: Option<JoinHandle<()>>,
-    /// At a listening end.
+    /// Only a listening end has one.
     _keeper: Option<Keeper>,
 }
 
 impl Session {
-    /// Starts the thread that watches the peer. `keeper` refuses others at a listening end.
+    /// Starts the thread that watches the peer. At a listening end `keeper` refuses later
+    /// connections.
     ///
     /// # Errors
     /// The kernel gives no thread or descriptor.

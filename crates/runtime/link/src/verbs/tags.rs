@@ -1,38 +1,36 @@
-//! What the immediate value of a write says: which message has arrived whole, and in how many writes
-//! it came.
+//! The immediate value of a write: it says which message has arrived completely, and in how many
+//! writes.
 //!
 //! ```text
 //! bit 31                    16 15                     0
 //!     | chunks of it, less 1  | its count, low bits    |
 //! ```
 //!
-//! The device says how long the last write was; those before it have the agreed length.
+//! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// Bits of a count that travel: far more than there are credits.
+/// How many bits of a count are sent. They are enough for far more messages than there are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// Chunks that a message can have.
+/// The most chunks that a message can have.
 pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);
 
-/// A count's tag.
 pub fn of_count(count: u64) -> u32 {
     (count & COUNT) as u32
 }
 
-/// How far the count with that tag is ahead; `None` if that is more than `most`.
+/// Returns how far the count with that tag is ahead of `count`. `None` if it is more than `most`.
 pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
     let difference = u64::from(told.wrapping_sub(of_count(count))) & COUNT;
     (u64::from(told) <= COUNT && difference <= most).then_some(difference)
 }
 
-/// The tag of the last write of a message.
 pub fn of_message(number: u64, chunks: usize) -> u32 {
     let before = chunks.clamp(1, MOST_CHUNKS) - 1;
     (before as u32) << COUNT_BITS | of_count(number)
 }
 
-/// Of a tag that came with a last write of that many bytes: the tag of the message's number, and the
-/// bytes of the message; `None` if it came in several, and no length was agreed.
+/// Reads the tag of a last write of `last` bytes. Returns the tag of the message's number, and the
+/// length of the message. `None` if the message came in chunks, although no chunk size was agreed.
 pub fn message(told: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {
     let before = (told >> COUNT_BITS) as usize;
     let bytes = match (before, chunk) {

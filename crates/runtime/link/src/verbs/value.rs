@@ -1,24 +1,22 @@
-//! The newest value, fetched by the reader alone: which of the publisher's three slots to read, and
-//! whether it was overwritten meanwhile.
+//! Fetches the latest value without help from the publisher. The reader chooses one of the
+//! publisher's three slots, and checks that it was not overwritten meanwhile.
 //!
-//! Each slot has a head: its version, 0 while it is written, and its length. A reader reads the
-//! heads, the slot, and the heads again: the same version before and after means an intact value.
-//! After a torn one it tells the publisher which slot it reads (it *pins* it). The publisher takes
-//! another slot then, so that neither waits for the other. Both look after they have told: the
-//! publisher marks its slot before it looks for the pin, the reader pins before it looks for the
-//! mark. One of them sees the other.
+//! Each slot has a head: its version (0 while it is written) and its length. A reader reads the
+//! heads, the slot, and the heads again. The same version before and after means an intact value.
+//! After a torn value the reader *pins* the slot: it writes its number to the publisher. The
+//! publisher then takes another slot, so neither waits for the other. The publisher marks its slot
+//! before it reads the pin, and the reader pins before it reads the mark. So at least one of them
+//! sees the other.
 
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
-/// Slots of values.
 pub const SLOTS: usize = 3;
-/// Words of the heads: which value is the newest, and a version and a length for each slot.
+/// Words of the heads: the latest value's slot, and a version and a length for each slot.
 pub const WORDS: usize = 1 + 2 * SLOTS;
 
-/// The heads in the publisher's memory.
 pub type HeadWords = [AtomicU64; WORDS];
 
-/// The heads as a reader has read them. Words may be of different moments.
+/// A reader's copy of the heads. Its words may be from different moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     newest: u64,
@@ -26,7 +24,6 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// From the words.
     pub fn of(words: &HeadWords) -> Heads {
         let word = |at: usize| words[at].load(Ordering::Acquire);
         Heads {
@@ -35,13 +32,11 @@ impl Heads {
         }
     }
 
-    /// The slot of the newest value; `None` if there is none yet.
     fn newest(&self) -> Option<usize> {
         (self.newest != 0).then_some((self.newest & 3) as usize)
     }
 }
 
-/// Where the publisher is.
 #[derive(Debug, Default)]
 pub struct Publisher {
     version: u64,
@@ -49,7 +44,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Takes a slot to be written. `pinned` is the slot, plus 1, that the peer reads.
+    /// Takes a slot to be written. `pinned` is the slot that the peer reads, plus 1.
     pub fn begin(&mut self, heads: &HeadWords, pinned: &AtomicU64) -> usize {
         let mut pin = pinned.load(Ordering::SeqCst);
         let free = |pin: u64| {
@@ -57,7 +52,8 @@ impl Publisher {
             (0..SLOTS).find(is_free).unwrap_or(0)
         };
         let mut slot = free(pin);
-        // Twice at most: a peer that goes on pinning what is free gets torn values, and sees it.
+        // Two tries at most. A peer that keeps pinning free slots gets torn values, and notices
+        // that.
         for is_last in [false, true] {
             let before = heads[1 + 2 * slot].swap(0, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -65,14 +61,14 @@ impl Publisher {
             if pin != slot as u64 + 1 || is_last {
                 break;
             }
-            // Nothing was written yet: its value is whole.
+            // The slot was not written yet, so its value is whole.
             heads[1 + 2 * slot].store(before, Ordering::SeqCst);
             slot = free(pin);
         }
         slot
     }
 
-    /// The slot of [`Publisher::begin`] has a value of so many bytes: it is the newest.
+    /// Publishes the value of `bytes` bytes in the slot of [`Publisher::begin`].
     pub fn finish(&mut self, heads: &HeadWords, slot: usize, bytes: usize) {
         self.version += 1;
         self.published = Some(slot);
@@ -82,22 +78,20 @@ impl Publisher {
     }
 }
 
-/// The publisher's memory, as a reader reaches it. Each call is complete before the next begins.
+/// A reader's access to the publisher's memory. Each call is complete before the next begins.
 pub trait Remote {
-    /// Why it cannot be reached; the deadline, for example.
+    /// The reason why the memory cannot be accessed, for example because the deadline has passed.
     type Error;
-    /// Reads the heads.
     fn heads(&mut self) -> Result<Heads, Self::Error>;
-    /// Fetches so many bytes of a slot.
     fn fetch(&mut self, slot: usize, bytes: usize) -> Result<(), Self::Error>;
-    /// Tells the publisher which slot is being read.
+    /// Writes to the publisher which slot is being read.
     fn pin(&mut self, slot: Option<usize>) -> Result<(), Self::Error>;
-    /// What to say of heads that cannot be.
+    /// Returns the error for impossible heads.
     fn impossible(&self) -> Self::Error;
 }
 
-/// Fetches the newest value; its version and length, `None` if there is none. It was the newest at some moment
-/// of this call.
+/// Fetches the latest value. Returns its version and length, or `None` if there is none. It was the
+/// latest value at some moment of this call.
 ///
 /// # Errors
 /// Those of `remote`.
@@ -108,7 +102,7 @@ pub fn fetch_newest<R: Remote>(
     let mut pinned = None;
     let fetched = fetch(remote, most, &mut pinned);
     if pinned.is_some() {
-        // A pin that stays does no harm.
+        // A pin that remains does no harm.
         let _ = remote.pin(None);
     }
     fetched
@@ -153,9 +147,9 @@ mod tests {
         pinned: AtomicU64,
         slots: [[u64; 2]; SLOTS],
         publisher: Publisher,
-        /// What it is writing: the slot, and how many of its words are written.
+        /// The slot that is being written, and how many of its words are written.
         writing: Option<(usize, usize)>,
-        /// Steps before each access of the reader; then one each.
+        /// How many steps precede each access of the reader. After the script it is one each.
         script: Vec<u8>,
         fetched: [u64; 2],
         accesses: usize,
@@ -213,8 +207,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the publisher does meanwhile, the value is whole, was the newest at some moment
-        /// of the call, and comes after few accesses.
         #[test]
         fn a_value_is_never_torn_and_comes_soon(
             script in proptest::collection::vec(0u8..20, 0..40), begun in 0u8..9

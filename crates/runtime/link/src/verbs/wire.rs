@@ -1,7 +1,7 @@
-//! What two ends tell each other by the side channel, sealed: their addresses and keys, and when
-//! they close.
+//! The records of the side channel: the ends' addresses and keys, and notes when they close.
 //!
-//! Compiled without the feature `verbs` too: it reads bytes of the network, and is tested and fuzzed.
+//! Compiled without the feature `verbs` too, because it reads bytes of the network, and is tested
+//! and fuzzed.
 
 /// A queue pair's number, and the number of its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,46 +12,40 @@ pub struct Lane {
     pub psn: u32,
 }
 
-/// Where the peer may access memory, with the key for it.
+/// A piece of memory that the peer may access, with the key for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
-    /// Its address in the other process. Never used but in requests to that process's device.
+    /// The address in the other process. Used only in requests to that process's device.
     pub address: u64,
     pub key: u32,
 }
 
-/// What an end tells of itself before the first message.
+/// The addresses and keys of an end, sent before the first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoint {
     pub gid: [u8; 16],
-    /// As verbs number it: 1 to 5.
+    /// The code of the MTU in verbs: 1 to 5.
     pub mtu: u8,
-    /// Its queue pair for messages that it sends.
     pub out: Lane,
-    /// Its queue pair for messages that it receives.
     pub incoming: Lane,
-    /// Slots of messages to it.
+    /// The slots of messages to this end.
     pub ring: Window,
-    /// Its values.
     pub values: Window,
-    /// Which value is where.
     pub heads: Window,
-    /// Where the peer says which value it is reading.
+    /// The word into which the peer writes which value it is reading.
     pub reading: Window,
 }
 
-/// A record of the side channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// The first of each end.
+    /// Must be the first record of each end.
     Endpoint(Endpoint),
-    /// Instead of it: this end has no device that has the connection's address.
+    /// Sent instead of an endpoint: no device of this end has the connection's address.
     NoDevice,
     /// The queue pairs are joined.
     Ready,
-    /// The end sends no more than so many messages.
+    /// The end has sent this number of messages in all, and sends no more.
     SendsNoMore(u64),
-    /// The end receives no more.
     ReceivesNoMore,
 }
 
@@ -117,7 +111,6 @@ impl Reader<'_> {
 }
 
 impl Record {
-    /// As it travels.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(crate::sealed::MOST);
         self.write(&mut bytes);
@@ -147,7 +140,7 @@ impl Record {
         }
     }
 
-    /// Reads a record of a peer; `None` if it cannot be one.
+    /// Reads a record from the peer. Returns `None` if the bytes are not a record.
     pub fn parse(bytes: &[u8]) -> Option<Record> {
         let mut reader = Reader(bytes);
         let record = match reader.take::<1>()?[0] {

@@ -1,32 +1,33 @@
-//! Envelopes: concave upper curves (minimum of leaky buckets) and rate-latency lower curves, and the distances
-//! between them.
+//! Defines envelopes, and the distances between them: concave upper curves (minimum of leaky
+//! buckets) and rate-latency lower curves.
 
-/// A rate: so many units in so many nanoseconds.
+/// A rate: a number of units in a number of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Items or bytes.
+    /// The number of items or bytes.
     pub units: u64,
-    /// Nanoseconds; 0 counts as 1.
+    /// The time in nanoseconds. 0 counts as 1.
     pub ns: u64,
 }
 
 impl Rate {
-    /// Units per second.
+    /// Returns the rate in units per second.
     pub fn per_second(self) -> f64 {
         self.units as f64 * 1e9 / self.ns.max(1) as f64
     }
 
-    /// Whether it is not lower than another.
+    /// Reports whether this rate is at least as high as `other`.
     pub fn at_least(self, other: Rate) -> bool {
         wide(self.units, other.ns.max(1)) >= wide(other.units, self.ns.max(1))
     }
 
-    /// Units within a time, rounded down.
+    /// Returns the units within `time_ns`, rounded down.
     pub fn within(self, time_ns: u64) -> u64 {
         narrow(wide(self.units, time_ns) / u128::from(self.ns.max(1)))
     }
 
-    /// Nanoseconds for so many units, rounded down and up. At rate 0: for ever.
+    /// Returns the nanoseconds for this many units, rounded down and up. At rate 0 both are the
+    /// largest number.
     fn time_for(self, units: u64) -> (u64, u64) {
         match (units, self.units) {
             (0, _) => (0, 0),
@@ -47,22 +48,22 @@ fn narrow(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// Service: nothing for `latency_ns` at most, then `rate` at least.
+/// A lower service curve: nothing for at most `latency_ns`, then at least `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLatency {
-    /// Longest time without anything.
+    /// The longest time without any service, in ns.
     pub latency_ns: u64,
-    /// What comes after it.
+    /// The least rate after the latency.
     pub rate: Rate,
 }
 
 impl RateLatency {
-    /// Units within any stretch of that length, at least.
+    /// Returns the least number of units within any stretch of this length.
     pub fn at(self, time_ns: u64) -> u64 {
         self.rate.within(time_ns.saturating_sub(self.latency_ns))
     }
 
-    /// When so many units have come at the latest.
+    /// Returns the latest time at which this many units have come.
     fn reached(self, units: u64) -> u64 {
         match units {
             0 => 0,
@@ -71,18 +72,20 @@ impl RateLatency {
     }
 }
 
-/// A concave curve: within any closed stretch of length `d` no more than `at(d)` units.
+/// A concave upper curve: any closed stretch of length `d` has at most `at(d)` units.
 ///
-/// A polygon through `points`, a ray of `rate` after the last: the minimum of as many leaky buckets.
+/// It is a polygon through `points`, followed by a ray of slope `rate`. It equals the minimum of as
+/// many leaky buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// Length in ns and units. The first is at 0; lengths and units rise, slopes fall, none is below `rate`.
+    /// Length in ns and units of each corner. The first length is 0. Lengths and units rise, slopes
+    /// fall, and no slope is below `rate`.
     points: Vec<(u64, u64)>,
     rate: Rate,
 }
 
 impl Upper {
-    /// A leaky bucket: `burst` at once, `rate` in the long run.
+    /// Returns the curve of a leaky bucket: `burst` at once, and `rate` in the long run.
     pub fn leaky_bucket(burst: u64, rate: Rate) -> Upper {
         Upper {
             points: vec![(0, burst)],
@@ -90,7 +93,8 @@ impl Upper {
         }
     }
 
-    /// The smallest concave curve above all points (length, units; lengths do not fall), with a ray of `rate` that is above them as well.
+    /// Returns the smallest concave curve above all corners (length, units) with a final ray of
+    /// `rate`. The lengths must not fall. The ray lies above all corners too.
     pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
         let mut points: Vec<(u64, u64)> = Vec::new();
         let start = (
@@ -118,7 +122,7 @@ impl Upper {
             }
             points.push(corner);
         }
-        // Where the polygon rises slower than the ray, the ray takes over.
+        // Where the polygon rises more slowly than the ray, the ray replaces it.
         while let [.., before, last] = points[..] {
             let slope = Rate {
                 units: last.1 - before.1,
@@ -132,12 +136,13 @@ impl Upper {
         Upper { points, rate }
     }
 
-    /// Units per time in the long run.
+    /// Returns the long-term rate.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Its leaky buckets as (length at which it begins to count, units there, rate).
+    /// Returns the leaky buckets as (length from which on the bucket is the curve, units at that
+    /// length, rate).
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
         self.points.iter().enumerate().map(|(at, &(ns, units))| {
             let rate = match self.points.get(at + 1) {
@@ -151,7 +156,7 @@ impl Upper {
         })
     }
 
-    /// Units within any stretch of that length, at most.
+    /// Returns the most units within any stretch of this length.
     pub fn at(&self, time_ns: u64) -> u64 {
         let bucket = self
             .buckets()
@@ -161,7 +166,8 @@ impl Upper {
         units.saturating_add(rate.within(time_ns - ns))
     }
 
-    /// The shortest stretch in which there can be so many units, rounded down. `None`: there are never so many.
+    /// Returns the shortest stretch that can hold this many units, rounded down. It is `None` if no
+    /// stretch can.
     fn shortest(&self, units: u64) -> Option<u64> {
         let bucket = self.buckets().take_while(|bucket| bucket.1 < units).last();
         let (ns, there, rate) = match bucket {
@@ -171,7 +177,8 @@ impl Upper {
         (rate.units > 0).then(|| ns.saturating_add(rate.time_for(units - there).0))
     }
 
-    /// The same traffic, played so many times as fast. Beyond the limits of sense, `times` is limited.
+    /// Returns the curve of the same traffic, played `times` as fast. Extreme values of `times` are
+    /// limited.
     pub fn faster(&self, times: f64) -> Upper {
         let times = if times.is_finite() {
             times.clamp(1e-6, 1e6)
@@ -184,7 +191,7 @@ impl Upper {
             .iter()
             .map(|&(ns, units)| (shorter(ns), units))
             .collect();
-        // Rounded up, with nine digits.
+        // The rate is rounded up, with nine digits.
         let rate = Rate {
             units: narrow(
                 (u128::from(self.rate.units) * (times * 1e9).ceil() as u128).div_ceil(1000),
@@ -199,10 +206,12 @@ impl Upper {
         Upper::covering(&[&[(0, first.unwrap_or(0))], &corners[..]].concat(), rate)
     }
 
-    /// The largest backlog behind that service: the vertical distance. For a service that is not slower.
+    /// Returns the largest backlog behind a service: the vertical distance. The service must not be
+    /// slower than the curve in the long run.
     ///
-    /// The unit `k` of a burst comes `shortest(k)` after its begin at the earliest, and needs `k - b(shortest(k))`
-    /// units to be there. This is concave in `k`, so its maximum is beside a corner of one of the curves.
+    /// Unit `k` of a burst comes at the earliest `shortest(k)` after the burst's beginning. It
+    /// needs a backlog of `k - b(shortest(k))` units. This is concave in `k`, so its maximum is
+    /// next to a corner of one of the curves.
     pub(super) fn backlog(&self, service: RateLatency) -> u64 {
         let corners = self
             .points
@@ -215,7 +224,8 @@ impl Upper {
         needed.max().unwrap_or(0)
     }
 
-    /// The longest delay behind that service: the horizontal distance. For a service that is not slower.
+    /// Returns the longest delay behind a service, in ns: the horizontal distance. The service must
+    /// not be slower than the curve in the long run.
     pub(super) fn delay_ns(&self, service: RateLatency) -> u64 {
         let units = self.points.iter().map(|point| point.1).chain([1]);
         let delays = units
@@ -224,7 +234,7 @@ impl Upper {
     }
 }
 
-/// Whether `b` is below the line from `a` to `c`, or on it.
+/// Returns whether `b` is on or below the line from `a` to `c`.
 fn below(a: (u64, u64), b: (u64, u64), c: (u64, u64)) -> bool {
     wide(b.1 - a.1, c.0 - b.0) <= wide(c.1 - b.1, b.0 - a.0)
 }

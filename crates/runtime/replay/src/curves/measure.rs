@@ -1,21 +1,21 @@
-//! Curves of traces: by windows, exact up to a million items; of longer traces on the safe side.
+//! Measures the curves of traces with sliding windows. They are exact up to a million items, and on
+//! the safe side for longer traces.
 
 use super::envelope::{Rate, RateLatency, Upper};
 use super::{Arrival, Service};
 use crate::item::{Source, SourceError};
 
-/// So many items are kept one by one. Of longer traces two, four, eight ... that follow one another are kept as one, of
-/// which only the first and the last time are known.
+/// The number of items that are kept one by one. In longer traces 2, 4, 8 or more consecutive items
+/// form a clump, of which only the first and the last time are kept.
 const EXACT: usize = 1 << 20;
 
-/// Items that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clump {
     first_ns: i64,
     last_ns: i64,
     items: u64,
     bytes: u64,
-    /// The loader was held up before it: no stretch goes over it.
+    /// The loader was held up before this clump. No stretch crosses this point.
     resumed: bool,
 }
 
@@ -34,12 +34,10 @@ impl Clump {
     }
 }
 
-/// A trace in bounded memory.
 #[derive(Clone, Debug)]
 struct Trace {
     clumps: Vec<Clump>,
     most: usize,
-    /// Items that a new clump takes.
     per_clump: u64,
 }
 
@@ -52,7 +50,7 @@ impl Trace {
         }
     }
 
-    /// One more item, or (with 0 items) a mark. Times that go back are taken as standing still.
+    /// Adds an item, or a mark if `items` is 0. A time that goes back counts as the time before it.
     fn add(&mut self, time_ns: i64, items: u64, bytes: u64, resumed: bool) {
         let time_ns = self
             .clumps
@@ -86,7 +84,7 @@ impl Trace {
         }
     }
 
-    /// The shortest closed stretch with at least so many items, or a shorter one.
+    /// Returns the length of the shortest closed stretch with at least this many items, or less.
     fn shortest(&self, items: u64) -> Option<u64> {
         let (mut from, mut sum) = (0, 0);
         let mut shortest = None;
@@ -104,7 +102,7 @@ impl Trace {
         shortest
     }
 
-    /// Most items and bytes in a closed stretch of that length, or more.
+    /// Returns the most items and bytes in a closed stretch of this length, or more.
     fn most_within(&self, length_ns: u64) -> (u64, u64) {
         let (mut from, mut items, mut bytes) = (0, 0, 0u64);
         let mut most = (0, 0);
@@ -121,9 +119,10 @@ impl Trace {
         most
     }
 
-    /// The longest open stretch with less than so many units in which the loader was not held up, or a longer one.
+    /// Returns the length of the longest open stretch with less than this many units in which the
+    /// loader was not held up, or more.
     fn longest(&self, units: u64, unit: Unit) -> u64 {
-        // `sum` is what is between `from` and the clump, both left out.
+        // `sum` counts the units between `from` and the clump, without both.
         let (mut from, mut sum, mut longest) = (0, 0u64, 0);
         for (at, clump) in self.clumps.iter().enumerate() {
             if clump.resumed || at == 0 {
@@ -153,7 +152,7 @@ impl Trace {
     }
 }
 
-/// A clump of several items can be a stretch without items of its own.
+/// Returns the length of a stretch without items that may lie within a clump.
 fn inner_length(clump: &Clump) -> u64 {
     length(clump.first_ns, clump.last_ns)
 }
@@ -172,7 +171,7 @@ fn join(last: &mut Clump, next: Clump) {
     last.bytes = last.bytes.saturating_add(next.bytes);
 }
 
-/// 1, 2, 3 ... then always a sixteenth more: an envelope of bounded size.
+/// Yields 1, 2, 3 and so on, later always a sixteenth more. This bounds the size of an envelope.
 fn steps(most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |&step| step.checked_add((step / 16).max(1)))
         .take_while(move |&step| step <= most)
@@ -195,7 +194,8 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// Takes the memory of so many items at most: of more, its curve is on the safe side.
+    /// Creates a meter with memory for at most this many items. For longer traces its curve is on
+    /// the safe side.
     pub fn within(items: usize) -> ArrivalMeter {
         ArrivalMeter {
             trace: Trace::new(items),
@@ -203,17 +203,18 @@ impl ArrivalMeter {
         }
     }
 
-    /// One more item. Times do not go back.
+    /// Adds an item. Times must not go back.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, false);
         self.largest_bytes = self.largest_bytes.max(bytes);
     }
 
-    /// The envelope. Between its corners it is the minimal arrival curve to a sixteenth of its items, at its corners
-    /// exactly; in the long run it rises with the trace's mean rate.
+    /// Returns the envelope. Its corners are exact. Between them it exceeds the minimal arrival
+    /// curve by at most a sixteenth of its items. In the long run it rises with the trace's mean
+    /// rate.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
-        // Where the number of items jumps.
+        // The lengths at which the number of items jumps.
         let mut jumps: Vec<u64> = steps(all_items)
             .filter_map(|items| self.trace.shortest(items))
             .collect();
@@ -239,7 +240,7 @@ impl ArrivalMeter {
     }
 }
 
-/// Measures the service curve of a loader: what it brings while it has room to put it.
+/// Measures the service curve of a loader: the items that it brings while the buffer has room.
 #[derive(Clone, Debug)]
 pub struct ServiceMeter {
     trace: Trace,
@@ -256,7 +257,8 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Takes the memory of so many items at most: of more, its curve is on the safe side.
+    /// Creates a meter with memory for at most this many items. For longer traces its curve is on
+    /// the safe side.
     pub fn within(items: usize) -> ServiceMeter {
         ServiceMeter {
             trace: Trace::new(items),
@@ -264,26 +266,26 @@ impl ServiceMeter {
         }
     }
 
-    /// The loader begins, or goes on after it was held up.
+    /// Notes that the loader begins, or continues after it was held up.
     pub fn resumed(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, true);
         self.resumed = true;
     }
 
-    /// It brought one more item.
+    /// Notes that the loader brought an item.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, !self.resumed);
         self.resumed = true;
     }
 
-    /// The buffer is full: what follows up to [`ServiceMeter::resumed`] says nothing of the loader.
+    /// Notes that the buffer is full. The time up to [`ServiceMeter::resumed`] is not counted.
     pub fn held_up(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, false);
         self.resumed = false;
     }
 
-    /// Bounds that hold for every stretch of the trace in which the loader was not held up. Empty where it brought too
-    /// little to say anything.
+    /// Returns bounds that hold for every stretch in which the loader was not held up. They are
+    /// empty if the loader brought too little for any bound.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
         Service {
@@ -292,8 +294,9 @@ impl ServiceMeter {
         }
     }
 
-    /// For each number of units `x` that any stretch of length `g` has: in `n` such stretches there are `n x`. So the
-    /// rate `x / g` is kept in the long run, after the latency that the shorter stretches need.
+    /// Returns the bounds by units of one kind. If any stretch of length `g` has `x` units, then
+    /// `n` such stretches have `n x`. So the rate `x / g` holds in the long run, after the latency
+    /// that shorter stretches need.
     fn bounds(&self, all: u64, unit: Unit) -> Vec<RateLatency> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut bounds = Vec::new();
@@ -310,7 +313,7 @@ impl ServiceMeter {
             let mut before = 0;
             let mut latency_ns = 0;
             for &(units, stretch_ns) in &stretches {
-                // Up to just before this stretch there are `before` units.
+                // Up to just before the end of this stretch, at least `before` units came.
                 latency_ns = stretch_ns
                     .saturating_sub(time_of(before, rate))
                     .max(latency_ns);
@@ -322,7 +325,7 @@ impl ServiceMeter {
     }
 }
 
-/// Without those that another one is not worse than in rate and in latency.
+/// Removes bounds for which another bound is at least as good in both rate and latency.
 fn best(mut bounds: Vec<RateLatency>) -> Vec<RateLatency> {
     bounds.sort_by_key(|bound| bound.latency_ns);
     let mut best: Vec<RateLatency> = Vec::new();
@@ -337,7 +340,7 @@ fn best(mut bounds: Vec<RateLatency>) -> Vec<RateLatency> {
     best
 }
 
-/// Time of so many units at that rate, rounded down.
+/// Returns the time that this many units take at the rate, rounded down.
 fn time_of(units: u64, rate: Rate) -> u64 {
     let time_ns = u128::from(units) * u128::from(rate.ns) / u128::from(rate.units.max(1));
     u64::try_from(time_ns).unwrap_or(u64::MAX)
@@ -346,16 +349,16 @@ fn time_of(units: u64, rate: Rate) -> u64 {
 /// The arrival curves of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Of all streams together.
+    /// The curve of all streams together.
     pub sum: Arrival,
-    /// Of each stream.
+    /// The curve of each stream.
     pub streams: Vec<Arrival>,
 }
 
-/// Reads a recording to its end and measures it.
+/// Reads a recording to its end and measures its arrival curves.
 ///
 /// # Errors
-/// It cannot be read.
+/// Fails if the recording cannot be read.
 pub fn measure(source: &mut dyn Source) -> Result<Arrivals, SourceError> {
     let mut sum = ArrivalMeter::default();
     let mut streams = vec![ArrivalMeter::default(); source.streams().len()];

@@ -1,14 +1,15 @@
-//! Network calculus of recordings: arrival and service curves, and the buffers that they need (HIL paper,
-//! section II, references 2 and 3).
+//! Applies network calculus to recordings: arrival and service curves, and the buffers that they
+//! need (HIL paper, section II, references 2 and 3).
 //!
-//! Amounts are items or bytes. Rounding is on the safe side: an upper curve is never too low, a lower one never
-//! too high. Pure: values in, values out.
+//! Amounts are items or bytes. Rounding is on the safe side: an upper curve is never too low, a
+//! lower one never too high. Pure: values in, values out.
 //!
-//! The loader puts items into the buffer as long as it has room (credits); playback takes each at its time. Let
-//! `a` be the upper arrival curve of playback and `b` the loader's service curve, and the buffer be full when playback
-//! begins. The buffer never runs empty exactly when it has room for the vertical distance of `a` and `b`:
-//! since the last moment `s` at which it was full, playback took at most `a(t - s)`, and the loader brought at least
-//! `b(t - s)`. It never runs over, because of the credits.
+//! The loader puts items into the buffer as long as it has room (credits); playback takes each at
+//! its time. Let `a` be the upper arrival curve of playback and `b` the loader's service curve, and
+//! the buffer be full when playback begins. The buffer never runs empty exactly when it has room
+//! for the vertical distance of `a` and `b`: since the last moment `s` at which it was full,
+//! playback took at most `a(t - s)`, and the loader brought at least `b(t - s)`. It never runs
+//! over, because of the credits.
 
 mod envelope;
 mod measure;
@@ -18,28 +19,30 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// What playback takes within any stretch of time, at most.
+/// The most that playback takes within any stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// In items.
+    /// The curve in items.
     pub items: Upper,
-    /// In bytes.
+    /// The curve in bytes.
     pub bytes: Upper,
-    /// The largest item.
+    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
 }
 
-/// What a loader brings within any stretch of time in which it is not held up, at least: each bound holds.
+/// The least that a loader brings within any stretch of time in which it is not held up. Each of
+/// the bounds holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// In items.
+    /// The bounds in items.
     pub items: Vec<RateLatency>,
-    /// In bytes.
+    /// The bounds in bytes.
     pub bytes: Vec<RateLatency>,
 }
 
 impl Service {
-    /// A loader that brings nothing for `latency_ns` at most, then so many items and bytes per second at least.
+    /// Returns the curve of a loader that brings nothing for at most `latency_ns`, and then at
+    /// least these items and bytes per second.
     pub fn rate_latency(latency_ns: u64, items_per_s: u64, bytes_per_s: u64) -> Service {
         let of = |units| {
             vec![RateLatency {
@@ -56,7 +59,7 @@ impl Service {
         }
     }
 
-    /// The same loader, which may stand still for so much longer.
+    /// Returns the curve of the same loader if it may stand still for `by_ns` longer.
     pub fn later(&self, by_ns: u64) -> Service {
         let later = |bounds: &[RateLatency]| {
             let later = |bound: &RateLatency| RateLatency {
@@ -71,7 +74,8 @@ impl Service {
         }
     }
 
-    /// The bound on bytes that asks for the least buffer. `None`: none is fast enough.
+    /// Returns the bound on bytes that needs the smallest buffer. It is `None` if no bound is fast
+    /// enough.
     pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
         let enough = self
             .bytes
@@ -84,7 +88,7 @@ impl Service {
 }
 
 impl Arrival {
-    /// The same traffic, played so many times as fast; see [`Upper::faster`].
+    /// Returns the curve of the same traffic, played `times` as fast. See [`Upper::faster`].
     pub fn faster(&self, times: f64) -> Arrival {
         Arrival {
             items: self.items.faster(times),
@@ -94,40 +98,43 @@ impl Arrival {
     }
 }
 
-/// The smallest playback buffer that neither over- nor underflows.
+/// The size of the smallest playback buffer that never runs empty or over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Room in items.
+    /// The room of the buffer, in items.
     pub buffer_items: u64,
-    /// Room in bytes. With room for one item more than is needed, because the loader waits until a whole item fits.
+    /// The room of the buffer, in bytes. It includes one more item than needed, because the loader
+    /// waits until a whole item fits.
     pub buffer_bytes: u64,
-    /// Items in the buffer before the first leaves. A buffer that has no room for them may begin when it is full.
+    /// The number of items in the buffer before the first one leaves. Playback may also begin when
+    /// the buffer is full.
     pub preload_items: u64,
-    /// Bytes in the buffer before the first item leaves, likewise.
+    /// The number of bytes in the buffer before the first item leaves. Playback may also begin when
+    /// the buffer is full.
     pub preload_bytes: u64,
-    /// Longest time from an item's leaving to when the loader has replaced it.
+    /// The longest time from when an item leaves to when the loader has replaced it, in ns.
     pub delay_ns: u64,
 }
 
-/// No buffer is large enough: the loader is slower than playback in the long run.
+/// The error that no buffer is large enough, because the loader is slower than playback in the long
+/// run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run: \
-     play slower, or load all before the start"
+    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
 )]
 pub struct TooSlow {
-    /// `items` or `bytes`.
+    /// The unit of the rates: `items` or `bytes`.
     pub what: &'static str,
-    /// What playback takes.
+    /// The long-term rate of playback, in units per second.
     pub arrival_per_s: f64,
-    /// What the loader brings.
+    /// The long-term rate of the loader, in units per second.
     pub service_per_s: f64,
 }
 
-/// The smallest buffer and pre-load for a playback and its loader.
+/// Returns the smallest buffer and pre-load for a playback and its loader.
 ///
 /// # Errors
-/// [`TooSlow`].
+/// Fails with [`TooSlow`] if the loader is slower than playback in the long run.
 pub fn size(arrival: &Arrival, service: &Service) -> Result<Sizes, TooSlow> {
     let (items, items_delay_ns) = distance("items", &arrival.items, &service.items)?;
     let (bytes, bytes_delay_ns) = distance("bytes", &arrival.bytes, &service.bytes)?;
@@ -140,7 +147,7 @@ pub fn size(arrival: &Arrival, service: &Service) -> Result<Sizes, TooSlow> {
     })
 }
 
-/// Backlog and delay: each the least that one of the bounds gives.
+/// Returns backlog and delay, each the least that one of the bounds gives.
 fn distance(
     what: &'static str,
     arrival: &Upper,

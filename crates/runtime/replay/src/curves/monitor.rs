@@ -1,15 +1,16 @@
-//! Warns when traffic or a loader leaves its envelope, before the buffer that was sized by it runs empty.
+//! Warns when traffic or a loader leaves its envelope, before the buffer that was sized by the
+//! envelope runs empty.
 
 use super::envelope::{Rate, RateLatency, Upper};
 
-/// So many leaky buckets are watched: the first, the last, and some between.
+/// The number of leaky buckets that a monitor watches: the first, the last, and some between them.
 const MOST: usize = 16;
 
-/// Watches one stream or sum against an [`Upper`] curve.
+/// Watches one stream, or a sum of streams, against an [`Upper`] curve.
 ///
-/// [`Monitor::observe`] neither allocates nor locks, and takes at most 16 steps: it is fit for the thread that plays.
-/// Where the curve has more than 16 corners, it watches 16 of its leaky buckets: it never warns without a cause, and
-/// may warn later.
+/// [`Monitor::observe`] neither allocates nor locks, and takes at most 16 steps. The playing thread
+/// may call it. If the curve has more than 16 corners, the monitor watches 16 of its leaky buckets.
+/// It never warns without a cause, but may then warn later.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     buckets: [Bucket; MOST],
@@ -19,28 +20,30 @@ pub struct Monitor {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Units of `units_per` nanoseconds each: what came in, less what the rate let out.
+    /// Units that came in, less the units that the rate let out, each times `units_per`
+    /// nanoseconds.
     level: u128,
     limit: u128,
-    /// What one nanosecond lets out.
+    /// The decrease of `level` per nanosecond.
     out: u64,
-    /// What one unit brings in.
+    /// The increase of `level` per unit.
     per_unit: u64,
-    /// Length from which on this bucket is the curve.
+    /// The length from which on this bucket is the curve, in ns.
     from_ns: u64,
 }
 
-/// How the envelope was left.
+/// A violation of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Stretches of about this length, or longer, have more than the envelope allows.
+    /// The length of the stretches that have more units than the envelope allows, in ns. Longer
+    /// stretches have too many as well.
     pub stretch_ns: u64,
-    /// So many units more, rounded up.
+    /// The number of units above the envelope, rounded up.
     pub units: u64,
 }
 
 impl Monitor {
-    /// Watches a curve.
+    /// Creates a monitor of this curve.
     pub fn new(curve: &Upper) -> Monitor {
         let all = curve.buckets().len();
         let used = all.min(MOST);
@@ -62,7 +65,8 @@ impl Monitor {
         }
     }
 
-    /// `units` came at a time. `Some`: with them the envelope is left. Times that go back stand still.
+    /// Adds `units` at a time, and returns the violation if they leave the envelope. A time that
+    /// goes back counts as the time before it.
     pub fn observe(&mut self, time_ns: i64, units: u64) -> Option<Left> {
         let last_ns = self.last_ns.unwrap_or(time_ns);
         let passed_ns = if time_ns > last_ns {
@@ -89,7 +93,8 @@ impl Bucket {
     fn new(ns: u64, units: u64, rate: Rate) -> Bucket {
         let per_unit = rate.ns.max(1);
         let at_corner = u128::from(units) * u128::from(per_unit);
-        // The bucket's line goes through the corner; its burst is where it meets length 0.
+        // The line of the bucket goes through the corner. Its burst is the line's value at length
+        // 0.
         let limit = at_corner.saturating_sub(u128::from(ns) * u128::from(rate.units));
         Bucket {
             level: 0,
@@ -100,7 +105,7 @@ impl Bucket {
         }
     }
 
-    /// How many units are above the limit.
+    /// Returns the number of units above the limit.
     fn pass(&mut self, passed_ns: u64, units: u64) -> u64 {
         self.level = self
             .level
@@ -113,32 +118,34 @@ impl Bucket {
     }
 }
 
-/// Watches a loader against a lower curve: what it brings while it has room to put it.
+/// Watches a loader against a lower curve: the items that it brings while the buffer has room.
 ///
-/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps: it is fit for the thread that plays.
+/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps. The playing
+/// thread may call it.
 #[derive(Clone, Debug)]
 pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// What the rate promised since the loader was last held up, less what came: the most over all stretches that end
-    /// now. Nanoseconds times units of the rate.
+    /// Units that the rate promised since the loader was last held up, less those that came. It is
+    /// the most over all stretches that end now, in nanoseconds times units of the rate.
     missing: u128,
 }
 
-/// What was seen of a loader.
+/// An observation of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When, in ns of any clock.
+    /// The time of the observation, in ns of any clock.
     pub time_ns: u64,
-    /// What it has brought since its begin.
+    /// The units that the loader has brought since its beginning.
     pub brought: u64,
-    /// How often it began or ended to wait for room: odd while it waits.
+    /// The number of times that the loader began or stopped waiting for room. It is odd while the
+    /// loader waits.
     pub holds: u64,
 }
 
 impl LoaderMonitor {
-    /// Watches a curve; warns once the loader is `reserve_ns` later than it promises.
+    /// Creates a monitor that warns when the loader is `reserve_ns` later than its curve.
     pub fn new(bound: RateLatency, reserve_ns: u64) -> LoaderMonitor {
         LoaderMonitor {
             bound,
@@ -148,11 +155,11 @@ impl LoaderMonitor {
         }
     }
 
-    /// By how much the loader is later than its curve, if that is more than the reserve, in ns.
+    /// Returns the delay of the loader against its curve in ns, if it exceeds the reserve.
     pub fn observe(&mut self, now: Seen) -> Option<u64> {
         let last = self.last.replace(now)?;
         if now.holds != last.holds || now.holds % 2 == 1 {
-            // The buffer was full meanwhile: from there on the curve begins anew.
+            // The buffer was full in between, so the curve begins anew.
             self.missing = 0;
             return None;
         }

@@ -1,10 +1,10 @@
 use super::*;
 use proptest::prelude::*;
 
-/// When the unit `k` of the burst that follows the curve comes, from 1 on.
+/// Returns when each unit of the burst that follows the curve comes.
 fn greedy(curve: &Upper, most: u64) -> Vec<u64> {
     let first = |units| {
-        // The first whole nanosecond at which the curve allows so many.
+        // The first whole nanosecond at which the curve allows this many units.
         let (mut low, mut high) = (0u64, 1u64 << 40);
         while low < high {
             let middle = (low + high) / 2;
@@ -25,7 +25,7 @@ fn reached(bound: RateLatency, units: u64) -> u64 {
             as u64
 }
 
-/// A playback buffer, item by item: the loader is as late as its service allows.
+/// Simulates a playback buffer item by item, with a loader that is as late as its service allows.
 struct Simulation {
     items: RateLatency,
     bytes: RateLatency,
@@ -33,7 +33,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// Plays items of (time, bytes). `false`: one was not there at its time.
+    /// Plays items of (time, bytes). Returns `false` if an item was missing when it was due.
     fn plays(&self, trace: &[(u64, u64)]) -> bool {
         let mut loaded = 0;
         let (mut items, mut bytes) = (0, 0);
@@ -47,7 +47,7 @@ impl Simulation {
         {
             (items, bytes, loaded) = (items + 1, bytes + trace[loaded].1, loaded + 1);
         }
-        // Since when the loader is not held up, and what it has brought since.
+        // Since when the loader is not held up, and the items and bytes that it has brought since.
         let mut busy = fits(items, bytes, loaded).then_some((0, 0, 0));
         for (now, size) in trace {
             while let Some((since, brought, brought_bytes)) = busy {
@@ -84,7 +84,7 @@ fn bound(latency_ns: u64, units: u64, ns: u64) -> RateLatency {
     }
 }
 
-/// Bytes come so fast that they never matter.
+/// A service of bytes that is fast enough to have no effect.
 const ENOUGH: RateLatency = RateLatency {
     latency_ns: 0,
     rate: Rate {
@@ -93,7 +93,8 @@ const ENOUGH: RateLatency = RateLatency {
     },
 };
 
-/// Curves whose items come in whole nanoseconds: slopes of one item in so many nanoseconds, growing.
+/// Curves whose items come in whole nanoseconds: each slope is one item per a growing number of
+/// nanoseconds.
 fn curves() -> impl Strategy<Value = Upper> {
     (
         1u64..6,
@@ -121,9 +122,8 @@ fn curves() -> impl Strategy<Value = Upper> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// The burst that follows the curve plays from a buffer of that size, and not from one of one item less.
     #[test]
-    fn the_size_is_enough_and_the_smallest(
+    fn the_computed_buffer_size_is_the_smallest_that_suffices(
         curve in curves(), latency_ns in 0u64..300, gap in 1u64..60, shift in 0usize..40,
     ) {
         let service = bound(latency_ns, 1, gap);
@@ -132,12 +132,13 @@ proptest! {
             prop_assert!(!service.rate.at_least(curve.rate()));
             return Ok(());
         };
-        // Bytes take no part: a service of bytes that brings nothing.
+        // Bytes have no influence: this service of bytes brings nothing.
         let none = bound(u64::MAX / 4, 1, 1);
         let trace: Vec<(u64, u64)> = greedy(&curve, 400).into_iter().map(|ns| (ns, 0)).collect();
         let enough = Simulation { items: service, bytes: none, sizes };
         prop_assert!(enough.plays(&trace));
-        // Any other trace within the envelope, here a later part of the same, plays as well.
+        // Any other trace within the envelope plays as well. Here it is a later part of the same
+        // trace.
         let part: Vec<(u64, u64)> = trace.iter().skip(shift).map(|item| (item.0 - trace[shift].0, 0)).collect();
         prop_assert!(enough.plays(&part));
         if sizes.buffer_items > 1 {
@@ -147,7 +148,6 @@ proptest! {
         }
     }
 
-    /// A measured trace of items of any size plays from the buffer that its own curve asks for.
     #[test]
     fn a_measured_trace_plays_without_a_gap(
         gaps in prop::collection::vec((prop_oneof![Just(0u64), 1u64..50, 500u64..3000], 1u64..200), 1..150),
@@ -168,16 +168,15 @@ proptest! {
         }
     }
 
-    /// What follows its curve is not reported; one item more is, at once.
     #[test]
-    fn the_monitor_tells_the_first_item_too_much(curve in curves(), at in 0usize..60) {
+    fn the_monitor_reports_the_first_item_above_the_envelope(curve in curves(), at in 0usize..60) {
         let trace = greedy(&curve, 80);
         let at = at.min(trace.len() - 1);
         let mut monitor = Monitor::new(&curve);
         for &ns in &trace[..=at] {
             prop_assert_eq!(monitor.observe(ns as i64, 1), None);
         }
-        // The next item would be allowed at trace[at + 1]: a nanosecond before, it is not.
+        // The next item is allowed at trace[at + 1], but not a nanosecond earlier.
         if let Some(&next) = trace.get(at + 1) {
             if next > trace[at] {
                 prop_assert!(monitor.clone().observe(next as i64 - 1, 1).is_some());
@@ -188,8 +187,9 @@ proptest! {
 }
 
 #[test]
-fn the_bounds_of_a_leaky_bucket_are_those_of_the_textbook() {
-    // Burst 10, 1 item/us; service 2 items/us after 5 us: backlog b + rT = 15, delay T + b/R = 10 us.
+fn leaky_bucket_bounds_match_the_textbook() {
+    // Burst 10, 1 item/us. The service gives 2 items/us after 5 us. So the backlog is b + rT = 15
+    // and the delay T + b/R = 10 us.
     let arrival = Arrival {
         items: Upper::leaky_bucket(10, Rate { units: 1, ns: 1000 }),
         bytes: Upper::leaky_bucket(1000, Rate { units: 1, ns: 10 }),
@@ -211,7 +211,7 @@ fn the_bounds_of_a_leaky_bucket_are_those_of_the_textbook() {
 }
 
 #[test]
-fn a_loader_that_is_too_slow_is_said() {
+fn a_loader_slower_than_playback_is_an_error() {
     let arrival = Arrival {
         items: Upper::leaky_bucket(1, Rate { units: 1, ns: 1000 }),
         bytes: Upper::leaky_bucket(1, Rate { units: 1, ns: 1000 }),

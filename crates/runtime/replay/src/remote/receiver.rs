@@ -1,4 +1,4 @@
-//! The receiving side: a recording that comes over a link.
+//! The receiving side of a link: a source whose recording comes from another host.
 
 use super::record::{self, Record};
 use super::LOOK_NS;
@@ -6,31 +6,31 @@ use crate::item::{Source, SourceError, Stamp, Stream};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Halves, Incoming, Outgoing};
 
-/// A recording that another host sends. What comes is untrusted, though who sends it knows the key.
+/// A recording that another host sends. The received bytes are untrusted, although the sender knows
+/// the key.
 pub struct Remote {
     name: String,
     outgoing: Box<dyn Outgoing>,
     incoming: Box<dyn Incoming>,
-    /// What came of the message that was taken last, and of a record that has not come whole.
+    /// Bytes of the latest message, and of a record that is not complete yet.
     bytes: Vec<u8>,
-    /// So many of them were read.
+    /// Number of these bytes that were read.
     read: usize,
     streams: Vec<Stream>,
     damage: Vec<String>,
     items: u64,
-    /// Most bytes of an item.
     most: usize,
     over: bool,
     stop: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Remote {
-    /// Waits until the sender has said which streams there are. `name` is what messages call it, `stop` says whether
-    /// nobody wants it any more. An item has `most` bytes at most: what comes takes little more memory than that.
-    /// Not real-time safe.
+    /// Waits until the sender has listed its streams. Messages call the source `name`. `stop`
+    /// returns `true` when the caller no longer wants the recording. An item has at most `most`
+    /// bytes, which also bounds the memory. Not real-time safe.
     ///
     /// # Errors
-    /// The sender is gone, or is no replay.
+    /// Fails if the sender is gone, or is not a replay.
     pub fn open(
         name: &str,
         halves: Halves,
@@ -52,11 +52,13 @@ impl Remote {
             stop,
         };
         let Some(length) = remote.whole_record()? else {
-            return Err(remote.fault("stopped before it began"));
+            return Err(remote.fault("stopped before the recording began"));
         };
         match remote.record(length)? {
             Record::Begin(streams) => remote.streams = streams,
-            _ => return Err(remote.fault("it does not say which streams there are")),
+            _ => {
+                return Err(remote.fault("the sender does not say which streams the recording has"))
+            }
         }
         remote.read += length;
         Ok(remote)
@@ -69,7 +71,8 @@ impl Remote {
         }
     }
 
-    /// Takes messages until there is a whole record, and returns its length. `None`: it is to stop.
+    /// Receives messages until a record is complete, and returns its length. Returns `None` if the
+    /// replay has to stop.
     fn whole_record(&mut self) -> Result<Option<usize>, SourceError> {
         loop {
             let rest = self.bytes.len() - self.read;
@@ -87,7 +90,9 @@ impl Remote {
                 Ok(false) if (self.stop)() => return Ok(None),
                 Ok(false) => {}
                 Err(end) => {
-                    return Err(self.fault(format!("{end}, and has not said that this was all")))
+                    return Err(self.fault(format!(
+                        "{end}. The sender has not confirmed that the recording is complete"
+                    )))
                 }
             }
         }
@@ -98,11 +103,10 @@ impl Remote {
         read.map_err(|what| self.fault(format!("the sender sends {what}")))
     }
 
-    /// Tells the sender that everything is here.
     fn confirm(&mut self) {
         let items = self.items.to_le_bytes();
         let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(&items);
-        // A sender that is gone need not know.
+        // If the sender is gone, it needs no confirmation.
         let _ = self
             .outgoing
             .send(items.len(), Some(now_ns() + LOOK_NS), fill);
@@ -130,7 +134,7 @@ impl Source for Remote {
                 return Ok(Some(stamp));
             }
             Record::End(end) => end,
-            _ => return Err(self.fault("the sender sends an item of no stream")),
+            _ => return Err(self.fault("the sender sends an item of an unknown stream")),
         };
         self.over = true;
         self.damage = end.damage;

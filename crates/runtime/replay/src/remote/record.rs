@@ -1,29 +1,26 @@
-//! Records of a recording that goes over a link: how they are written and read. Pure.
+//! Encodes and decodes the records of a recording that goes over a link. Pure.
 
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use serde::{Deserialize, Serialize};
 
-/// Version of what is sent.
 const VERSION: u32 = 1;
-/// Most bytes of an item.
 pub(super) const MOST_ITEM: usize = 1 << 30;
-/// Most bytes of what is said at the beginning and at the end.
+/// The most bytes of the records at the beginning and at the end.
 const MOST_TEXT: usize = 16 << 20;
-/// Before the bytes of an item: its time and its stream.
+/// The bytes of time and stream before an item.
 const STAMP: usize = 12;
 
 const BEGIN: u8 = 0;
 const ITEM: u8 = 1;
 const END: u8 = 2;
 
-/// What the sender says at the beginning.
 #[derive(Serialize, Deserialize)]
 struct Begin {
     version: u32,
     streams: Vec<Told>,
 }
 
-/// A stream as it is told.
+/// A stream as the first record describes it.
 #[derive(Serialize, Deserialize)]
 struct Told {
     name: String,
@@ -43,23 +40,18 @@ enum ToldKind {
     },
 }
 
-/// How the recording ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
-    /// What was damaged.
     pub damage: Vec<String>,
-    /// Why it was not read to its end.
+    /// The reason why the recording was not read to its end.
     pub fault: Option<String>,
 }
 
-/// A record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Record<'b> {
-    /// All streams; before the first item.
+    /// All streams. This record comes before the first item.
     Begin(Vec<Stream>),
-    /// An item.
     Item(Stamp, &'b [u8]),
-    /// The end of the recording.
     End(End),
 }
 
@@ -90,11 +82,10 @@ fn stream(told: Told) -> Stream {
     }
 }
 
-/// What is too long to be said: its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong(pub usize);
 
-/// Hands a record's parts to `put`, in order; none of them if it is too long.
+/// Passes the parts of the first record to `put` in order, or no part if the record is too long.
 pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     let begin = Begin {
         version: VERSION,
@@ -103,7 +94,6 @@ pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<()
     text(BEGIN, &begin, put)
 }
 
-/// An item.
 pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     if bytes.len() > MOST_ITEM {
         return Err(TooLong(bytes.len()));
@@ -115,13 +105,12 @@ pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) -> Re
     Ok(())
 }
 
-/// The end.
 pub(super) fn end(end: &End, put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     text(END, end, put)
 }
 
 fn text(kind: u8, value: &impl Serialize, put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
-    // A struct of texts and numbers always has a JSON text.
+    // A struct of texts and numbers can always be written as JSON.
     let text = serde_json::to_vec(value).unwrap_or_default();
     if text.len() > MOST_TEXT {
         return Err(TooLong(text.len()));
@@ -136,11 +125,11 @@ fn head(kind: u8, bytes: usize, put: &mut dyn FnMut(&[u8])) {
     put(&[kind]);
 }
 
-/// Bytes of the first record, with its length; none as long as its length and kind are not there. An item has `most`
-/// bytes at most.
+/// Returns the size of the first record with its length field, or `None` while length and kind are
+/// incomplete. An item has at most `most` bytes.
 ///
 /// # Errors
-/// There is no such record.
+/// Fails if the bytes are not the beginning of a valid record.
 pub(super) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, String> {
     let Some([a, b, c, d, kind]) = bytes.first_chunk() else {
         return Ok(None);
@@ -149,18 +138,18 @@ pub(super) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, String>
     let item = length.saturating_sub(1 + STAMP);
     match *kind {
         ITEM if item > most => Err(format!(
-            "an item of {item} bytes, and the buffer here has room for {most}: give more memory (--memory or --buffer)"
+            "an item of {item} bytes, but the buffer here has room for only {most}. Give it more memory (--memory or --buffer)"
         )),
         BEGIN | END if length > 1 + MOST_TEXT => Err("a record that is too long".into()),
         BEGIN | ITEM | END if length > 0 => Ok(Some(4 + length)),
-        _ => Err("a record of no known kind".into()),
+        _ => Err("a record of an unknown kind".into()),
     }
 }
 
-/// Reads a record of as many bytes as [`length`] says.
+/// Reads a record of the size that [`length`] returned.
 ///
 /// # Errors
-/// There is no such record.
+/// Fails if the record is not valid.
 pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
     let (kind, body) = record
         .get(4..)
@@ -168,9 +157,10 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
         .ok_or("a record that is too short")?;
     match *kind {
         BEGIN => {
-            let begin: Begin = serde_json::from_slice(body).map_err(|_| "no list of streams")?;
+            let begin: Begin =
+                serde_json::from_slice(body).map_err(|_| "an invalid list of streams")?;
             if begin.version != VERSION {
-                return Err("another version: update the older side");
+                return Err("a recording in another protocol version. Update onbeat on the host with the older version");
             }
             Ok(Record::Begin(
                 begin.streams.into_iter().map(stream).collect(),
@@ -178,7 +168,9 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
         }
         ITEM => {
             let (time, rest) = body.split_first_chunk().ok_or("an item without a time")?;
-            let (number, item) = rest.split_first_chunk().ok_or("an item of no stream")?;
+            let (number, item) = rest
+                .split_first_chunk()
+                .ok_or("an item of an unknown stream")?;
             let stamp = Stamp {
                 time_ns: i64::from_le_bytes(*time),
                 stream: StreamId(u32::from_le_bytes(*number)),
@@ -186,14 +178,15 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
             Ok(Record::Item(stamp, item))
         }
         END => {
-            let end = serde_json::from_slice(body).map_err(|_| "no end of a recording")?;
+            let end =
+                serde_json::from_slice(body).map_err(|_| "an invalid end of the recording")?;
             Ok(Record::End(end))
         }
-        _ => Err("a record of no known kind"),
+        _ => Err("a record of an unknown kind"),
     }
 }
 
-/// How many records these bytes begin with; for the fuzzer.
+/// Returns the number of records at the beginning of the bytes. The fuzzer uses it.
 #[doc(hidden)]
 pub fn records(mut bytes: &[u8]) -> u64 {
     let mut good = 0;

@@ -1,4 +1,4 @@
-//! The sending side: reads a recording and sends it as fast as the other side takes it.
+//! The sending side of a link: reads a recording and sends it as fast as the peer takes it.
 
 use super::record::{self, End, TooLong};
 use super::{LOOK_NS, SIZES};
@@ -6,64 +6,63 @@ use crate::item::{Source, SourceError};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 
-/// What was sent.
+/// The amount of data that was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Items.
+    /// The number of items.
     pub items: u64,
-    /// Their bytes.
+    /// The number of bytes of the items.
     pub bytes: u64,
-    /// What was skipped because it is damaged, one sentence each.
+    /// The damage that was skipped, one sentence each.
     pub damage: Vec<String>,
 }
 
-/// Why not all of a recording is at the other side.
+/// The reasons why the peer does not have the whole recording.
 #[derive(Debug, thiserror::Error)]
 pub enum SendFault {
-    /// The recording cannot be read to its end; what was read is there.
+    /// The recording cannot be read to its end. The peer has the items that were read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The link.
+    /// The link failed.
     #[error("the receiving side: {0}")]
     Link(#[from] SendError),
-    /// It ended before it had taken all.
-    #[error("the receiving side: {0}; it has not said that it has everything")]
+    /// The peer ended before it had taken all items.
+    #[error("the receiving side: {0}. It has not confirmed that it has everything")]
     Unconfirmed(interface::End),
-    /// It counts other items than were sent.
-    #[error("the receiving side has {taken} of {sent} items: report this as a bug")]
+    /// The peer counts a different number of items.
+    #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
     Differs {
-        /// Items sent.
+        /// The number of items that were sent.
         sent: u64,
-        /// Items that it has.
+        /// The number of items that the peer has.
         taken: u64,
     },
-    /// It was asked to stop.
-    #[error("stopped after {} items; the receiving side plays what it has", .0.items)]
+    /// The caller asked to stop.
+    #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
-    /// It cannot be said to the other side.
-    #[error("{what} is longer than a link of a replay takes: {bytes} bytes")]
+    /// A record is too long for the link.
+    #[error("{what} is too long for a link: {bytes} bytes")]
     TooLong {
-        /// What.
+        /// The kind of record.
         what: String,
-        /// Its length.
+        /// The length of the record, in bytes.
         bytes: usize,
     },
 }
 
-/// What is written and has not left.
 struct Writer<'s> {
     outgoing: Box<dyn Outgoing>,
     message: Vec<u8>,
     failed: Option<SendFault>,
     stop: &'s dyn Fn() -> bool,
-    /// Items and their bytes, whole in messages that have left.
+    /// Number of items and of their bytes that are completely in sent messages.
     left: (u64, u64),
-    /// The same in messages that have not.
+    /// Number of items and of their bytes in messages that are not sent yet.
     waiting: (u64, u64),
 }
 
 impl Writer<'_> {
-    /// Adds bytes; sends each message that is full.
+    /// Adds bytes, and sends each message that is full.
     fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = SIZES.message_bytes - self.message.len();
@@ -76,7 +75,6 @@ impl Writer<'_> {
         }
     }
 
-    /// Sends what there is, once the other side has room for it.
     fn flush(&mut self) {
         while self.failed.is_none() && !self.message.is_empty() {
             let message = &self.message;
@@ -97,7 +95,6 @@ impl Writer<'_> {
         self.message.clear();
     }
 
-    /// An item is written whole.
     fn wrote(&mut self, bytes: usize) {
         self.waiting.0 += 1;
         self.waiting.1 += bytes as u64;
@@ -108,11 +105,11 @@ impl Writer<'_> {
     }
 }
 
-/// Sends a recording, and returns once the other side has all of it in its buffer. `progress` is told the number of
-/// items now and then. Not real-time safe.
+/// Sends a recording, and returns once the peer has all of it in its buffer. Calls `progress` with
+/// the number of items from time to time. Not real-time safe.
 ///
 /// # Errors
-/// Not all of it is there. What was read before an error of the recording is.
+/// Fails if the peer does not have all items. Items from before a read error do arrive.
 pub fn send(
     source: &mut dyn Source,
     halves: Halves,
@@ -146,7 +143,8 @@ fn send_all(
     record::begin(source.streams(), &mut |bytes| writer.put(bytes))
         .map_err(|long| too_long("the list of streams".into(), long))?;
     let fault = send_items(source, &mut writer, progress, sent);
-    // All items leave before it is said how many there were; after a message that did not, nothing more does.
+    // The final count follows only after all items have left. After a message that was not sent, no
+    // other is sent.
     if fault.is_ok() {
         writer.flush();
     }
@@ -161,7 +159,7 @@ fn send_all(
         fault: fault.as_ref().map(ToString::to_string),
     };
     record::end(&end, &mut |bytes| writer.put(bytes))
-        .map_err(|long| too_long("what is said at the end".into(), long))?;
+        .map_err(|long| too_long("the report at the end".into(), long))?;
     writer.flush();
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;
@@ -175,7 +173,7 @@ fn send_all(
     }
 }
 
-/// It was asked to stop; how much was sent is known above.
+/// The result of a stop. The caller knows how much was sent.
 fn stopped() -> SendFault {
     SendFault::Stopped(Sent::default())
 }
@@ -184,7 +182,7 @@ fn too_long(what: String, TooLong(bytes): TooLong) -> SendFault {
     SendFault::TooLong { what, bytes }
 }
 
-/// Sends items to the end of the recording, or until something of it or of the user ends it: what.
+/// Sends items until the recording ends, fails, or the user stops. Returns which of them happened.
 fn send_items(
     source: &mut dyn Source,
     writer: &mut Writer<'_>,
@@ -215,7 +213,7 @@ fn send_items(
     }
 }
 
-/// How many items the other side has taken, once it has read the end.
+/// Returns the number of items that the peer has taken, once the peer has read the end.
 fn confirmed(
     incoming: &mut dyn interface::Incoming,
     fault: &Option<SendFault>,
@@ -229,7 +227,7 @@ fn confirmed(
         match incoming.receive(Some(now_ns() + LOOK_NS), &mut take) {
             Ok(true) => return Ok(taken.unwrap_or_default()),
             Ok(false) if stop() && fault.is_none() => return Err(stopped()),
-            // Asked to stop before: it has little time for that.
+            // A stop was requested before, so the peer gets little time to confirm.
             Ok(false) if stop() => return Ok(0),
             Ok(false) => {}
             Err(end) => return Err(SendFault::Unconfirmed(end)),

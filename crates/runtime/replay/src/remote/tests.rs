@@ -1,4 +1,4 @@
-//! Both sides in two threads, over a link in shared memory.
+//! Runs both sides in two threads, over a link in shared memory.
 
 use super::*;
 use crate::item::{Kind, Source, Stamp, Stream, StreamId};
@@ -8,12 +8,10 @@ use onbeat_link::Shm;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of an item.
 const MOST: usize = 1 << 20;
 
 static LINKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The sender's and the receiver's end.
 fn link() -> (Halves, Halves) {
     let number = LINKS.fetch_add(1, Ordering::Relaxed);
     let name = format!("replay-test/{}-{number}", std::process::id());
@@ -46,10 +44,9 @@ fn never() -> Box<dyn Fn() -> bool + Send> {
     Box::new(|| false)
 }
 
-/// Time, stream and bytes.
 type Item = (i64, u32, Vec<u8>);
 
-/// All that a source gives, and how it ends.
+/// Returns all items of a source, and the error at its end.
 fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     let (mut items, mut payload) = (Vec::new(), Vec::new());
     loop {
@@ -61,7 +58,7 @@ fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     }
 }
 
-/// Sends items; what came, how it ended there, and what the sender says.
+/// Sends items. Returns those that came, the error at the receiver, and the result of the sender.
 fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Result<Sent, String>) {
     let mut listed = Listed::new(streams());
     items
@@ -82,9 +79,8 @@ fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Res
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// All items come, in order, whatever their sizes: many in a message, and one in many messages.
     #[test]
-    fn a_recording_comes_as_it_was_sent(
+    fn a_recording_arrives_over_a_link_unchanged(
         sizes in prop::collection::vec(prop_oneof![0usize..300, 200_000..600_000usize], 0..40),
     ) {
         let item = |(n, &bytes): (usize, &usize)| (n as i64 - 3, n as u32 % 3, vec![n as u8; bytes]);
@@ -99,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn a_recording_that_breaks_is_played_as_far_as_it_goes_and_both_sides_say_so() {
+fn both_sides_report_a_recording_that_breaks_off() {
     let items = vec![(1, 0, vec![1]), (2, 1, vec![2])];
     let (came, end, said) = sent(&items, Some("torn"));
     assert_eq!(came, items);
@@ -108,9 +104,9 @@ fn a_recording_that_breaks_is_played_as_far_as_it_goes_and_both_sides_say_so() {
 }
 
 #[test]
-fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
+fn a_sender_that_waits_for_room_can_be_stopped() {
     let mut listed = Listed::new(streams());
-    // Twice as much as goes on its way.
+    // Twice as many bytes as may be in transit.
     (0..32).for_each(|n| listed.push(n, 0, &vec![0; 256 << 10]));
     let (here, there) = link();
     let asked = AtomicUsize::new(0);
@@ -120,7 +116,7 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
         matches!(&stopped, SendFault::Stopped(sent) if sent.items > 0),
         "{stopped}"
     );
-    // What is on its way comes, then the end that was not said.
+    // The messages in transit arrive first. After them, the end record is missing.
     let mut remote = Remote::open("link:x", there, MOST, never()).expect("it begins");
     let (came, end) = all(&mut remote);
     assert!(came.len() >= 14, "{}", came.len());
@@ -131,11 +127,11 @@ fn a_sender_that_waits_for_room_stops_when_it_is_asked_to() {
     assert_eq!((sent.items, sent.bytes), (came.len() as u64, bytes as u64));
     assert!(end
         .expect("an error")
-        .contains("has not said that this was all"));
+        .contains("has not confirmed that the recording is complete"));
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_one_line() {
+fn invalid_records_are_refused_with_a_one_line_error() {
     let item = |stream| {
         let (mut bytes, stamp) = (
             Vec::new(),
@@ -154,19 +150,25 @@ fn what_is_no_recording_is_refused_in_one_line() {
     version.push(0);
     version.extend_from_slice(other);
     for (bytes, what) in [
-        (vec![0; 5], "no known kind"),
+        (vec![0; 5], "unknown kind"),
         (vec![255, 255, 255, 255, 0], "too long"),
-        (vec![255; 5], "no known kind"),
+        (vec![255; 5], "unknown kind"),
         (
             [&begin[..], &((MOST + 14) as u32).to_le_bytes(), &[1]].concat(),
-            "an item of 1048577 bytes, and the buffer here has room for 1048576",
+            "an item of 1048577 bytes, but the buffer here has room for only 1048576",
         ),
-        (vec![1, 0, 0, 0, 9], "no known kind"),
-        (vec![2, 0, 0, 0, 0, b'{'], "no list of streams"),
-        (version, "another version"),
+        (vec![1, 0, 0, 0, 9], "unknown kind"),
+        (vec![2, 0, 0, 0, 0, b'{'], "an invalid list of streams"),
+        (version, "another protocol version"),
         (item(0), "does not say which streams"),
-        ([&begin[..], &item(3)].concat(), "an item of no stream"),
-        ([&begin[..], &begin[..]].concat(), "an item of no stream"),
+        (
+            [&begin[..], &item(3)].concat(),
+            "an item of an unknown stream",
+        ),
+        (
+            [&begin[..], &begin[..]].concat(),
+            "an item of an unknown stream",
+        ),
         ([&begin[..], &[2, 0, 0, 0, 1, 1]].concat(), "without a time"),
     ] {
         let ((mut outgoing, _incoming), there) = link();
@@ -184,8 +186,8 @@ fn what_is_no_recording_is_refused_in_one_line() {
 }
 
 #[test]
-fn what_is_too_long_for_a_record_is_not_begun() {
-    // Zeroed pages, of which none is touched.
+fn nothing_of_a_record_that_is_too_long_is_sent() {
+    // These pages are zeroed and never touched.
     let long = vec![0; record::MOST_ITEM + 1];
     let stamp = Stamp {
         time_ns: 1,

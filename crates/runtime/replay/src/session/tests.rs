@@ -1,4 +1,4 @@
-//! Whole replays from a recording in memory to sinks of the tests' own.
+//! Runs whole replays from recordings in memory to test sinks.
 
 use super::*;
 use crate::item::{SourceError, Stamp, StreamId};
@@ -13,19 +13,19 @@ thread_local! {
     static COUNTED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The system's allocator, which counts on threads that ask for it.
+/// Counts allocations of the system's allocator on threads that ask for it.
 struct Counting;
 
-// SAFETY: passes everything on.
+// SAFETY: every call is passed to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = COUNTED.try_with(|c| c.set(c.get().map(|n| n + 1)));
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let _ = COUNTED.try_with(|c| c.set(c.get().map(|n| n + 1)));
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -33,7 +33,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a [`Catch`] has seen.
 #[derive(Default)]
 struct Seen {
     items: Vec<(u32, Vec<u8>)>,
@@ -41,7 +40,7 @@ struct Seen {
     allocations: u64,
 }
 
-/// A sink that keeps everything in memory that is there before, and is busy now and then.
+/// A sink that keeps all items in memory that was allocated before, and is sometimes busy.
 struct Catch {
     seen: Arc<Mutex<Seen>>,
     bytes: Vec<u8>,
@@ -84,7 +83,7 @@ impl Sink for Catch {
         if self.nap_ns > 0 {
             sleep_until(monotonic_ns() + self.nap_ns, 0);
         }
-        // From the first item on, on the player's thread.
+        // Counting starts with the first item, on the player's thread.
         COUNTED.with(|c| c.set(c.get().or(Some(0))));
         self.bytes.extend_from_slice(bytes);
         self.ends.push((stream.0, self.bytes.len(), monotonic_ns()));
@@ -106,7 +105,7 @@ impl Sink for Catch {
     }
 }
 
-/// At the player's end: what it has allocated since its first item.
+/// Reports what the player has allocated since its first item, when the player ends.
 struct Witness(Arc<Mutex<Seen>>);
 
 impl Sink for Witness {
@@ -147,7 +146,7 @@ fn play(source: Listed, outputs: Outputs, settings: &Settings) -> Played {
     session.finish().unwrap()
 }
 
-/// Items of all lengths, more than the buffer holds.
+/// Returns items of many lengths, more than the buffer holds.
 fn many(count: u32, distance_ns: i64) -> (Listed, Vec<(u32, Vec<u8>)>) {
     let mut source = Listed::new(vec![stream("/a"), stream("/b")]);
     let mut items = Vec::new();
@@ -164,7 +163,7 @@ fn many(count: u32, distance_ns: i64) -> (Listed, Vec<(u32, Vec<u8>)>) {
 }
 
 #[test]
-fn a_slow_consumer_gets_everything_in_order_and_the_player_does_not_allocate() {
+fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
     let (mut source, expected) = many(3000, 1000);
     let (catch, seen) = Catch::new(3, 20_000);
     let last = 3000 * 1000;
@@ -185,7 +184,8 @@ fn a_slow_consumer_gets_everything_in_order_and_the_player_does_not_allocate() {
         items.retries >= 1000 && played.machine.loader_stalls > 0,
         "{items:?}"
     );
-    // Each item takes longer than it may: the last one is late by what all take, and it is told.
+    // Each item takes longer than its period, so the last one is late by the sum. The figures must
+    // show it.
     let late = played.figures.lateness_ns.extent;
     assert!(late.max >= 3000 * 19_000, "{late:?}");
     assert!(played.failed.is_none() && !played.stopped);
@@ -204,7 +204,8 @@ fn nothing_leaves_before_its_time_at_any_rate() {
         let seen = seen.lock().unwrap();
         assert!(seen.items == expected);
         let first = seen.at_ns[0];
-        // The first leaves after it is due, so that later ones may seem early by its lateness.
+        // The first item leaves after it is due. Later ones may therefore seem early by its
+        // lateness.
         let first_late = played.figures.lateness_ns.extent.max;
         for (n, at_ns) in seen.at_ns.iter().enumerate() {
             let due = first + (n as f64 * 400_000.0 / rate) as u64;
@@ -216,7 +217,7 @@ fn nothing_leaves_before_its_time_at_any_rate() {
 }
 
 #[test]
-fn a_source_that_breaks_is_played_to_where_it_broke() {
+fn items_before_a_source_error_are_played() {
     let (mut source, expected) = many(100, 1000);
     source.breaks = Some("it broke".into());
     let (catch, seen) = Catch::new(0, 0);
@@ -231,7 +232,7 @@ fn a_source_that_breaks_is_played_to_where_it_broke() {
 }
 
 #[test]
-fn hostile_times_streams_and_lengths_do_no_harm() {
+fn hostile_times_streams_and_lengths_cause_no_panic() {
     let mut source = Listed::new(vec![stream("/a")]);
     source.push(0, 0, b"first");
     source.push(i64::MIN, 0, b"long ago");
@@ -254,7 +255,7 @@ fn hostile_times_streams_and_lengths_do_no_harm() {
     assert_eq!(texts, [&b"first"[..], b"long ago", b"last"]);
     let failed = played.failed.unwrap();
     assert!(failed.contains("--buffer"), "{failed}");
-    // An item of the far future is waited for, and the wait can be ended.
+    // The player waits for an item of the far future, and the wait can be ended.
     let mut source = Listed::new(vec![stream("/a")]);
     source.push(i64::MIN, 0, b"first");
     source.push(i64::MAX, 0, b"never");
@@ -285,7 +286,7 @@ fn hostile_times_streams_and_lengths_do_no_harm() {
 }
 
 #[test]
-fn a_sink_that_fails_ends_the_replay_and_is_named() {
+fn a_failing_sink_ends_the_replay_and_is_named() {
     let (source, _) = many(1000, 0);
     let (mut catch, seen) = Catch::new(0, 0);
     catch.fails_at = Some(10);
@@ -304,7 +305,7 @@ fn a_sink_that_fails_ends_the_replay_and_is_named() {
 }
 
 #[test]
-fn paused_it_waits_and_steps_one_by_one() {
+fn a_paused_replay_plays_one_item_per_step() {
     let (source, expected) = many(50, 1000);
     let (catch, seen) = Catch::new(0, 0);
     let control = Arc::new(Control::default());
@@ -332,7 +333,7 @@ fn paused_it_waits_and_steps_one_by_one() {
 }
 
 #[test]
-fn only_a_consumer_that_gives_credit_can_pace_the_replay() {
+fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     let (source, expected) = many(300, 1_000_000_000);
     let (catch, seen) = Catch::new(2, 0);
     let played = play(
@@ -380,7 +381,7 @@ impl Source for Sluggish {
     }
 }
 
-/// 3000 items of 4 kB, 1000 in a second: 8 times as many as the smallest buffer holds.
+/// Returns 3000 items of 4 kB, 1000 per second: 8 times as many as the smallest buffer holds.
 fn steady() -> Listed {
     let mut source = Listed::new(vec![stream("/a")]);
     for n in 0..3000 {
@@ -389,7 +390,8 @@ fn steady() -> Listed {
     source
 }
 
-/// Plays [`steady`] from a buffer sized by its curves, the loader slowed down from an item on.
+/// Plays [`steady`] from a buffer that is sized by its curves. The loader is slowed down from item
+/// `from` on.
 fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
     let curves = measure(&mut steady(), &mut |_| {});
     let wish = Wish {
@@ -420,13 +422,14 @@ fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
 }
 
 #[test]
-fn a_buffer_sized_by_curves_is_enough_and_a_slow_loader_is_told_before_it_runs_empty() {
+fn a_slow_loader_causes_a_warning_before_the_buffer_runs_empty() {
     let (sizing, played) = sized(u32::MAX, 0);
     assert!(!sizing.holds_all, "{sizing:?}");
     assert!(sizing.buffer_bytes < 8 << 20, "{sizing:?}");
-    // Half of the reserve of 200 ms: a machine that keeps the loader from its CPU for that long spoils this.
+    // This is half of the reserve of 200 ms. The test fails on a machine that keeps the loader from
+    // its CPU for that long.
     assert_eq!(played.supply, Supply::default(), "{sizing:?}");
-    // A loader of a third of playback's pace.
+    // The loader has a third of the pace of playback.
     let (_, played) = sized(1000, 750_000);
     let supply = played.supply;
     let (warned, starved) = (supply.warned_after_ns, supply.starved_after_ns);
@@ -437,7 +440,7 @@ fn a_buffer_sized_by_curves_is_enough_and_a_slow_loader_is_told_before_it_runs_e
 }
 
 #[test]
-fn a_buffer_that_is_too_small_is_known_before() {
+fn a_buffer_that_is_too_small_is_detected_before_playing() {
     let curves = measure(&mut steady(), &mut |_| {});
     let by_hand = |memory_bytes, rate| {
         curves.sizing(&Wish {
@@ -447,7 +450,8 @@ fn a_buffer_that_is_too_small_is_known_before() {
             by_hand: true,
         })
     };
-    // 1000 items/s of 4 kB: 100 ms are 0.4 MB; a million times as fast no loader keeps up, and 12 MB hold all.
+    // 1000 items/s of 4 kB: 100 ms are 0.4 MB. No loader keeps up with a million times that pace,
+    // and 12 MB hold everything.
     let enough = by_hand(4 << 20, 1.0);
     assert_eq!(enough.stall_ns, Some(100_000_000), "{enough:?}");
     let fast = by_hand(4 << 20, 1e6);
@@ -461,7 +465,7 @@ fn a_buffer_that_is_too_small_is_known_before() {
     assert!(less.stall_ns < Some(100_000_000), "{less:?}");
     let wanted = less.wanted_bytes.unwrap();
     assert!(wanted > 4 << 20, "{less:?}");
-    // What it asks for is enough, and not more than enough.
+    // The size that the sizing asks for is enough, and not more than enough.
     assert_eq!(by_hand(wanted, 10.0).stall_ns, Some(100_000_000));
     assert!(by_hand(wanted - 1, 10.0).stall_ns < Some(100_000_000));
 }

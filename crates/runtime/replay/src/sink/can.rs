@@ -1,38 +1,41 @@
-//! CAN frames through SocketCAN (a raw CAN socket, classic and FD).
+//! Plays CAN frames through SocketCAN (a raw CAN socket, classic and FD).
 
 use super::{interface, Put, Refused, Sink, SinkError};
 use crate::item::StreamId;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes of `struct can_frame` and `struct canfd_frame`.
 const FRAMES: [usize; 2] = [16, 72];
 
-/// A CAN interface.
+/// A sink that sends CAN frames through an interface.
 pub struct Can {
     interface: String,
     socket: OwnedFd,
 }
 
 impl Can {
-    /// Sends through that interface.
+    /// Opens a sink for the named interface.
     ///
     /// # Errors
-    /// There is no such interface, or the kernel has no CAN.
+    /// Fails if the interface does not exist, or the kernel does not support CAN.
     pub fn new(name: &str) -> Result<Can, SinkError> {
         let failed = |how: &str, e: std::io::Error| {
             SinkError::new(format!("can:{name}"), format!("{e}: {how}"))
         };
-        let socket = interface::socket(libc::AF_CAN, libc::CAN_RAW)
-            .map_err(|e| failed("this kernel has no CAN (modules can, can_raw)", e))?;
-        let index = interface::index(name).map_err(|e| {
+        let socket = interface::socket(libc::AF_CAN, libc::CAN_RAW).map_err(|e| {
             failed(
-                "make one with `ip link add NAME type vcan`, or name another",
+                "this kernel does not support CAN. Load the modules can and can_raw",
                 e,
             )
         })?;
-        // Without FD classic frames still go.
+        let index = interface::index(name).map_err(|e| {
+            failed(
+                "create the interface with `ip link add NAME type vcan`, or choose another",
+                e,
+            )
+        })?;
+        // Without FD, classic frames can still be sent.
         let _ = interface::enable(socket.as_fd(), libc::SOL_CAN_RAW, libc::CAN_RAW_FD_FRAMES);
-        // SAFETY: zero bits are a valid address.
+        // SAFETY: all zero bits are a valid address.
         let mut address: libc::sockaddr_can = unsafe { std::mem::zeroed() };
         address.can_family = libc::AF_CAN as u16;
         address.can_ifindex = index;
@@ -41,7 +44,7 @@ impl Can {
         Ok(Can::over(name, socket))
     }
 
-    /// Over a socket that takes frames as messages.
+    /// Creates the sink on a socket that keeps message boundaries.
     fn over(name: &str, socket: OwnedFd) -> Can {
         Can {
             interface: name.into(),
@@ -61,7 +64,7 @@ impl Sink for Can {
         }
         match interface::send(self.socket.as_fd(), bytes) {
             Ok(()) => Ok(Put::Left),
-            // A frame that the interface does not take: FD on a classic one.
+            // The interface does not support this frame, for example FD on a classic interface.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Put::Unsuitable),
             Err(e) => Err(e.into()),
         }
@@ -74,9 +77,9 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixDatagram;
 
-    /// The bytes of frames, not a device: that needs a kernel with CAN.
+    /// Checks the bytes of frames only. A real device would need a kernel with CAN.
     #[test]
-    fn a_frame_leaves_as_it_is_and_a_full_queue_is_waited_for() {
+    fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut can = Can::over("pair", ours.into());

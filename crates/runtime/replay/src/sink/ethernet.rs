@@ -1,11 +1,11 @@
-//! Recorded Ethernet packets, sent as they are through an interface (AF_PACKET).
+//! Sends recorded Ethernet packets unchanged through an interface (AF_PACKET).
 
 use super::udp::ETHERNET;
 use super::{interface, Put, Refused, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// An Ethernet interface.
+/// A sink that sends Ethernet packets through an interface.
 pub struct Ethernet {
     interface: String,
     socket: OwnedFd,
@@ -14,19 +14,19 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Sends through that interface. Needs CAP_NET_RAW.
+    /// Opens a sink for the named interface. Needs CAP_NET_RAW.
     ///
     /// # Errors
-    /// There is no such interface, or no right to do so.
+    /// Fails if the interface does not exist, or the process lacks the capability.
     pub fn new(name: &str, streams: &[Stream]) -> Result<Ethernet, SinkError> {
         let failed = |how: &str, e: std::io::Error| {
             SinkError::new(format!("eth:{name}"), format!("{e}: {how}"))
         };
         let index = interface::index(name).map_err(|e| failed("`ip link` lists interfaces", e))?;
-        // Protocol 0: it receives nothing.
+        // Protocol 0 makes the socket receive nothing.
         let socket = interface::socket(libc::AF_PACKET, 0)
             .map_err(|e| failed("raw packets need root or CAP_NET_RAW", e))?;
-        // SAFETY: zero bits are a valid address.
+        // SAFETY: all zero bits are a valid address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = index;
@@ -56,7 +56,7 @@ impl Sink for Ethernet {
         }
         match interface::send(self.socket.as_fd(), bytes) {
             Ok(()) => Ok(Put::Left),
-            // Longer than the interface takes, or shorter than a header.
+            // The packet is longer than the interface permits, or shorter than a header.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMSGSIZE | libc::EINVAL)) => {
                 Ok(Put::Unsuitable)
             }

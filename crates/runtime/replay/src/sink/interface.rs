@@ -1,23 +1,22 @@
-//! Sockets of a network interface, by its name: the system calls of the raw sinks.
+//! Opens sockets of a network interface by its name. It has the system calls of the raw sinks.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The number of an interface.
 pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
     let text = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-    // SAFETY: a terminated string.
+    // SAFETY: the string ends with a null byte.
     match unsafe { libc::if_nametoindex(text.as_ptr()) } {
         0 => Err(io::Error::last_os_error()),
         index => Ok(index as libc::c_int),
     }
 }
 
-/// A raw socket that does not wait.
+/// Opens a raw socket that does not block.
 pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the descriptor is nobody else's.
+    // SAFETY: nothing else owns the new descriptor.
     unsafe {
         match libc::socket(family, kind, protocol) {
             fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
@@ -26,35 +25,35 @@ pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<O
     }
 }
 
-/// Binds to an address of the socket's family.
 pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
     let at = std::ptr::from_ref(address).cast();
-    // SAFETY: the address is of this size; the kernel checks what it says.
+    // SAFETY: the address has this size, and the kernel checks its content.
     match unsafe { libc::bind(fd.as_raw_fd(), at, size_of::<A>() as libc::socklen_t) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Sets an option to 1.
 pub(super) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) -> io::Result<()> {
     let one: libc::c_int = 1;
     let (at, size) = (std::ptr::from_ref(&one).cast(), size_of_val(&one));
-    // SAFETY: the value is there for the call.
+    // SAFETY: the value is valid during the call.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, what, at, size as libc::socklen_t) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Sends a frame. Real-time safe as far as the driver is.
+/// Sends a frame. It is as real-time safe as the driver.
 pub(super) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_NOSIGNAL;
-    // SAFETY: the bytes are there for the call.
+    // SAFETY: the bytes are valid during the call.
     let sent = unsafe { libc::send(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
     match usize::try_from(sent) {
         Err(_) => Err(io::Error::last_os_error()),
         Ok(sent) if sent == frame.len() => Ok(()),
-        Ok(_) => Err(io::Error::other("the device took a part of the frame")),
+        Ok(_) => Err(io::Error::other(
+            "the device accepted only a part of the frame",
+        )),
     }
 }

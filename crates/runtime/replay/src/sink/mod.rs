@@ -1,4 +1,4 @@
-//! Where items go: one trait, one module for each kind of device.
+//! Defines the trait of sinks, which play items, with one module for each kind of device.
 
 mod can;
 mod ethernet;
@@ -13,21 +13,22 @@ pub use udp::Udp;
 use crate::item::StreamId;
 use std::io;
 
-/// What became of an item.
+/// The outcome of an item that a sink has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It left.
+    /// The item left.
     Left,
-    /// The sink cannot play it: a packet without a UDP payload, a frame of a wrong length.
+    /// The sink cannot play the item, for example a packet without a UDP payload or a frame of a
+    /// wrong length.
     Unsuitable,
 }
 
-/// Why an item has not left.
+/// The reasons why an item has not left.
 #[derive(Debug)]
 pub enum Refused {
-    /// The device or the consumer is not ready. The same item can be put again.
+    /// The device or the consumer is not ready. The caller may put the same item again.
     Busy,
-    /// It never will.
+    /// The item can never leave, because of this error.
     Failed(io::Error),
 }
 
@@ -35,44 +36,44 @@ impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Refused {
         match (error.kind(), error.raw_os_error()) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _) => Refused::Busy,
-            // The device's queue is full; poll does not tell when it is not.
+            // The queue of the device is full. `poll` does not report when it has room again.
             (_, Some(libc::ENOBUFS)) => Refused::Busy,
             _ => Refused::Failed(error),
         }
     }
 }
 
-/// A device under test, or the way to it. Used by one thread, the player.
+/// A device under test, or the way to it. Only the player's thread uses it.
 pub trait Sink: Send {
-    /// What it is called in messages, as `udp:10.0.0.2:7400`.
+    /// Returns the name of the sink in messages, for example `udp:10.0.0.2:7400`.
     fn name(&self) -> String;
 
-    /// Plays an item of that stream. Called by a thread with a real-time priority: does not allocate
-    /// and takes no lock that another priority can hold, as far as the device's driver or the
-    /// middleware allows; waits for the device for milliseconds at most.
+    /// Plays an item of the stream. A thread with a real-time priority calls it. As far as the
+    /// driver or the middleware allows, it does not allocate and takes no lock that another
+    /// priority can hold. It waits for the device for a few milliseconds at most.
     ///
     /// # Errors
-    /// The item has not left.
+    /// Fails if the item has not left.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused>;
 
-    /// Whether [`Sink::put`] is busy until the consumer has consumed enough: only then can a replay
-    /// be paced by the consumer.
+    /// Reports whether [`Sink::put`] is busy until the consumer has consumed enough. Only with such
+    /// a sink can the consumer pace the replay.
     fn gives_credit(&self) -> bool {
         false
     }
 
-    /// Waits until the consumer has everything, or until `deadline_ns` (CLOCK_MONOTONIC). Not real-time
-    /// safe.
+    /// Waits until the consumer has received everything, or until `deadline_ns` (CLOCK_MONOTONIC).
+    /// Not real-time safe.
     fn settle(&mut self, _deadline_ns: u64) {}
 }
 
-/// A sink that cannot be used.
+/// An error of a sink that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{sink}: {fault}")]
 pub struct SinkError {
-    /// Its name.
+    /// The name of the sink.
     pub sink: String,
-    /// What is wrong, and the way out.
+    /// The fault of the sink, and the way out.
     pub fault: String,
 }
 

@@ -1,4 +1,4 @@
-//! Recorded messages on ROS 2 topics: the sink of `onbeat replay`.
+//! Publishes recorded messages on ROS 2 topics: the sink of `onbeat replay`.
 
 use super::{Put, Refused, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
@@ -9,44 +9,45 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of the node that publishes.
+/// The name of the node that publishes.
 pub const NODE: &str = "onbeat_replay";
-/// What a message has before its first field.
+/// The number of encapsulation bytes before the first field of a message.
 const ENCAPSULATION: usize = 4;
-/// So long a middleware may refuse one message before the replay fails, in ns.
+/// The longest time for which the middleware may refuse one message before the replay fails, in ns.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// How often it looks for subscribers.
+/// The period at which the sink checks for subscribers.
 const LOOK: Duration = Duration::from_millis(20);
-/// What best-effort subscribers get after the match, to know of it as well.
+/// The pause after a match that gives best-effort subscribers the time to discover the match too.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
-/// Type of `/clock`.
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
-/// Publishers of recorded topics.
+/// The publishers of recorded topics.
 pub struct Topics {
-    /// By stream; those of other sinks have none.
+    /// The publishers by stream. Streams of other sinks have none.
     publishers: Vec<Option<Publisher>>,
     names: Vec<String>,
-    /// Since when the message is not taken.
+    /// The time since which the current message is refused.
     refused_since: Option<u64>,
     answers: Option<Answers>,
 }
 
-/// The application answers each message of these topics by one of another: its credit.
+/// The credit of the replay: the application answers each message of these topics with a message of
+/// another topic.
 struct Answers {
-    /// Each with the number of its messages that have left.
+    /// The streams, each with the number of its messages that have left.
     asked: Vec<(StreamId, u64)>,
     topic: String,
     subscription: Subscription,
-    /// Where an answer's bytes go; nobody looks at them.
+    /// The buffer for an answer. Its bytes are not used.
     item: Item,
     credits: u64,
     answered: u64,
 }
 
 impl Answers {
-    /// Whether the application has answered enough for one more message of a stream. Each stream
-    /// counts for itself: of topics that are answered together, none runs ahead of the others.
+    /// Returns whether the application has answered enough for one more message of the stream. Each
+    /// stream counts for itself. Of topics that are answered together, none gets ahead of the
+    /// others.
     fn has_credit(&mut self, stream: StreamId) -> Result<bool, RclError> {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == stream) else {
             return Ok(true);
@@ -63,35 +64,35 @@ impl Answers {
     }
 }
 
-/// Which topics the application answers, and where.
+/// The topics that the application answers, and the topic of its answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Topics that are played; of several, the application answers one message of each together.
+    /// The topics that are played. If there are several, one answer stands for one message of each.
     pub asked: Vec<String>,
     /// The topic on which the application publishes its answers.
     pub answered: String,
-    /// Messages of each topic that may wait for their answer.
+    /// The number of messages of each topic that may wait for their answer.
     pub credits: u64,
 }
 
-/// What is published.
+/// The settings of the publishers.
 pub struct Plan<'p> {
-    /// Recorded topics.
+    /// The recorded topics.
     pub streams: &'p [(StreamId, Stream)],
-    /// Publish `/clock` too, as this stream.
+    /// The stream under which `/clock` is published, if it is published.
     pub clock: Option<StreamId>,
-    /// What paces the replay, if the application does.
+    /// The answers that pace the replay, if the application does.
     pub answer: Option<&'p Answer>,
-    /// How long to wait until each topic has a subscriber.
+    /// The longest time to wait until each topic has a subscriber.
     pub wait: Duration,
 }
 
 impl Topics {
-    /// Makes the publishers in whatever ROS 2 is found (LD_LIBRARY_PATH), and waits until each topic
-    /// has a subscriber. Also returns the topics that have none.
+    /// Creates the publishers in the ROS 2 installation of LD_LIBRARY_PATH, and waits until each
+    /// topic has a subscriber. Also returns the topics that have none.
     ///
     /// # Errors
-    /// ROS 2 or a message type cannot be used.
+    /// Fails if ROS 2 or a message type cannot be used.
     pub fn open(plan: &Plan<'_>) -> Result<(Topics, Vec<String>), SinkError> {
         let failed = |e: RclError| SinkError {
             sink: "ros".into(),
@@ -143,7 +144,7 @@ impl Topics {
         Ok(())
     }
 
-    /// Names of topics that have no subscriber in the end.
+    /// Returns the names of topics that still have no subscriber after the wait.
     fn wait_for_subscribers(&self, at_most: Duration) -> Vec<String> {
         let until = monotonic_ns().saturating_add(at_most.as_nanos() as u64);
         loop {
@@ -161,7 +162,7 @@ impl Topics {
     }
 }
 
-/// Subscribes to the answers, as whoever publishes them offers.
+/// Subscribes to the answers with the QoS that their publishers offer.
 fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers, SinkError> {
     let failed = |fault: String| SinkError {
         sink: "ros".into(),
@@ -172,7 +173,7 @@ fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers,
         let found = plan.streams.iter().find(|(_, s)| s.name == *topic);
         found.map(|(id, _)| (*id, 0)).ok_or_else(|| {
             failed(format!(
-                "no topic {topic} is played: name one that is in --answer"
+                "topic {topic} is not played. Name a played topic in --answer"
             ))
         })
     };
@@ -212,8 +213,9 @@ impl Sink for Topics {
         "ros".into()
     }
 
-    /// The middleware copies the message. It may allocate, and a reliable topic whose subscribers do
-    /// not acknowledge keeps it for up to 100 ms, after which it is busy.
+    /// Publishes a message, which the middleware copies. The middleware may allocate. A reliable
+    /// topic whose subscribers do not acknowledge keeps the message for up to 100 ms, and is busy
+    /// after that.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
         let publisher = self.publishers.get(stream.0 as usize);
         let Some(Some(publisher)) = publisher else {
@@ -243,12 +245,12 @@ impl Sink for Topics {
         let seconds = PATIENCE_NS / 1_000_000_000;
         let (name, topic) = (&self.names[stream.0 as usize], answers.map(|a| &a.topic));
         Err(hung(match (code, topic) {
-            // Without a code it had no credit.
+            // Without a code, the message had no credit.
             (None, Some(topic)) => {
-                format!("no answer on {topic} to a message on {name} for {seconds} s: does the application hang?")
+                format!("no answer on {topic} to a message on {name} for {seconds} s. Check whether the application hangs")
             }
             (code, _) => format!(
-                "{name} could not be published for {seconds} s (code {}): does a subscriber hang?",
+                "{name} could not be published for {seconds} s (code {}). Check whether a subscriber hangs",
                 code.unwrap_or(0)
             ),
         }))
@@ -266,14 +268,14 @@ impl Sink for Topics {
     }
 }
 
-/// A failure that trying again does not end.
+/// Builds a failure that further attempts would not end.
 fn hung(why: impl ToString) -> Refused {
     Refused::Failed(io::Error::other(why.to_string()))
 }
 
-/// What is offered for a topic whose recorded publishers offered this (a bag's YAML): the strongest
-/// of them, so that every subscriber that matched one of them matches. Messages never expire, and a
-/// reliable topic keeps all until they are acknowledged.
+/// Returns the QoS to offer for a topic, from the recorded publishers' QoS (a bag's YAML). It is
+/// the strongest of them, so each subscriber that matched one publisher matches again. Messages
+/// never expire. A reliable topic keeps all messages until they are acknowledged.
 fn offered(recorded: &str) -> Qos {
     let mut qos = Qos {
         history: rcl::KEEP_LAST,
@@ -314,7 +316,7 @@ fn offered(recorded: &str) -> Qos {
         qos.reliability = rcl::RELIABLE;
     }
     match (qos.reliability, qos.durability) {
-        // A late subscriber gets so many.
+        // A late subscriber receives this many messages.
         (_, rcl::TRANSIENT_LOCAL) if qos.depth > 0 => {}
         (rcl::RELIABLE, _) => qos.history = rcl::KEEP_ALL,
         _ => qos.depth = qos.depth.max(1000),
@@ -322,8 +324,8 @@ fn offered(recorded: &str) -> Qos {
     qos
 }
 
-/// The first profile's time; with more profiles the shortest would be needed, which is not known
-/// until both parts are read: then there is none.
+/// Sets the time of the first profile. Several profiles would need the shortest time. That one is
+/// not known until both parts are read, so no time is set.
 fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
     match key {
         _ if profiles > 1 => *time = Time::default(),
@@ -338,7 +340,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_strongest_of_what_was_offered_is_offered() {
+    fn publishers_offer_the_strongest_recorded_qos() {
         let old = "- history: 1\n  depth: 7\n  reliability: 2\n  durability: 2\n  deadline:\n    sec: 1\n    \
             nsec: 5\n  lifespan:\n    sec: 9\n    nsec: 9\n  liveliness: 1\n  liveliness_lease_duration:\n    \
             sec: 3\n    nsec: 4\n";
@@ -379,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_harm(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
+        fn arbitrary_qos_text_causes_no_panic(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
             offered(&text);
         }
     }

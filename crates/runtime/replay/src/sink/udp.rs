@@ -1,4 +1,4 @@
-//! UDP datagrams to one address: the payloads of recorded packets, or items as they are.
+//! Sends UDP datagrams to one address: the payloads of recorded packets, or items as they are.
 
 use super::{Put, Refused, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
@@ -6,35 +6,35 @@ use etherparse::{LaxSlicedPacket, TransportSlice};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// `LINKTYPE_ETHERNET`, as all numbers here of tcpdump's list.
+/// `LINKTYPE_ETHERNET`. All numbers here come from the list of tcpdump.
 pub(super) const ETHERNET: u32 = 1;
 const RAW_IP: [u32; 4] = [12, 101, 228, 229];
 const LINUX_SLL: u32 = 113;
 
-/// UDP datagrams to one address.
+/// A sink that sends UDP datagrams to one address.
 pub struct Udp {
     socket: UdpSocket,
     to: SocketAddr,
-    /// For each stream: the link type of its packets; `None`: its items are sent as they are.
+    /// For each stream: the link type of its packets, or `None` if its items are sent as they are.
     links: Vec<Option<u32>>,
 }
 
 impl Udp {
-    /// A socket that sends to `to` (`HOST:PORT`), for these streams.
+    /// Opens a socket that sends to `to` (`HOST:PORT`), for these streams.
     ///
     /// # Errors
-    /// The text is no address, or there is no socket.
+    /// Fails if the text is not an address, or if no socket can be opened.
     pub fn new(to: &str, streams: &[Stream]) -> Result<Udp, SinkError> {
         let failed = |fault: String| SinkError::new(format!("udp:{to}"), fault);
         let address = to.to_socket_addrs().ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| {
-            failed("no address: write udp:HOST:PORT, as udp:10.0.0.2:7400".into())
+            failed("not an address. Write udp:HOST:PORT, for example udp:10.0.0.2:7400".into())
         })?;
         let any = match address.is_ipv4() {
             true => "0.0.0.0:0",
             false => "[::]:0",
         };
-        // Not connected: a consumer that is not there yet is no error.
+        // The socket is not connected, because a consumer that does not run yet is not an error.
         let socket = UdpSocket::bind(any).map_err(|e| failed(format!("no socket: {e}")))?;
         let link = |s: &Stream| match s.kind {
             Kind::Packets { link_type } => Some(link_type),
@@ -64,15 +64,15 @@ impl Sink for Udp {
         match self.socket.send_to(payload, self.to) {
             Ok(_) => Ok(Put::Left),
             Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Put::Unsuitable),
-            // What a datagram before this one met: its answer is no matter of this one.
+            // This error belongs to an earlier datagram, so the current one is tried again.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Err(Refused::Busy),
             Err(e) => Err(e.into()),
         }
     }
 }
 
-/// The payload of a UDP packet as it was captured. `None`: it is none, or a fragment, or was cut off
-/// by the capture. Real-time safe.
+/// Returns the payload of a captured UDP packet. It is `None` for other packets, fragments, and
+/// packets that the capture cut off. Real-time safe.
 pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
     let sliced = match link_type {
         ETHERNET => LaxSlicedPacket::from_ethernet(packet).ok()?,
@@ -87,7 +87,8 @@ pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
         Some(TransportSlice::Udp(udp)) => {
             let payload = udp.payload();
             let whole = usize::from(udp.length()).checked_sub(8)?;
-            // A length of 0 stands for "all there is" (jumbograms); shorter than said: cut off.
+            // A length of 0 means all remaining bytes (jumbograms). A payload that is shorter than
+            // its length was cut off.
             (udp.length() == 0 || payload.len() == whole).then_some(payload)
         }
         _ => None,
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packets_payload_leaves_and_what_has_none_is_told() {
+    fn udp_payloads_leave_and_packets_without_one_are_unsuitable() {
         let device = UdpSocket::bind("127.0.0.1:0").unwrap();
         let stream = |link_type| Stream {
             name: "eth0".into(),

@@ -1,4 +1,4 @@
-//! Reads bags of rosbag2: a directory with metadata.yaml and files, which follow one another in time.
+//! Reads rosbag2 bags: a directory with metadata.yaml and files, which follow one another in time.
 
 use super::damage::Damage;
 use super::{fault, part};
@@ -8,11 +8,12 @@ use tempfile::TempPath;
 
 mod metadata;
 
-/// Opens a bag's directory. All files are opened once for their topics and their beginning, then one after the other as
-/// their time comes: the memory that it takes does not depend on their number.
+/// Opens the directory of a bag. Every file is opened once for its topics and its first time. Later
+/// the files are opened one after another as their time comes, so memory does not depend on their
+/// number.
 ///
 /// # Errors
-/// No bag, or none of its files can be read.
+/// Fails if the directory is not a bag, or if none of its files can be read.
 pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
     let name = directory.display().to_string();
     let mut damage = Damage::default();
@@ -26,7 +27,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut refused = None;
     for path in files {
         if let Err(error) = bag.survey(&path) {
-            damage.add("files of the bag that cannot be read, left out", || {
+            damage.add("unreadable files of the bag, left out", || {
                 error.to_string()
             });
             refused = Some(error);
@@ -35,7 +36,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
     if let Some(error) = refused.filter(|_| bag.waiting.is_empty()) {
         return Err(error);
     }
-    // The next one is at the end.
+    // The next file is the last element.
     bag.waiting
         .sort_by_key(|file| std::cmp::Reverse(file.first_ns));
     bag.sentences.extend_from_slice(damage.sentences());
@@ -44,19 +45,16 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
 
 struct Bag {
     streams: Vec<Stream>,
-    /// Files whose time has not come; the latest first.
+    /// Files whose time has not come. The latest is first.
     waiting: Vec<Waiting>,
     open: Vec<Open>,
-    /// Damage of files that were read.
     sentences: Vec<String>,
 }
 
 struct Waiting {
     path: PathBuf,
-    /// Of a compressed file: what it was unpacked to.
     unpacked: Option<TempPath>,
     first_ns: i64,
-    /// Our number of each of its streams.
     numbers: Vec<StreamId>,
 }
 
@@ -65,11 +63,10 @@ struct Open {
     numbers: Vec<StreamId>,
     head: Option<Stamp>,
     payload: Vec<u8>,
-    /// Removed with it.
     _unpacked: Option<TempPath>,
 }
 
-/// More sentences of damage are not kept.
+/// The most sentences about damage that are kept.
 const MOST_SENTENCES: usize = 1000;
 
 impl Bag {
@@ -96,7 +93,7 @@ impl Bag {
         Ok(())
     }
 
-    /// Topics of several files are one stream.
+    /// Returns the stream number. Files with the same topic share one stream.
     fn number(&mut self, stream: &Stream) -> StreamId {
         let same =
             |known: &Stream| known.name == stream.name && type_name(known) == type_name(stream);
@@ -107,7 +104,7 @@ impl Bag {
         StreamId(at as u32)
     }
 
-    /// Opens the files that begin before the earliest item at hand, or the next one.
+    /// Opens the files that begin before the earliest available item, or else the next file.
     fn open_due(&mut self) -> Result<(), SourceError> {
         loop {
             let earliest = self
@@ -136,7 +133,7 @@ impl Bag {
         }
     }
 
-    /// Reads on in files whose item was given; closes those that have ended.
+    /// Reads the next item of each file whose item was returned. Closes files that have ended.
     fn refill(&mut self) -> Result<(), SourceError> {
         let mut at = 0;
         while let Some(file) = self.open.get_mut(at) {
@@ -186,7 +183,7 @@ impl Source for Bag {
         };
         std::mem::swap(payload, &mut file.payload);
         file.head = None;
-        // A file's streams are those that it had when it was surveyed, unless somebody changed it since.
+        // A file has the streams that it had in the survey, unless somebody has changed it since.
         let stream = file
             .numbers
             .get(stamp.stream.0 as usize)
@@ -198,7 +195,7 @@ impl Source for Bag {
         }))
     }
 
-    /// Of files that have been read to their end.
+    /// Reports only the damage of files that were read to their end.
     fn damage(&self) -> &[String] {
         &self.sentences
     }

@@ -1,17 +1,19 @@
-//! CAN frames as Linux lays them out: `struct can_frame` (16 bytes) and `struct canfd_frame` (72 bytes).
+//! Writes CAN frames in the layout of Linux: `struct can_frame` (16 bytes) and `struct canfd_frame`
+//! (72 bytes).
 
-/// 29 bits of identifier.
+/// The flag of a frame with a 29-bit identifier.
 pub const EXTENDED: u32 = 0x8000_0000;
-/// A request for data.
+/// The flag of a remote frame, which requests data.
 pub const REMOTE: u32 = 0x4000_0000;
-/// A message of the controller about an error.
+/// The flag of an error message from the controller.
 pub const ERROR: u32 = 0x2000_0000;
-/// Most bytes of data of a frame.
+/// The most data bytes of a classic frame.
 pub const DATA: usize = 8;
-/// Most bytes of data of a CAN FD frame.
+/// The most data bytes of a CAN FD frame.
 pub const FD_DATA: usize = 64;
 
-/// Puts a `struct can_frame` into `payload`. At most [`DATA`] bytes; `length` is what the frame says.
+/// Appends a `struct can_frame` to `payload`. `data` has at most [`DATA`] bytes. `length` is the
+/// length that the frame states.
 pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut Vec<u8>) {
     payload.clear();
     payload.extend_from_slice(&id.to_ne_bytes());
@@ -20,8 +22,8 @@ pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut V
     payload.resize(16, 0);
 }
 
-/// Puts a `struct canfd_frame` into `payload`. At most [`FD_DATA`] bytes; their number is rounded up to one that
-/// CAN FD has.
+/// Appends a `struct canfd_frame` to `payload`. `data` has at most [`FD_DATA`] bytes. Its length is
+/// rounded up to the next valid length of CAN FD.
 pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
     let data = &data[..data.len().min(FD_DATA)];
     let length = FD_LENGTHS

@@ -1,4 +1,4 @@
-//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame a line.
+//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line.
 
 use super::damage::Damage;
 use super::order::Ordered;
@@ -8,29 +8,30 @@ use std::io::{BufRead, BufReader, Seek};
 
 mod frame;
 
-/// Longest line that is read: the longest of can-utils is 6.3 kB (CAN XL).
+/// The longest line that is read. The longest line of can-utils has 6.3 kB (CAN XL).
 const LONGEST: usize = 8192;
-/// More interfaces than any machine has; a damaged file does not make more.
+/// The limit for damaged files. No real machine has as many interfaces.
 const MOST_INTERFACES: usize = 1024;
 
-/// Whether a file's beginning is a log of candump.
+/// Reports whether the beginning of a file is a candump log.
 pub fn begins(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n')
         .take(16)
         .any(|line| Line::parse(line).is_some())
 }
 
-/// Reads a log. It is read twice: first for its interfaces, and for how far it is from the order of time.
+/// Opens a log. It is read twice. The first pass finds its interfaces, and how far items are out of
+/// order.
 ///
 /// # Errors
-/// The file cannot be read, or has no line of a log.
+/// Fails if the file cannot be read, or contains no line of a log.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
     let mut bytes = BufReader::with_capacity(256 << 10, bytes);
     let found = Survey::of(&mut bytes).map_err(|error| fault(name, error))?;
     if found.streams.is_empty() {
         return Err(fault(
             name,
-            "no line is of the form (SECONDS.FRACTION) INTERFACE ID#DATA",
+            "no line has the form (SECONDS.FRACTION) INTERFACE ID#DATA",
         ));
     }
     bytes.rewind().map_err(|error| fault(name, error))?;
@@ -47,7 +48,6 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
     })
 }
 
-/// One line, its frame not read yet.
 struct Line<'a> {
     time_ns: i64,
     interface: &'a str,
@@ -62,7 +62,7 @@ impl Line<'_> {
         let time_ns = time(&line[..close])?;
         let rest = line[close + 1..].trim_ascii_start();
         let blank = memchr::memchr2(b' ', b'\t', rest)?;
-        // Longest name of can-utils: 21 characters.
+        // can-utils has names of at most 21 characters.
         let interface = std::str::from_utf8(&rest[..blank])
             .ok()
             .filter(|name| name.len() <= 21)?;
@@ -78,7 +78,7 @@ impl Line<'_> {
     }
 }
 
-/// `SECONDS.FRACTION`, one to nine digits of fraction, in nanoseconds.
+/// Parses `SECONDS.FRACTION` with one to nine digits of fraction. Returns nanoseconds.
 fn time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text)?;
     let (seconds, fraction) = (&text[..point], &text[point + 1..]);
@@ -104,7 +104,6 @@ fn digits(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Lines of bounded length, one buffer for all.
 struct Lines<R> {
     bytes: R,
     line: Vec<u8>,
@@ -113,7 +112,7 @@ struct Lines<R> {
 
 enum Read {
     Line,
-    /// Longer than [`LONGEST`]: skipped.
+    /// The line is longer than [`LONGEST`] and was skipped.
     TooLong,
     End,
 }
@@ -158,10 +157,9 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What has to be known before the first item.
 struct Survey {
     streams: Vec<Stream>,
-    /// How far an item is behind an earlier line's, at most.
+    /// The most that an item is behind an item of an earlier line, in ns.
     back_ns: u64,
 }
 
@@ -198,7 +196,7 @@ impl Survey {
     }
 }
 
-/// Interfaces are few: a walk is faster than a table.
+/// There are few interfaces, so a linear search is faster than a table.
 fn place(streams: &[Stream], interface: &str) -> Option<u32> {
     let at = streams.iter().position(|stream| stream.name == interface)?;
     u32::try_from(at).ok()
@@ -241,7 +239,7 @@ impl<R: BufRead + Send> Source for Log<R> {
             };
             let time_ns = line.time_ns;
             let read = place(&self.streams, line.interface)
-                .ok_or("lines of interfaces beyond the first 1024")
+                .ok_or("lines of interfaces beyond the first 1024, not replayed")
                 .and_then(|at| frame::encode(line.frame, payload).map(|()| at));
             match read {
                 Ok(at) => {

@@ -1,6 +1,7 @@
-//! What a reader skipped: counted per kind, each kind one sentence with its first place.
+//! Counts the parts of a recording that a reader skipped: one sentence for each kind, with the
+//! place of the first.
 
-/// Faults of a recording. Their number of kinds is bounded by the readers, not by the file.
+/// The faults of a recording. The readers bound the number of kinds, not the file.
 #[derive(Debug, Default)]
 pub struct Damage {
     faults: Vec<Fault>,
@@ -15,12 +16,13 @@ struct Fault {
 }
 
 impl Damage {
-    /// One more of `what` ("lines too long for a frame"); `place` names where the first is.
+    /// Counts one fault of kind `what`, for example "lines too long for a frame". `place` names the
+    /// position if it is the first of its kind.
     pub fn add(&mut self, what: &'static str, place: impl FnOnce() -> String) {
         self.add_many(what, 1, place);
     }
 
-    /// `count` more of `what`.
+    /// Counts `count` faults of kind `what`. `place` names the position of the first.
     pub fn add_many(&mut self, what: &'static str, count: u64, place: impl FnOnce() -> String) {
         let at = match self.faults.iter().position(|fault| fault.what == what) {
             Some(at) => at,
@@ -47,13 +49,12 @@ impl Damage {
         };
     }
 
-    /// One sentence each.
     pub fn sentences(&self) -> &[String] {
         &self.sentences
     }
 }
 
-/// Text of a file, fit for one line of a terminal.
+/// Returns text of a file without characters that would disturb a terminal line.
 pub fn printable(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut shown = String::new();

@@ -12,19 +12,20 @@ mod channels;
 mod plain;
 mod survey;
 
-/// How every MCAP file begins.
+/// The first bytes of every MCAP file.
 pub const MAGIC: &[u8] = b"\x89MCAP0\r\n";
 
-/// So many bytes of messages are in memory, beyond one chunk.
+/// The limit of message bytes in memory. One chunk more is always allowed.
 const MOST_BYTES: usize = 256 << 20;
-/// So many chunks that overlap in time are in memory.
+/// The limit of chunks in memory that overlap in time.
 const MOST_LOADED: usize = 256;
 
-/// Reads an MCAP file. Its index is not needed: the records at the top are walked once, chunks are skipped.
-/// Without a summary (a recorder that was killed) all chunks are read for their channels first.
+/// Opens an MCAP file. Its index is not needed: the top-level records are walked once, and chunks
+/// are skipped. A file without a summary comes from a recorder that was killed. All its chunks are
+/// first read for their channels.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Fails if the file cannot be read.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
     let mut bytes = BufReader::with_capacity(64 << 10, bytes);
     let mut damage = Damage::default();
@@ -48,18 +49,17 @@ struct Mcap<R> {
     bytes: BufReader<R>,
     survey: Survey,
     streams: Vec<Stream>,
-    /// The first of the survey's blocks that was not loaded yet.
     next_block: usize,
-    /// Blocks with messages that were not given yet.
+    /// Blocks that still have messages to return.
     loaded: Vec<Loaded>,
-    /// Emptied blocks: their memory is used again.
+    /// Empty blocks, whose memory is used again.
     spare: Vec<Loaded>,
     given_ns: u64,
     damage: Damage,
 }
 
 impl<R: Bytes> Mcap<R> {
-    /// Place of the block with the earliest message, and that message's time.
+    /// Returns the index of the block with the earliest message, and the time of that message.
     fn earliest(&self) -> Option<(usize, u64)> {
         let heads = self.loaded.iter().enumerate();
         let heads =
@@ -101,7 +101,7 @@ impl<R: Bytes> Mcap<R> {
         if message.time_ns < self.given_ns {
             let late_ns = self.given_ns - message.time_ns;
             self.damage.add(
-                "messages too late in the file to be put in order, given late",
+                "messages too far out of order to be sorted, played late",
                 || format!("by {late_ns} ns"),
             );
         }

@@ -1,13 +1,14 @@
-//! Several recordings on one axis of time.
+//! Merges several recordings on one axis of time.
 
 use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
 
-/// One recording of several: items in the order of time; of one time, those of the first source come first.
-/// The streams of the first source keep their numbers, those of the others follow. `align`: all begin when
-/// the earliest does, so that recordings of different days run beside one another.
+/// Merges recordings into one, with items in the order of time. Items of the same time keep the
+/// order of the sources. The streams of the first source keep their numbers, and those of the other
+/// sources follow. With `align` all recordings begin at the time of the earliest one, so that
+/// recordings of different days play together.
 ///
 /// # Errors
-/// A source cannot be read.
+/// Fails if a source cannot be read.
 pub fn merged(sources: Vec<Box<dyn Source>>, align: bool) -> Result<Box<dyn Source>, SourceError> {
     let mut streams = Vec::new();
     let mut inputs = Vec::new();
@@ -46,12 +47,10 @@ pub fn merged(sources: Vec<Box<dyn Source>>, align: bool) -> Result<Box<dyn Sour
 struct Input {
     source: Box<dyn Source>,
     first_stream: u32,
-    /// What its times are moved by.
     shift_ns: i64,
     head: Head,
-    /// Bytes of the item that is next.
     payload: Vec<u8>,
-    /// Its damage as last seen.
+    /// The damage that the source reported last.
     said: Vec<String>,
 }
 
@@ -96,7 +95,7 @@ struct Merged {
 }
 
 impl Merged {
-    /// Takes over what sources say of their damage, when one says something new.
+    /// Copies the damage that the sources report, if there is more than before.
     fn say(&mut self) {
         let mut new = false;
         for input in &mut self.inputs {
@@ -128,7 +127,7 @@ impl Source for Merged {
             }
         }
         self.say();
-        // Recordings are few: a walk is faster than a heap.
+        // There are few recordings, so a linear search is faster than a heap.
         let heads = self
             .inputs
             .iter_mut()

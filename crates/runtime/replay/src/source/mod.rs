@@ -1,4 +1,4 @@
-//! Opens recordings: what kind a file is its content says, not its name.
+//! Opens recordings. It recognises the kind of a file by its content, not by its name.
 
 mod bag;
 mod can;
@@ -18,18 +18,18 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-/// What readers read: a file, or bytes in memory.
+/// The input of a reader: a file, or bytes in memory.
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files (MCAP, sqlite3, either packed with zstd), a `candump -l`
-/// log, a pcap or pcapng file.
+/// Opens a recording: a bag's directory or one of its files, a `candump -l` log, or a pcap or
+/// pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
 ///
-/// Items come in the order of time, with a bounded memory. What is damaged is skipped, and
-/// [`Source::damage`] says so.
+/// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
+/// and reports them in [`Source::damage`].
 ///
 /// # Errors
-/// No file, no recording that is known, or nothing of it can be read.
+/// Fails if the file does not exist, has no known format, or cannot be read at all.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let name = path.display().to_string();
     let io = |error: std::io::Error| fault(&name, error);
@@ -54,10 +54,10 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     if candump::begins(&head) {
         return candump::read(&name, file);
     }
-    Err(fault(&name, "no recording that is known: a bag, an MCAP file, a log of candump -l, a pcap or pcapng file"))
+    Err(fault(&name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng files"))
 }
 
-/// The beginning of a file, which tells what it is.
+/// Reads the beginning of a file, which shows its kind.
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(HEAD);
     Read::take(&mut *file, HEAD as u64).read_to_end(&mut head)?;
@@ -65,10 +65,9 @@ fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// So many bytes tell what a file is.
+/// The number of bytes that show the kind of a file.
 const HEAD: usize = 4096;
 
-/// An error of a file, on one line.
 fn fault(file: &str, what: impl std::fmt::Display) -> SourceError {
     SourceError {
         file: damage::printable(file),

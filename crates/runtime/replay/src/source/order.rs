@@ -1,21 +1,20 @@
-//! Puts items in the order of time, with bounded memory: a window over a source that is nearly in order.
+//! Sorts the items of a nearly ordered source by time, within a window of bounded memory.
 
 use super::damage::Damage;
 use crate::item::{Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How much a window may hold. Later items are given late, and said.
+/// The most bytes in the window. Beyond them items are returned late, and the report counts them.
 pub const MOST_BYTES: usize = 64 << 20;
-/// How many items a window may hold.
 const MOST_ITEMS: usize = 1 << 20;
 
-/// Gives a source's items in the order of time: holds those of the last `span_ns`.
+/// Returns the items of a source in the order of time. It holds those of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,
-    /// The longest way back that an item has to go.
+    /// The most that an item is behind an earlier one, in ns.
     span_ns: u64,
-    /// Held items: time, number in the file, stream, place in `slots`. The earliest first.
+    /// Held items, the earliest first: time, number in the file, stream, index in `slots`.
     heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,
     slots: Vec<Vec<u8>>,
     free: Vec<usize>,
@@ -29,7 +28,7 @@ pub struct Ordered<S> {
 }
 
 impl<S: Source> Ordered<S> {
-    /// No item of `inner` comes more than `span_ns` after a later one.
+    /// Creates the window. No item of `inner` may come more than `span_ns` after a later one.
     pub fn new(inner: S, span_ns: u64) -> Ordered<S> {
         Ordered {
             inner,
@@ -93,7 +92,7 @@ impl<S: Source> Ordered<S> {
         let ordered_ns = time_ns.max(self.given_ns);
         if ordered_ns != time_ns {
             self.damage.add(
-                "items too late in the file to be put in order, given late",
+                "items too far out of order to be sorted, played late",
                 || format!("by {} ns", ordered_ns.abs_diff(time_ns)),
             );
             self.say();

@@ -1,4 +1,5 @@
-//! One file of a bag: sqlite3 or MCAP, its messages or the whole of it compressed with zstd.
+//! Opens one file of a bag: sqlite3 or MCAP, with single messages or the whole file compressed with
+//! zstd.
 
 use super::damage::Damage;
 use super::{fault, head, mcap, sqlite};
@@ -9,17 +10,18 @@ use std::path::Path;
 use tempfile::TempPath;
 use zstd::bulk::Decompressor;
 
-/// How zstd's frames begin. A serialised message begins with 0.
+/// The first bytes of a zstd frame. A serialised message begins with 0 instead.
 pub const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Longest message that is unpacked.
+/// The longest message that is unpacked.
 const LONGEST: usize = 512 << 20;
-/// A file is unpacked up to so many times its size, and a gibibyte: more is no recording.
+/// The limit for unpacking a file, as a multiple of its size. One gibibyte is added. A larger
+/// result is not a recording.
 const MOST_TIMES: u64 = 200;
 
-/// Opens a file of a bag; `shown` is how it is called in errors.
+/// Opens a file of a bag. Errors name it as `shown`.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// Fails if the file cannot be read, or does not belong to a bag.
 pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
     let name = shown.display().to_string();
     let mut file = File::open(path).map_err(|error| fault(&name, error))?;
@@ -40,11 +42,12 @@ pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-/// Unpacks a file that is compressed as a whole to a temporary file (in `TMPDIR`, or `/var/tmp`, which is a disk).
-/// `None`: it is not compressed. A file that ends too early is unpacked as far as it goes.
+/// Unpacks a file that is compressed as a whole into a temporary file. The file is in `TMPDIR`, or
+/// in `/var/tmp`, which is on a disk. Returns `None` if the file is not compressed. A truncated
+/// file is unpacked as far as it goes.
 ///
 /// # Errors
-/// It cannot be read, or there is no room.
+/// Fails if the file cannot be read, or if the disk is full.
 pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     let name = path.display().to_string();
     let mut file = File::open(path).map_err(|error| fault(&name, error))?;
@@ -56,7 +59,7 @@ pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     let told = |error: std::io::Error| {
         fault(
             &name,
-            format!("unpacking it to {}: {error}", room.display()),
+            format!("cannot unpack the file to {}: {error}", room.display()),
         )
     };
     let mut unpacked = tempfile::Builder::new()
@@ -75,7 +78,8 @@ pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     let mut buffer = vec![0; 1 << 20];
     loop {
         match reader.read(&mut buffer) {
-            // Damage: what was unpacked is read, and what is missing there is said by its reader.
+            // The file is damaged. The part that was unpacked is read, and its reader reports the
+            // missing part.
             Ok(0) | Err(_) => break,
             Ok(read) => unpacked.write_all(&buffer[..read]).map_err(told)?,
         }
@@ -83,10 +87,10 @@ pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     Ok(Some(unpacked.into_temp_path()))
 }
 
-/// Opens a bag's file that was unpacked; removes it when it is dropped.
+/// Opens an unpacked file of a bag, and removes it when the source is dropped.
 ///
 /// # Errors
-/// As [`open`] and [`unpack`].
+/// Fails like [`open`] and [`unpack`].
 pub fn open_packed(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let unpacked = unpack(path)?;
     let source = open(unpacked.as_deref().unwrap_or(path), path)?;
@@ -115,7 +119,6 @@ impl Source for Kept {
     }
 }
 
-/// Unpacks messages that are compressed one by one.
 struct Unpacked {
     inner: Box<dyn Source>,
     unpacker: Decompressor<'static>,
@@ -125,7 +128,6 @@ struct Unpacked {
 }
 
 impl Unpacked {
-    /// From `packed` to `payload`. `false`: it cannot be.
     fn unpack(&mut self, payload: &mut Vec<u8>) -> bool {
         let size = zstd::zstd_safe::get_frame_content_size(&self.packed)
             .ok()

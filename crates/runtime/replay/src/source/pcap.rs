@@ -1,4 +1,5 @@
-//! Reads pcap and pcapng files: packets of one or several interfaces, and CAN frames as SocketCAN captures them.
+//! Reads pcap and pcapng files: packets of one or several interfaces, and CAN frames as SocketCAN
+//! captures them.
 
 use super::damage::Damage;
 use super::order::Ordered;
@@ -11,7 +12,7 @@ use std::io::SeekFrom;
 mod interfaces;
 mod packets;
 
-/// Whether a file's beginning is that of a pcap or pcapng file, of either byte order.
+/// Reports whether the beginning of a file is a pcap or pcapng file of either byte order.
 pub fn begins(head: &[u8]) -> bool {
     const MAGICS: [[u8; 4]; 6] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
@@ -25,13 +26,13 @@ pub fn begins(head: &[u8]) -> bool {
         .is_some_and(|magic| MAGICS.contains(magic))
 }
 
-/// How a pcapng file begins.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Reads a capture. It is read twice: first for its interfaces, and for how far it is from the order of time.
+/// Opens a capture. It is read twice. The first pass finds its interfaces, and how far items are
+/// out of order.
 ///
 /// # Errors
-/// The file cannot be read, or is no capture.
+/// Fails if the file cannot be read, or is not a capture.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
     let mut survey = Capture::new(name, bytes);
     let mut payload = Vec::new();
@@ -61,7 +62,6 @@ struct Capture<R> {
     name: String,
     packets: Packets<R>,
     interfaces: Interfaces,
-    /// All streams of the file.
     streams: Vec<Stream>,
     damage: Damage,
     ended: bool,

@@ -9,30 +9,29 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// How every sqlite3 file begins.
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
-/// So many messages are looked up at once.
+/// The number of messages that are looked up at once.
 const PAGE: i64 = 1024;
-/// More topics than a system has.
+/// The limit of topics. No real system has as many.
 const MOST_TOPICS: i64 = 100_000;
 
-/// Opens a file; `shown` is how it is called in errors.
+/// Opens a file. Errors name it as `shown`.
 ///
-/// Messages are found by their index of times. Without one, or in a torn file, they are read as they were written, and put
-/// in order. Of a torn file that is what its table's tree still leads to: nothing, where the tree's upper pages are gone
-/// (they are never at the beginning; a recorder that is killed leaves no torn file).
+/// The index of times gives the order of messages. Without an index, or in a torn file, they are
+/// read as they were written, and then sorted. From a torn file the messages that the table's
+/// B-tree still reaches are read. There are none if the upper pages of the tree are missing; these
+/// pages are never at the beginning. A recorder that is killed leaves no torn file.
 ///
 /// # Errors
-/// It cannot be read, or is no bag.
+/// Fails if the file cannot be read, or is not part of a bag.
 pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     let mut damage = Damage::default();
     let told = |error: rusqlite::Error| fault(shown, error);
     let is_torn = is_torn(path).map_err(|error| fault(shown, error))?;
     if is_torn {
-        damage.add(
-            "databases that end too early: used as far as they go",
-            || shown.to_owned(),
-        );
+        damage.add("truncated databases, read as far as possible", || {
+            shown.to_owned()
+        });
     }
     let database = connect(path, is_torn).map_err(told)?;
     check(&database).map_err(|what| fault(shown, what))?;
@@ -57,7 +56,7 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Ordered::new(rows, back_ns)))
 }
 
-/// Whether the file is shorter than its header says.
+/// Returns whether the file is shorter than its header says.
 fn is_torn(path: &Path) -> std::io::Result<bool> {
     let mut head = [0; 100];
     let mut file = std::fs::File::open(path)?;
@@ -69,11 +68,12 @@ fn is_torn(path: &Path) -> std::io::Result<bool> {
         1 => 65536,
         size => u64::from(size),
     };
-    // The number of pages counts when both change counters are the same.
+    // The number of pages is valid only if both change counters are equal.
     Ok(number(24) == number(92) && u64::from(number(28)) * page > length)
 }
 
-/// Read-only. A write-ahead log beside the file is read too; without one nothing is written beside it.
+/// Opens the file read-only. A write-ahead log beside the file is read too. Without such a log,
+/// sqlite writes nothing beside the file.
 fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -84,7 +84,8 @@ fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     } else {
         Connection::open_with_flags(uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
     };
-    // The file is somebody else's: its schema runs no functions. A torn file is read with this only.
+    // The file is not trusted, so its schema may run no functions. A torn file can be read only
+    // with this setting.
     let torn = if is_torn {
         "PRAGMA writable_schema = ON;"
     } else {
@@ -97,7 +98,7 @@ fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// The file as a URI that tells sqlite to write nothing beside it.
+/// Returns a URI of the file that makes sqlite write nothing beside it.
 fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut uri = String::from("file:");
@@ -112,7 +113,7 @@ fn uri(path: &Path) -> String {
     uri
 }
 
-/// The two tables must be tables: a view could be any query.
+/// Checks that the two tables are tables. A view could run any query.
 fn check(database: &Connection) -> Result<(), String> {
     for table in ["topics", "messages"] {
         let found = database
@@ -127,7 +128,7 @@ fn check(database: &Connection) -> Result<(), String> {
             Some((kind, sql)) if kind == "table" && sql.starts_with("CREATE TABLE") => {}
             _ => {
                 return Err(format!(
-                    "an sqlite3 file, and no bag: it has no table '{table}'"
+                    "this sqlite3 file is not a bag: it has no table '{table}'"
                 ))
             }
         }
@@ -190,7 +191,7 @@ struct Rows {
     by_time: bool,
     /// Time and id of the next messages.
     page: VecDeque<(i64, i64)>,
-    /// The last of the pages before.
+    /// Time and id of the last message of earlier pages.
     last: Option<(i64, i64)>,
     given_ns: i64,
     ended: bool,
@@ -198,7 +199,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// How far a message is behind an earlier one, at most, in the order of writing.
+    /// Returns the most that a message is behind an earlier one in the order of writing, in ns.
     fn survey(&mut self) -> u64 {
         let (mut newest, mut back_ns) = (i64::MIN, 0);
         let mut unsaid = Damage::default();
@@ -219,14 +220,14 @@ impl Rows {
         back_ns
     }
 
-    /// Finds the next messages. What cannot be found ends the recording.
+    /// Finds the next messages. An error ends the recording.
     fn look_up(&mut self) {
         if self.ended {
             return;
         }
         if let Err(error) = self.try_look_up() {
             self.damage.add(
-                "places where the database is damaged: used up to there",
+                "damaged places in the database, which was read up to there",
                 || error.to_string(),
             );
             self.ended = true;
@@ -253,14 +254,14 @@ impl Rows {
         Ok(())
     }
 
-    /// A damaged index can lead back in time.
+    /// Keeps times from going back, because a damaged index can lead to an earlier message.
     fn in_order(&mut self, time_ns: i64) -> i64 {
         if !self.by_time {
             return time_ns;
         }
         if time_ns < self.given_ns {
             self.damage.add(
-                "messages that a damaged index has in a wrong place, given late",
+                "messages in a wrong place of a damaged index, played late",
                 String::new,
             );
         }
@@ -268,7 +269,7 @@ impl Rows {
         self.given_ns
     }
 
-    /// Puts a message into the payload and gives its topic's id.
+    /// Reads a message into the payload and returns the id of its topic.
     fn fetch(&self, id: i64, payload: &mut Vec<u8>) -> rusqlite::Result<i64> {
         let mut statement = self
             .database
@@ -314,9 +315,9 @@ impl Source for Rows {
                             format!("topic {topic}")
                         });
                 }
-                Err(error) => self.damage.add("messages that cannot be read", || {
-                    format!("{name}: {error}")
-                }),
+                Err(error) => self
+                    .damage
+                    .add("unreadable messages", || format!("{name}: {error}")),
             }
         }
     }

@@ -5,7 +5,7 @@ fn log(text: &str) -> Box<dyn Source> {
     candump::read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log")
 }
 
-/// Milliseconds, stream's name, lowest byte of the identifier.
+/// Returns milliseconds, the stream's name and the lowest byte of the identifier of each item.
 fn items(mut source: Box<dyn Source>) -> Vec<(i64, String, u8)> {
     let mut payload = Vec::new();
     let mut all = Vec::new();
@@ -27,7 +27,7 @@ const FIRST: &str = "(1.0) a 001#\n(1.2) b 002#\n(1.4) a 003#\n";
 const SECOND: &str = "(0.9) a 011#\n(1.2) a 012#\n(broken\n(1.3) c 013#\n";
 
 #[test]
-fn merged_recordings_share_one_axis_and_ties_keep_the_order_of_the_sources() {
+fn merged_recordings_share_one_axis_and_equal_times_keep_source_order() {
     let merged = merged(vec![log(FIRST), log(SECOND)], false).expect("merged");
     assert_eq!(merged.streams().len(), 4);
     let wanted = [
@@ -56,7 +56,7 @@ fn aligned_recordings_begin_together() {
 }
 
 #[test]
-fn damage_of_each_part_is_said() {
+fn a_merged_recording_reports_the_damage_of_each_part() {
     let mut merged = merged(vec![log(FIRST), log(SECOND)], false).expect("merged");
     let mut payload = Vec::new();
     while merged.next(&mut payload).expect("readable").is_some() {}

@@ -10,7 +10,7 @@ use request::RequestArgs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Make a plan for a chain: servers, slots, latency bands, and their promises.
+/// Make a plan for a chain: servers, slots, latency bands, and their promises
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,12 +20,13 @@ Examples:
   onbeat plan model.json --chain 664e --compare         what each strategy would promise
   onbeat plan model.json --chain 664e --strategy server-per-callback --cpu 1 --cpu /fusion=2
   onbeat plan model.json --chain 664e --throttle /lidar/points@/rosbag2_player --cycle 100
-  onbeat plan model.json --from /lidar --to /objects    a part of a chain (model it with these)
-  onbeat plan model.json --chain d060 --beside a.yaml -o b.yaml    a chain of another first callback
+  onbeat plan model.json --from /lidar --to /objects    a part of a chain (as in the model)
+  onbeat plan model.json --chain d060 --beside a.yaml -o b.yaml    another chain, beside a.yaml
   onbeat plan --check plan.yaml                         after editing: is it still valid?
 
-Times are milliseconds. Without --miss the last slot begins 1 % behind the measured worst case, at
-least 0.5 ms; --slot is how long a message took to its executor (99th percentile), from 0.5 to 2 ms.
+Times are milliseconds. Without --miss the last slot begins 1 % after the measured worst case, at
+least 0.5 ms. The default of --slot is the 99th percentile of the time from a publication to its
+executor, from 0.5 to 2 ms.
 
 Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
 pub struct Args {
@@ -34,13 +35,13 @@ pub struct Args {
     pub model: PathBuf,
     #[command(flatten)]
     request: RequestArgs,
-    /// File to write; `-` is the standard output
+    /// File to write ('-': standard output)
     #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
     pub output: PathBuf,
-    /// Only show what every strategy would promise
+    /// Only show what each strategy would promise
     #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random", "average"])]
     pub compare: bool,
-    /// Only check and show this plan file
+    /// Only check this plan file and show it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
     pub check: Option<PathBuf>,
     /// Print JSON, for programs
@@ -48,7 +49,6 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(path) = &args.check {
@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let model = files::load_model(&args.model, "`onbeat plan`")?;
     if args.compare {
-        // An error in the request itself is reported once, not for each strategy.
+        // The request is checked once here, so that its errors are not repeated for each strategy.
         let mut fifo = Request {
             strategy: Strategy::Fifo,
             ..request.clone()
@@ -86,7 +86,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::Success)
 }
 
-/// Reads a plan file.
 pub fn load(path: &Path) -> Result<Plan, CliError> {
     let bytes = files::read_at_most(path, file::MAX_BYTES)?;
     file::read(&bytes).map_err(CliError::in_file(path))

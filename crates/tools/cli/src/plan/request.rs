@@ -1,4 +1,4 @@
-//! The options that describe the wanted plan, and the planner's request from them.
+//! The options that describe the wanted plan, and the planner's request made from them.
 
 use onbeat_plan::request::{
     CpuRequest, Ends, InputRequest, OutputRequest, ThrottleRequest, DEFAULT_PRIORITY,
@@ -8,11 +8,10 @@ use onbeat_plan::{priority_beside, Request, Strategy};
 use onbeat_terminal::CliError;
 use std::path::PathBuf;
 
-/// What the plan is for.
 #[derive(clap::Args)]
 pub struct RequestArgs {
-    /// Chain: its id, or a part from its beginning; again for more sinks of a graph [default: the
-    /// only one]
+    /// Plan this chain: its id, or the beginning of the id. Repeat it for more sinks of a graph
+    /// [default: the only chain]
     #[arg(long, value_name = "ID")]
     chain: Vec<String>,
     #[command(flatten)]
@@ -25,150 +24,141 @@ pub struct RequestArgs {
     timing: TimingArgs,
     #[command(flatten)]
     input: InputArgs,
-    /// Callback or node that gets what is left of the CPU; repeatable
+    /// Let this callback or node use the CPU time that is left; repeatable
     #[arg(long, value_name = "NAME")]
     background: Vec<String>,
 }
 
-/// A part of a chain.
 #[derive(clap::Args)]
 pub struct PartArgs {
-    /// Begin with this callback, with the first of this node, or with what takes this topic
+    /// Begin at this callback, at the first one of this node, or where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     from: Option<String>,
-    /// End with what this callback, the last of this node, publishes, or with this topic
+    /// End at the output of this callback, at the output of the last one of this node, or at this
+    /// topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
-    /// Of several chains between these ends the one that passes this callback, node or topic;
+    /// Choose the chain that passes this callback, node or topic, if several have these ends;
     /// repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     through: Vec<String>,
 }
 
-/// Servers and bands.
 #[derive(clap::Args)]
 struct StrategyArgs {
-    /// How the chain is to be run
+    /// Strategy by which the chain runs
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
-    /// Number of latency bands (1: all executions alike), or `auto`: as many as reduce the average
-    /// noticeably
+    /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With 1, all
+    /// executions take equally long
     #[arg(long, value_name = "K", value_parser = bands)]
     bands: Option<Bands>,
-    /// As few bands as keep the average latency within this over the unshaped one, on later starts
-    /// too, e.g. 6%; needs a model of several starts
+    /// Use as few bands as keep the average latency within this share above the unshaped one, e.g.
+    /// 6%. It also holds for later starts, and needs a model of several starts
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["bands", "random"])]
     average: Option<f64>,
-    /// Put the slots at random instead of where the average is least
+    /// Place the slots at random, not where the average is smallest
     #[arg(long)]
     random: bool,
     /// Seed for --random
     #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
     seed: u64,
-    /// Where an output is held back: in a shaper that republishes it, or in the middleware's
-    /// publisher thread
+    /// Choose where outputs are held back: in a shaper that republishes them, or in the
+    /// middleware's publisher thread
     #[arg(long, value_enum, default_value_t = Design::Sync)]
     design: Design,
 }
 
-/// CPUs and priority.
 #[derive(clap::Args)]
 struct PlacementArgs {
     /// CPU for all, or CALLBACK-OR-NODE=CPU; repeatable [default: the highest in the model]
     #[arg(long, value_name = "[NAME=]N", value_parser = cpu)]
     cpu: Vec<Cpu>,
-    /// CPU of the middleware's threads [default: one in the model that no server has]
+    /// CPU of the middleware's threads [default: one in the model without a server]
     #[arg(long, value_name = "N")]
     middleware_cpu: Option<u16>,
-    /// Real-time priority of the chain, 1 to 89 [default: 80, or behind the plans beside]
+    /// Real-time priority of the chain, 1 to 89 [default: 80, or below the plans of --beside]
     #[arg(long, value_name = "P")]
     priority: Option<u8>,
-    /// Plan of a chain with another first callback that is shaped at the same time, in a cycle of its own;
-    /// repeatable
+    /// Make room for this plan, which is enforced at the same time for a chain with another first
+    /// callback and cycle; repeatable
     #[arg(long, value_name = "PLAN")]
     beside: Vec<PathBuf>,
 }
 
-/// Slots and what happens beyond them.
 #[derive(clap::Args)]
 struct TimingArgs {
-    /// The share of later executions that may miss the last slot, e.g. 1e-3: it is placed at an
-    /// upper limit of the profile's tail; needs a model of several starts
+    /// Let at most this share of later executions miss the last slot, e.g. 1e-3. The slot is placed
+    /// at an upper limit of the distribution's tail, which needs a model of several starts
     #[arg(long, value_name = "SHARE", value_parser = share)]
     miss: Option<f64>,
-    /// Buffer behind the measured worst case: promises nothing, and gives way to --miss
+    /// Buffer after the measured worst case. It promises nothing; use --miss
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
     /// Length of a slot in which an output leaves
     #[arg(long, value_name = "MS", value_parser = time)]
     slot: Option<u64>,
-    /// Largest distance of neighbouring bands: how long the output's data stays alive
+    /// Maximum distance between neighbouring bands: the time for which the output's data stay valid
     #[arg(long, value_name = "MS", value_parser = time)]
     liveliness: Option<u64>,
-    /// How much longer the chain's slot is than its outputs need: as far `onbeat shape --adapt` may raise
-    /// the last band
+    /// Make the chain's slot this much longer than its outputs need. `onbeat shape --adapt` may
+    /// raise the last band within this room
     #[arg(long, value_name = "MS", value_parser = time, default_value = "0")]
     room: u64,
-    /// What happens to an output that misses its last slot
+    /// Choose what happens to an output that misses its last slot
     #[arg(long, value_enum, default_value_t = Late::Carry)]
     overshoot: Late,
 }
 
-/// Inputs of chains that start with an event.
 #[derive(clap::Args)]
 struct InputArgs {
-    /// Let this input through once per cycle, for chains that start with an event; @NODE: its
+    /// Let this input through once per cycle, for chains that begin with an event; @NODE is its
     /// publisher
     #[arg(long, value_name = "TOPIC[@NODE]")]
     throttle: Vec<String>,
-    /// Cycle, with --throttle [default: how far apart the input typically comes]
+    /// Length of the cycle, with --throttle [default: the input's typical period]
     #[arg(long, value_name = "MS", value_parser = time)]
     cycle: Option<u64>,
 }
 
-/// A strategy by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum StrategyName {
-    /// High priority, no slots: the baseline to measure first
+    /// High priority without slots; measure this baseline first
     Fifo,
-    /// A slot for every callback, one after the other
+    /// One slot per callback, one after the other
     ServerPerCallback,
     /// One slot for the whole chain
     ServerPerChain,
     /// One slot for the chain, and slots in which its output leaves
     Bands,
-    /// Every callback's output leaves at the start of the next cycle
+    /// The output of each callback leaves at the start of the next cycle
     LetPerCallback,
-    /// The chain's output leaves at the start of the next cycle
+    /// The output of the chain leaves at the start of the next cycle
     LetPerChain,
 }
 
-/// Where an output is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Design {
-    /// Republished by a shaper (any middleware)
+    /// A shaper republishes the output (any middleware)
     Sync,
-    /// By the middleware's publisher thread (asynchronous publishing)
+    /// The middleware's publisher thread sends the output later (asynchronous publishing)
     Async,
 }
 
-/// What happens to a late output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Late {
-    /// It leaves in the next cycle
+    /// The output leaves in the next cycle
     Carry,
-    /// It is dropped
+    /// The output is dropped
     Drop,
     /// Shaping ends
     Stop,
 }
 
-/// A number of bands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bands {
-    /// As many as reduce the average noticeably.
+    /// The planner adds bands while the average gets noticeably smaller.
     Auto,
-    /// This number.
     Count(usize),
 }
 
@@ -182,7 +172,7 @@ fn bands(text: &str) -> Result<Bands, String> {
     }
 }
 
-/// A CPU, for one name or for all.
+/// A CPU for the callback or node with this name, or for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu(Option<String>, u16);
 
@@ -193,19 +183,19 @@ fn cpu(text: &str) -> Result<Cpu, String> {
     };
     let number = number
         .parse()
-        .map_err(|_| "a number of a CPU, or NAME=CPU")?;
+        .map_err(|_| "write the number of a CPU, or NAME=CPU")?;
     Ok(Cpu(name, number))
 }
 
-/// Milliseconds in nanoseconds.
+/// Reads milliseconds and returns nanoseconds.
 fn time(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(ms) if (0.0..=3_600_000.0).contains(&ms) => Ok((ms * 1e6).round() as u64),
-        _ => Err("milliseconds, e.g. 0.5, up to an hour".into()),
+        _ => Err("write milliseconds, e.g. 0.5, up to an hour".into()),
     }
 }
 
-/// A share of all, as `6%`, `0.06` or `6e-2`.
+/// Reads a share such as `6%`, `0.06` or `6e-2`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, of) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
@@ -213,7 +203,7 @@ fn share(text: &str) -> Result<f64, String> {
     };
     match number.trim().parse::<f64>() {
         Ok(number) if number > 0.0 && number / of <= 10.0 => Ok(number / of),
-        _ => Err("a share above 0, e.g. 6% or 1e-3".into()),
+        _ => Err("write a share above 0, e.g. 6% or 1e-3".into()),
     }
 }
 
@@ -223,7 +213,7 @@ impl StrategyArgs {
         if let Some(above) = self.average {
             return match self.strategy {
                 StrategyName::Bands => Ok(Strategy::Average(above)),
-                _ => usage("--average goes with --strategy bands only"),
+                _ => usage("--average works only with --strategy bands"),
             };
         }
         let bands = self.bands.unwrap_or(Bands::Count(1));
@@ -235,10 +225,10 @@ impl StrategyArgs {
                 seed: self.seed,
             },
             (StrategyName::Bands, Bands::Auto, true) => {
-                return usage("--random needs a number of --bands")
+                return usage("--random needs a number of bands: --bands K")
             }
-            (_, _, true) => return usage("--random goes with --strategy bands only"),
-            _ if self.bands.is_some() => return usage("--bands goes with --strategy bands only"),
+            (_, _, true) => return usage("--random works only with --strategy bands"),
+            _ if self.bands.is_some() => return usage("--bands works only with --strategy bands"),
             (StrategyName::Fifo, ..) => Strategy::Fifo,
             (StrategyName::ServerPerCallback, ..) => Strategy::ServerPerCallback,
             (StrategyName::ServerPerChain, ..) => Strategy::ServerPerChain,
@@ -265,14 +255,13 @@ impl InputArgs {
 }
 
 impl RequestArgs {
-    /// What to tell of an option that will go.
+    /// Returns a warning about an option that will be removed.
     pub fn outdated(&self) -> Option<&'static str> {
         self.timing.epsilon.map(|_| {
-            "--epsilon will go: it promises nothing; use --miss, which places the last slot by the profile's tail"
+            "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the distribution's tail"
         })
     }
 
-    /// The planner's request.
     pub fn request(&self) -> Result<Request, CliError> {
         let cpus = &self.placement.cpu;
         let beside = self.placement.beside.iter().map(|path| super::load(path));
@@ -304,7 +293,7 @@ impl RequestArgs {
             beside,
         })
     }
-    /// When outputs leave, and what becomes of late ones.
+    /// Returns when outputs leave, and what happens to late ones.
     fn outputs(&self) -> OutputRequest {
         OutputRequest {
             hold: match self.strategy.design {

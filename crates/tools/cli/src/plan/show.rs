@@ -8,7 +8,7 @@ use onbeat_terminal::CliError;
 use serde_json::json;
 use std::io::Write;
 
-/// Milliseconds for a table.
+/// Formats milliseconds without trailing zeros.
 fn ms(ms: Ms) -> String {
     let text = format!("{:.3}", ms.0 as f64 / 1e6);
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -18,7 +18,7 @@ fn slot(slot: &Slot) -> String {
     format!("[{}, {}]", ms(slot.0), ms(slot.1))
 }
 
-/// Prints a plan: its servers, then its promises and assumptions.
+/// Prints a plan: its servers, its promises and its assumptions.
 pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), CliError> {
     if for_programs {
         return term::write_json(out, plan);
@@ -49,7 +49,7 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
     out.flush().map_err(CliError::Stdout)
 }
 
-/// Servers with what runs in them.
+/// Returns the table of servers and their contents.
 pub fn servers(plan: &Plan) -> Table {
     let mut table = Table::new()
         .names("server", 1)
@@ -77,7 +77,7 @@ pub fn servers(plan: &Plan) -> Table {
     table
 }
 
-/// Callbacks, inputs and outputs of a server.
+/// Lists the callbacks, inputs and outputs of a server.
 fn contents(plan: &Plan, server: &Server) -> Vec<String> {
     let inputs = plan.inputs.iter().filter(|i| i.server == server.name);
     let outputs = plan.outputs.iter().filter(|o| o.server == server.name);
@@ -106,7 +106,7 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines.extend(p.miss.map(miss));
     lines.extend(p.cost.map(|cost| {
         format!(
-            "  average {} over the unshaped one as measured, at most {} on later starts ({} asked)",
+            "  average {} above the unshaped one as measured, at most {} above it on later starts ({} allowed)",
             percent(cost.measured),
             percent(cost.bound),
             percent(cost.asked)
@@ -124,14 +124,14 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// A promised miss rate, and what it rests on.
+/// Describes a promised miss rate and the data behind it.
 fn miss(miss: Miss) -> String {
     let tail = match miss.shape {
         Some(shape) => format!("generalised Pareto tail of shape {shape:.2}"),
         None => "order statistic".into(),
     };
     format!(
-        "  at most a share of {} of executions misses the last slot, at {} ms ({} confidence; {} executions of {} starts, \
+        "  at most {} of executions miss the last slot, at {} ms ({} confidence; {} executions of {} starts, \
          as many as {} independent ones; {tail})",
         miss.rate,
         ms(miss.limit_ms),
@@ -142,7 +142,7 @@ fn miss(miss: Miss) -> String {
     )
 }
 
-/// Lines of at most `width` columns, the later ones indented.
+/// Breaks a text into lines of at most `width` columns. Further lines are indented.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -170,7 +170,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         .collect()
 }
 
-/// Prints what each strategy would promise.
+/// Prints the promises of each strategy, or the reason why it is impossible.
 pub fn comparison(
     out: &mut dyn Write,
     rows: &[(String, Result<Promises, PlanError>)],

@@ -1,4 +1,4 @@
-//! The options of `onbeat shape`, and what the shaper is asked for from them.
+//! The options of `onbeat shape`, and the shaper's request made from them.
 
 use crate::limits::LimitArgs;
 use onbeat_record::User;
@@ -10,20 +10,20 @@ use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long callbacks are looked for.
+/// The default time within which all callbacks must be found.
 const FIND: Duration = Duration::from_secs(60);
-/// The same where nothing is done with them.
+/// The default time within which callbacks are searched for by --dry-run.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Run an application under a plan: its chain takes the same time every time.
+/// Run an application under a plan, so that its chain always takes the same time
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sudo onbeat shape plan.yaml -- ros2 launch my_robot all.launch.py
-  sudo onbeat shape plan.yaml                     an application that runs already
+  sudo onbeat shape plan.yaml                     an application that is already running
   sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
-  sudo onbeat shape --status                      what runs, and how well
-  sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
+  sudo onbeat shape --status                      the running sessions and their figures
+  sudo onbeat shape plan.yaml --dry-run           the planned changes, and the machine's settings
   sudo onbeat shape plan.yaml --adapt -- python3 app.py
   sudo onbeat shape plan.yaml --diagnostics       its status on /diagnostics too
   sudo onbeat shape --reload                      read the running session's plan file again
@@ -34,13 +34,13 @@ the period of the first one, it assigns the threads to their servers. Ctrl-C res
 if this command is killed, its guard does so.
 
 With COMMAND, topics that the plan holds back are remapped on its command line (behind
---ros-args). An application that runs already must have been started with these arguments;
+--ros-args). An application that is already running must have been started with these arguments;
 --remap prints them.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 nothing was shaped; 4 this kernel or user may
 not; 5 --verify: a promise of the plan was broken. With COMMAND: its own code where that is not 0.")]
 pub struct Args {
-    /// The plan, from onbeat plan
+    /// Plan file, made by onbeat plan
     #[arg(value_name = "PLAN", default_value = "plan.yaml")]
     pub plan: PathBuf,
     #[command(flatten)]
@@ -55,78 +55,77 @@ pub struct Args {
     pub files: FileArgs,
     #[command(flatten)]
     pub instead: InsteadArgs,
-    /// Print the result as JSON; what COMMAND prints goes to the standard error
+    /// Print the result as JSON. The output of COMMAND then goes to the standard error
     #[arg(long)]
     pub json: bool,
-    /// Start this application, and shape it
+    /// Start this application and shape it
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
-/// When to stop.
 #[derive(clap::Args)]
 pub struct EndArgs {
     /// Shape for this time, then compare the result with the plan's promises
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub verify: Option<Duration>,
-    /// Stop after this time of shaping
+    /// Stop shaping after this time
     #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
     pub duration: Option<Duration>,
 }
 
-/// Whose threads.
 #[derive(clap::Args)]
 pub struct ApplicationArgs {
-    /// How long to wait until all callbacks of the plan were seen [default: 60s; with --dry-run 10s]
+    /// Wait at most this time until every callback of the plan has run [default: 60s; with
+    /// --dry-run 10s]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub find: Option<Duration>,
-    /// Observe only these processes
+    /// Observe only this process; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// The application that runs already is this user's [default: root's, and yours under sudo]
+    /// Shape a running application of this user [default: root's, and yours under sudo]
     #[arg(long, value_name = "NAME", value_parser = user_id, conflicts_with_all = ["command", "pid"])]
     pub user: Vec<u32>,
     #[command(flatten)]
     pub limits: LimitArgs,
 }
 
-/// What holds threads to their slots.
 #[derive(clap::Args)]
 pub struct EnforcementArgs {
-    /// CPU of the dispatcher [default: the middleware's]
+    /// Run the dispatcher on this CPU [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
-    /// What keeps threads to their slots: cgroup freezers, or a scheduler of the kernel's sched_ext (Linux 6.13 and
-    /// newer; normal threads go before those of servers then, so keep them off the servers' CPUs)
+    /// Keep threads in their slots with cgroup freezers, or with a sched_ext scheduler in the
+    /// kernel. sched_ext needs Linux 6.13. Normal threads then run before those of servers, so keep
+    /// them off the servers' CPUs
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub enforcer: EnforcerChoice,
-    /// What the end of a slot does to a thread at work: soft lowers its priority until it waits, and
-    /// freezes it then; hard freezes it at once, with what it holds
+    /// Choose what happens to a thread that is still working at the end of its slot. soft lowers
+    /// its priority and freezes it when it next waits; hard freezes it at once, with the locks that
+    /// it holds
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub gate: GateChoice,
-    /// End where a thread cannot be shaped, or a second instance of a node runs, instead of telling it and going on
+    /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without it,
+    /// onbeat reports this and continues
     #[arg(long)]
     pub strict: bool,
-    /// Let idle CPUs sleep deeply: saves power, costs precision
+    /// Let idle CPUs sleep deeply. This saves power and costs precision
     #[arg(long)]
     pub idle: bool,
 }
 
-/// Bands that follow the load.
 #[derive(clap::Args)]
 pub struct BandArgs {
-    /// Place the bands again as the load changes, within the chain's slot (onbeat plan --room)
+    /// Move the bands when the load changes, within the chain's slot (onbeat plan --room)
     #[arg(long)]
     pub adapt: bool,
-    /// With --adapt: no band ends later than this after the start of its cycle
+    /// Let no band end later than this after the start of its cycle (with --adapt)
     #[arg(long, value_name = "T", value_parser = parse_duration, requires = "adapt")]
     pub deadline: Option<Duration>,
-    /// With --adapt: write the bands and each of their changes to this file (CSV; '-': standard output)
+    /// Write the bands and each change to this file, with --adapt (CSV; '-': standard output)
     #[arg(long, value_name = "FILE", requires = "adapt")]
     pub record_bands: Option<PathBuf>,
 }
 
-/// What is kept of a session.
 #[derive(clap::Args)]
 pub struct FileArgs {
     /// Keep the recording in this directory
@@ -135,30 +134,32 @@ pub struct FileArgs {
     /// Write every execution to this file (CSV; '-': standard output)
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
-    /// Write figures as Prometheus text every five seconds (for the node exporter: DIR/onbeat.prom)
+    /// Write figures as Prometheus text every five seconds. For the node exporter, name the file
+    /// onbeat.prom in its directory
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
-    /// Publish the status as ROS 2 diagnostics: on /diagnostics in the application's domain, once a second
+    /// Publish the status as ROS 2 diagnostics once a second, on /diagnostics in the application's
+    /// domain
     #[arg(long, conflicts_with_all = ["dry_run", "remap"])]
     pub diagnostics: bool,
 }
 
-/// What is done instead of shaping.
 #[derive(clap::Args)]
 pub struct InsteadArgs {
-    /// Change nothing: print which thread would go where, what shares it, what is at risk
+    /// Change nothing; print where each thread would go, which callbacks share it, and the risks
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap"])]
     pub dry_run: bool,
     /// Only print the arguments that remap the plan's topics
     #[arg(long)]
     pub remap: bool,
-    /// Print the status of the sessions that run (with --pid: of these)
+    /// Print the status of the running sessions (with --pid: of these)
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics"])]
     pub status: bool,
-    /// Have the sessions that run (with --pid: these) read their plan file again, and say what came of it
+    /// Make the running sessions (with --pid: these) read their plan file again, and print the
+    /// result
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics", "status"])]
     pub reload: bool,
-    /// With --status: as Prometheus text
+    /// Print Prometheus text (with --status)
     #[arg(long, requires = "status", conflicts_with = "json")]
     pub prometheus: bool,
     /// Directory of status sockets [default: /run/onbeat]
@@ -167,7 +168,7 @@ pub struct InsteadArgs {
 }
 
 impl Args {
-    /// What the shaper is asked for; `caller` is the user behind sudo.
+    /// Makes the shaper's options from the command line. `caller` is the user who called sudo.
     pub fn options(&self, caller: Option<&User>) -> Result<ShapeOptions, CliError> {
         let (application, enforcement) = (&self.application, &self.enforcement);
         let find_within = if self.instead.dry_run { LOOK } else { FIND };
@@ -199,8 +200,9 @@ impl Args {
         })
     }
 
-    /// The users whose processes may be shaped, besides root and ourselves. Everybody can call nodes as
-    /// the plan does, and what is shaped gets real-time priorities.
+    /// Returns the users whose processes may be shaped, besides root and this process's user. The
+    /// limit is needed because any user can give a node the plan's names, and shaped threads get
+    /// real-time priorities.
     fn users(&self, caller: Option<&User>) -> Option<Vec<u32>> {
         let ApplicationArgs { pid, user, .. } = &self.application;
         let is_chosen = !self.command.is_empty() || !pid.is_empty();
@@ -218,17 +220,16 @@ impl BandArgs {
     }
 }
 
-/// A user by name or number.
+/// Reads a user name or number.
 fn user_id(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
     let id = number.or_else(|| onbeat_record::user_id(text));
     id.ok_or_else(|| "there is no such user".into())
 }
 
-/// What keeps threads to their slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum EnforcerChoice {
-    /// Cgroup freezers: version 1 before version 2
+    /// Cgroup freezers; version 1 is preferred to version 2
     #[default]
     Freezer,
     /// A sched_ext scheduler
@@ -244,13 +245,12 @@ impl From<EnforcerChoice> for Choice {
     }
 }
 
-/// What the end of a slot does to a thread that is at work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum GateChoice {
-    /// Its priority drops until it waits; then it is frozen
+    /// Lower the thread's priority until it waits, then freeze it
     #[default]
     Soft,
-    /// It is frozen at once
+    /// Freeze the thread at once
     Hard,
 }
 

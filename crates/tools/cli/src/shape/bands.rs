@@ -1,4 +1,4 @@
-//! Bands that followed the load, as JSON and as a file.
+//! Writes the bands that followed the load, as JSON and as CSV.
 
 use onbeat_plan::schema::{Ms, Slot};
 use onbeat_shape::Adapted;
@@ -7,7 +7,7 @@ use onbeat_terminal::CliError;
 use serde_json::{json, Value};
 use std::path::Path;
 
-/// The plan's bands and each change of them.
+/// Returns the plan's bands and each change of them.
 pub(super) fn json(adapted: &Adapted) -> Value {
     let sets = adapted.bands.iter().map(|set| {
         let slots: Vec<_> = set.slots.iter().map(|&Slot(Ms(s), Ms(e))| [s, e]).collect();
@@ -16,7 +16,7 @@ pub(super) fn json(adapted: &Adapted) -> Value {
     json!({"moves": adapted.moves, "not_kept": adapted.forgotten, "bands": sets.collect::<Vec<_>>()})
 }
 
-/// A line for each band of the plan and after each change.
+/// Writes a line for each band of the plan, and for each band after every change.
 pub(super) fn write(path: &Path, adapted: &Adapted) -> Result<(), CliError> {
     files::write_whole(path, |out| {
         writeln!(out, "from_ns,reason,band,start_ns,end_ns")?;

@@ -9,7 +9,6 @@ use onbeat_terminal::ExitStatus;
 use serde_json::{json, Value};
 use std::io::{self, Write};
 
-/// Looks, and prints what would be done.
 pub fn run(plan: &Plan, options: &ShapeOptions, as_json: bool) -> Result<ExitStatus, CliError> {
     let found = onbeat_shape::dry_run(plan, options).map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
@@ -33,9 +32,9 @@ fn print(plan: &Plan, found: &DryRun) -> Result<(), CliError> {
     };
     if found.threads.is_empty() {
         let why = found.not_looked.as_deref().unwrap_or(
-            "no thread was seen that runs a callback of the plan: is the application running?",
+            "no thread ran a callback of the plan. Check that the application is running",
         );
-        let text = term::one_line(&format!("The plan alone: {why}"));
+        let text = term::one_line(&format!("Only the plan is shown: {why}"));
         writeln!(out, "\n{text}").map_err(CliError::Stdout)?;
     } else {
         heading(&mut out, "Threads")?;
@@ -90,7 +89,7 @@ fn threads(plan: &Plan, found: &DryRun) -> Table {
     table
 }
 
-/// What shares threads, and what is at risk.
+/// Describes the shared threads and the risks.
 fn sentences(found: &DryRun) -> Vec<String> {
     let mut said = Vec::new();
     if found.untouched > 0 {
@@ -101,22 +100,21 @@ fn sentences(found: &DryRun) -> Vec<String> {
     }
     said.extend(found.sharing.iter().map(|u| {
         format!(
-            "shares: {} is in no plan, and would run in the slots of thread {} only ({} times while this looked).",
+            "shares: {} is not in the plan, and would run only in the slots of thread {} (it ran {} times meanwhile).",
             u.id, u.tid, u.runs
         )
     }));
     said.extend(found.started.iter().map(|s| {
         format!(
-            "child: process {} ({}) was started by {}; what a thread starts while it is shaped has its CPU until the end.",
+            "child: process {} ({}) was started by {}. A process that a shaped thread starts keeps the thread's CPU until it ends.",
             s.pid, s.name, s.by
         )
     }));
     if !found.threads.is_empty() {
         said.extend(
-            found
-                .missing
-                .iter()
-                .map(|c| format!("risk: {c} did not run, and shaping waits for it.")),
+            found.missing.iter().map(|c| {
+                format!("risk: {c} did not run, and shaping begins only after it has run.")
+            }),
         );
     }
     said.extend(found.risks.iter().map(|r| format!("risk: {r}")));
@@ -143,7 +141,7 @@ fn settings(lines: &[Line], screen: &Screen, out: &mut io::Stdout) -> Result<(),
     Ok(())
 }
 
-/// Breaks a text between words; lines after the first keep its indentation and two blanks more.
+/// Breaks a text between words. Further lines get its indentation and two more spaces.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(text.len() - text.trim_start().len());
     let mut lines = vec![indent.clone()];
@@ -206,7 +204,7 @@ mod tests {
     use super::wrap;
 
     #[test]
-    fn long_lines_are_broken_between_words() {
+    fn long_lines_are_wrapped_between_words() {
         assert_eq!(wrap("one two three", 7), ["one two", "  three"]);
         assert_eq!(wrap("  way out: x", 80), ["  way out: x"]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The result of `onbeat shape` for programs: as JSON, and each execution as CSV.
+//! Writes the result of `onbeat shape` for programs: a summary as JSON and each execution as CSV.
 
 use super::bands;
 use onbeat_plan::Plan;
@@ -19,7 +19,6 @@ fn figures(verdict: &Verdict) -> Vec<Value> {
     verdict.figures.iter().map(figure).collect()
 }
 
-/// Prints what came of a session.
 pub fn print_json(summary: &Summary) -> Result<(), CliError> {
     let earlier: Vec<_> = summary
         .earlier
@@ -67,7 +66,6 @@ pub fn print_json(summary: &Summary) -> Result<(), CliError> {
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
 }
 
-/// Writes every execution.
 pub fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> {
     files::write_whole(path, |out| {
         writeln!(

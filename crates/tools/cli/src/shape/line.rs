@@ -1,16 +1,16 @@
-//! The line that `onbeat shape` keeps up to date while it runs.
+//! Formats the status line that `onbeat shape` updates while it runs.
 
 use onbeat_shape::Live;
 
-/// Columns of the line.
+/// The width of the line in columns.
 pub const WIDTH: usize = 99;
 
-/// Nanoseconds as milliseconds.
+/// Formats nanoseconds as milliseconds.
 pub fn ms(ns: u64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
 }
 
-/// What is looked for, or how the last execution and all so far went.
+/// Returns the callbacks that are still missing, or the last execution and the figures so far.
 pub fn line(live: &Live) -> String {
     let Some(shaping) = live.shaping else {
         return match live.missing.len() {

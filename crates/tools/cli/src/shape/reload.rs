@@ -1,4 +1,4 @@
-//! `onbeat shape --reload`: sessions read their plan's file again, and say what came of it.
+//! `onbeat shape --reload`: makes sessions read their plan file again.
 
 use super::status;
 use onbeat_plan::{file, Plan};
@@ -12,16 +12,17 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Asks the sessions in `dir`, and prints what each says. Fails if a new plan was not taken.
+/// Asks the sessions in `dir` to reload, and prints each answer. Fails if a session refuses its new
+/// plan.
 pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus, CliError> {
     let answers = status::answers(dir, only, b"reload")?;
     let mut out = io::stdout();
     let (mut found, mut not_taken) = (Vec::new(), Vec::new());
     for (pid, text) in &answers {
         let mut answer: Value = serde_json::from_str(text)
-            .map_err(|e| CliError::Failed(format!("session {pid} answered no JSON: {e}")))?;
+            .map_err(|e| CliError::Failed(format!("session {pid} gave an invalid answer: {e}")))?;
         let said = answer["said"].as_str().or(answer["error"].as_str());
-        let said = format!("session {pid}: {}", said.unwrap_or("it said nothing"));
+        let said = format!("session {pid}: {}", said.unwrap_or("the answer is empty"));
         match answer["outcome"].as_str() {
             Some("taken" | "same") if as_json => {}
             Some("taken" | "same") => {
@@ -44,41 +45,40 @@ pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus
     }
 }
 
-/// Whether a terminal can be closed under this process.
+/// Reports whether this process has a controlling terminal, which can be closed.
 pub fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Reads the plan that the session was started with again.
+/// Returns a function that reads the session's plan file again.
 pub fn loader(path: &Path, user: Option<&User>) -> LoadPlan {
-    // Where it was named from: nobody has to stay there.
+    // The working directory may change later, so the path is made absolute now.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let trusted = [Some(0), Some(own_user()), user.map(|u| u.uid)];
     Box::new(move || load(&path, &trusted))
 }
 
-/// This process's user.
 fn own_user() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |m| m.uid())
 }
 
-/// The file belongs to a trusted user, and nobody else may write to it: at the start a user chose it, later
-/// nobody looks at it.
+/// Reads a plan if its file belongs to a trusted user and nobody else may write to it. At the start
+/// a user chose the file, but a reload happens unattended.
 fn load(path: &PathBuf, trusted: &[Option<u32>]) -> Result<Plan, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let mut options = OpenOptions::new();
-    // A pipe would be waited for.
+    // Without O_NONBLOCK, the open of a pipe would wait for a writer.
     options
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let opened = options.open(path).and_then(|f| Ok((f.metadata()?, f)));
     let (about, file) = opened.map_err(|e| at(e.to_string()))?;
     if !about.is_file() {
-        return Err(at("it is no regular file".into()));
+        return Err(at("it is not a regular file".into()));
     }
     if !trusted.contains(&Some(about.uid())) || about.mode() & 0o002 != 0 {
         return Err(at(
-            "it must belong to root or to who started the session, and others must not write to it"
+            "the file must belong to root or to the user who started the session, and others must not write to it"
                 .into(),
         ));
     }
@@ -97,7 +97,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_plan_is_read_again_only_where_nobody_else_could_change_it() {
+    fn a_plan_is_reloaded_only_if_nobody_else_can_change_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("plan.yaml");
         let mut load = loader(&path, None);

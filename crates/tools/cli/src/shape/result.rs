@@ -1,4 +1,4 @@
-//! What `onbeat shape` says at its end: promises beside measurements, and who was placed where.
+//! Prints the result of `onbeat shape`: promises beside measurements, and the place of each thread.
 
 use super::line::ms;
 use onbeat_shape::judge::Figure;
@@ -16,10 +16,10 @@ fn number(figure: &Figure, value: f64) -> String {
     }
 }
 
-/// Prints the notes that were not printed while it ran, and the verdict.
+/// Prints the notes after the first `printed` ones, and the verdict.
 pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> {
     let mut out = io::stdout();
-    // The first ones were printed while it ran.
+    // The first notes were printed during the session.
     for note in summary.notes.iter().skip(printed) {
         writeln!(out, "note: {}", term::one_line(note))?;
     }
@@ -29,7 +29,7 @@ pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> 
     if summary.judgements.is_empty() {
         writeln!(
             out,
-            "No execution of the chain was seen while it was shaped."
+            "No execution of the chain was recorded during shaping."
         )?;
     } else if verify {
         let kept = if summary.is_kept() {
@@ -42,7 +42,6 @@ pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> 
     Ok(())
 }
 
-/// Prints the figures and the threads.
 pub fn tables(summary: &Summary) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut out = io::stdout();
@@ -87,7 +86,7 @@ pub fn tables(summary: &Summary) -> Result<(), CliError> {
         .column("threads", Align::Right)
         .column("name", Align::Left)
         .names("for", 3);
-    // The middleware has many that do the same.
+    // The middleware has many threads with the same job, which share a row.
     let mut alike: BTreeMap<(&str, String, &str), usize> = BTreeMap::new();
     for PlacedThread {
         name, place, job, ..
@@ -102,7 +101,8 @@ pub fn tables(summary: &Summary) -> Result<(), CliError> {
     threads.write(&mut out, &screen)
 }
 
-/// Rows of what the ends of slots met, for servers that have threads.
+/// Returns the rows on gates: how often threads were at work at the end of a slot, for each server
+/// with threads.
 fn gates(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: String, measured: String| {
@@ -112,13 +112,13 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
     for gate in gates.filter(|g| g.ends > 0) {
         let (server, of) = (&gate.server, gate.ends);
         row(
-            format!("{server}: at work at the end of a slot"),
+            format!("{server}: working at the end of a slot"),
             format!("{} of {of}", gate.working),
         );
         let counts = [
-            ("not known at the end of a slot", gate.unknown),
-            ("frozen at work", gate.hard),
-            ("at work until the next slot", gate.unfinished),
+            ("state unknown at the end of a slot", gate.unknown),
+            ("frozen while working", gate.hard),
+            ("still working at the next slot", gate.unfinished),
         ];
         for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             row(format!("{server}: {what}"), format!("{count} of {of}"));
@@ -127,7 +127,7 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
             if gate.waited.count() > 0 {
                 let waited = gate.waited.quantile_ns(q);
                 row(
-                    format!("{server}: time until it waited, {name}"),
+                    format!("{server}: time from the slot's end until it waited, {name}"),
                     format!("{} ms", ms(waited)),
                 );
             }

@@ -1,4 +1,5 @@
-//! What `onbeat shape` offers while it runs: the status socket, another plan, the file of figures.
+//! The services of `onbeat shape` while it runs: the status socket, the reload of the plan, and the
+//! file of figures.
 
 use super::reload;
 use onbeat_record::User;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Writes a file as the user behind sudo: not over what only root may write to.
+/// Writes a file with the rights of the user who called sudo, so that no file is replaced that only
+/// root may write.
 pub fn write_as(
     user: Option<&User>,
     path: &Path,
@@ -23,8 +25,8 @@ pub fn write_as(
     })
 }
 
-/// Answers on the status socket, reads the plan again when it is asked to, and writes figures to a file. A
-/// session runs without it too.
+/// Answers requests on the status socket, reloads the plan on request, and writes figures to a
+/// file. If this fails, the session runs without it.
 pub fn serve(
     sockets: &Path,
     board: &Arc<Board>,
@@ -32,7 +34,7 @@ pub fn serve(
     user: Option<&User>,
 ) -> Option<Service> {
     if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
-        // It will be refused with the reason.
+        // The shaper refuses this plan and gives the reason.
         return None;
     }
     let duties = Duties {
@@ -50,19 +52,17 @@ pub fn serve(
     }
 }
 
-/// What a session reads and writes meanwhile.
+/// The files that a session reads and writes while it runs.
 pub struct Files<'a> {
-    /// The plan.
     pub plan: &'a Path,
-    /// Figures for a monitor.
+    /// The Prometheus file with figures.
     pub metrics: Option<&'a PathBuf>,
-    /// Set by a signal that asks for the plan to be read again.
+    /// Set by SIGHUP, which asks for a reload of the plan.
     pub hangup: Arc<AtomicBool>,
 }
 
-/// Writes figures as Prometheus text.
 fn write_figures(path: &Path, user: Option<&User>) -> WriteFigures {
-    // As the samples: not over what only root may write to.
+    // Like the samples, the file is written with the user's rights.
     let (path, user) = (path.to_path_buf(), user.cloned());
     let mut has_failed = false;
     Box::new(move |status| {

@@ -1,4 +1,4 @@
-//! `onbeat shape --status`: asks the sessions of this machine.
+//! `onbeat shape --status`: prints the status of the sessions on this machine.
 
 use onbeat_shape::status::{ask, Answer};
 use onbeat_terminal::term::{self, Align, Screen, Table};
@@ -9,10 +9,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a session's answer is waited for.
+/// The time for which a session's answer is awaited.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// In which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Text,
@@ -20,7 +19,7 @@ pub enum Form {
     Prometheus,
 }
 
-/// Prints the status of the sessions in `dir`.
+/// Prints the status of the sessions in `dir`, or only that of process `only`.
 pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, CliError> {
     let request: &[u8] = if form == Form::Prometheus {
         b"metrics"
@@ -36,7 +35,7 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
             continue;
         }
         let value: Value = serde_json::from_str(text)
-            .map_err(|e| CliError::Failed(format!("session {pid} answered no JSON: {e}")))?;
+            .map_err(|e| CliError::Failed(format!("session {pid} gave an invalid answer: {e}")))?;
         match form {
             Form::Json => found.push(value),
             _ => print(&value, &mut out)?,
@@ -55,26 +54,26 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
     })
 }
 
-/// The words of each session that answers.
+/// Sends a request to each session and returns the answers by process id.
 pub fn answers(
     dir: &Path,
     only: Option<u32>,
     request: &[u8],
 ) -> Result<Vec<(u32, String)>, CliError> {
     if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
-        let how = "only root asks sessions: sudo onbeat shape --status";
+        let how = "only root can ask sessions: sudo onbeat shape --status";
         return Err(CliError::Refused(how.into()));
     }
     let asked = ask(dir, only, request, PATIENCE).map_err(|e| {
         CliError::Failed(format!(
-            "cannot read {}: {e}: it must belong to root, and nobody else may write to it",
+            "cannot read {}: {e}: the directory must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;
     let text = |answer: Answer| match answer.text {
         Ok(text) => Ok((answer.pid, text)),
         Err(e) => Err(CliError::Failed(format!(
-            "session {} does not answer: {e}: is it stopped?",
+            "session {} does not answer: {e}. Check whether it is stopped",
             answer.pid
         ))),
     };
@@ -106,7 +105,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What it shapes, and since when.
+/// Returns a line with the session's plan and its age.
 fn headline(status: &Value) -> String {
     let plan = &status["plan"];
     let chains: Vec<String> = list(&plan["chains"]).iter().map(text).collect();
@@ -126,7 +125,7 @@ fn headline(status: &Value) -> String {
     )
 }
 
-/// Promises and counts.
+/// Returns the table of promises and counts.
 fn figures(status: &Value) -> Table {
     let mut figures = Table::new()
         .names("figure", 3)
@@ -142,7 +141,7 @@ fn figures(status: &Value) -> Table {
         ]);
     }
     let (counts, guard) = (&status["counts"], &status["guard"]);
-    let passed = "slots that had passed before the dispatcher came";
+    let passed = "slots that passed before the dispatcher woke up";
     for (name, count) in [
         ("executions", &counts["executions"]),
         ("late outputs", &counts["late"]),
@@ -150,9 +149,9 @@ fn figures(status: &Value) -> Table {
         ("cycles without an output", &counts["without_output"]),
         (passed, &counts["skipped_slots"]),
         ("slips of throttled inputs", &counts["slips"]),
-        ("all slots opened by the guard", &guard["opened"]),
+        ("times the guard opened all slots", &guard["opened"]),
         ("all slots opened without the guard", &guard["silent"]),
-        ("new plans that were not taken", &status["plan"]["refused"]),
+        ("new plans that were refused", &status["plan"]["refused"]),
     ] {
         figures.row(vec![name.into(), String::new(), number(count).to_string()]);
     }
@@ -166,7 +165,6 @@ fn figures(status: &Value) -> Table {
     figures
 }
 
-/// Servers and their threads.
 fn servers(status: &Value) -> Table {
     let mut servers = Table::new()
         .names("server", 1)
@@ -186,7 +184,7 @@ fn servers(status: &Value) -> Table {
     servers
 }
 
-/// What is to be said in sentences.
+/// Returns the sentences on earlier plans, notes and the guard.
 fn lines(status: &Value) -> Vec<String> {
     let earlier = |p: &Value| {
         let [executions, late, without] =

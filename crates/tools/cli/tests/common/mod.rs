@@ -1,24 +1,24 @@
-//! What the harnesses of this folder share: the program under test, and a run of named tests in which
-//! those that are skipped are listed with the reason.
+//! Shared parts of the test harnesses in this directory: the program under test, and a runner that
+//! lists skipped tests with the reason.
 
 use std::path::PathBuf;
 
-/// A test with its name.
+/// The name of a test and its function.
 pub type Test<H> = (&'static str, fn(&H));
 
-/// The tests of these names.
+/// Makes a list of the tests with these names.
 macro_rules! tests {
     ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
 }
 
-/// The command under test; another version of it where a variable says so.
+/// Returns the path of the command under test. The variable `ONBEAT` selects another version.
 pub fn program() -> PathBuf {
     let other = std::env::var_os("ONBEAT").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
 }
 
-/// Runs the tests that the words of the command line name, or all; ends this program with 1 if one
-/// fails. Without a harness they are skipped, and so are those for which `missing` names a reason.
+/// Runs the tests that the command line names, or all, and exits with 1 if one fails. All are
+/// skipped without a harness. A test is also skipped if `missing` returns a reason.
 pub fn run<H>(
     tests: &[Test<H>],
     harness: &Result<H, String>,

@@ -1,24 +1,25 @@
-//! A file system that a program serves (FUSE), with one file in it, until it stops to answer.
+//! A FUSE file system with one file, which stops answering on request.
 //!
-//! The program is a child that holds nothing but the device, and that ends by itself: with it the file
-//! system ends, so that nobody waits for it for ever.
+//! The server is a child that holds only the device and ends by itself. The file system ends with
+//! it, so nobody waits forever.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Name of the one file. What shows a process to be of ROS 2 is looked for by this name.
+/// The name of the one file. By this name the recorder recognises ROS 2 processes.
 pub const NAME: &str = "libtracetools.so";
 const BYTES: u64 = 1 << 16;
 
-/// The child answers as long as there is no such file in the directory below which it serves.
+/// The child stops answering when a file of this name exists in the directory above the mount.
 pub const SILENT: &str = "silent";
-/// How long the child lives if nobody ends it before: longer than any recording of a test.
+/// The lifetime of the child in seconds, unless it is killed before. It is longer than the
+/// recording of any test.
 const LIFE_S: u32 = 600;
 
-/// Mounts it on a directory, in a mount namespace of this process, and serves it. To be called while
-/// there is one thread.
+/// Mounts the file system on a directory, in a new mount namespace, and serves it. The caller must
+/// have only one thread.
 pub fn mount(on: &Path) {
     let mut device = File::options();
     let device = device.read(true).write(true).open("/dev/fuse");
@@ -30,7 +31,7 @@ pub fn mount(on: &Path) {
     );
     let text = |text: &str| std::ffi::CString::new(text).expect("no zero in it");
     let (on, options) = (text(on.to_str().expect("a name")), text(&options));
-    // SAFETY: plain system calls, with texts that end with a zero.
+    // SAFETY: plain system calls with texts that end with a zero.
     unsafe {
         assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
         let (none, root) = (std::ptr::null(), text("/"));
@@ -44,7 +45,7 @@ pub fn mount(on: &Path) {
             0
         );
     }
-    // SAFETY: there is one thread, so that the child may go on freely.
+    // SAFETY: the process has only one thread, so the child may run any code.
     unsafe {
         if libc::fork() == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -67,23 +68,18 @@ fn serve(mut device: File, silent: &Path) {
         let answer = match opcode {
             // FORGET has no answer.
             2 => continue,
-            // LOOKUP: valid for no time, so that it is asked again.
+            // LOOKUP: the entry is valid for no time, so the kernel asks again each time.
             1 if request[40..length].starts_with(NAME.as_bytes()) => {
                 [&2u64.to_le_bytes()[..], &[0; 32], &attributes(2)].concat()
             }
             1 => Vec::new(),
-            // GETATTR
             3 => [&[0; 16][..], &attributes(node)].concat(),
-            // OPEN, OPENDIR
             14 | 27 => vec![0; 16],
-            // READ
             15 => {
                 let length = u32::from_le_bytes(request[56..60].try_into().expect("four"));
                 vec![b'x'; length as usize]
             }
-            // STATFS
             17 => vec![0; 80],
-            // INIT
             26 => {
                 let mut out = [0; 64];
                 out[0] = 7;
@@ -95,7 +91,8 @@ fn serve(mut device: File, silent: &Path) {
         };
         let error: i32 = match (opcode, answer.is_empty()) {
             (1, true) => -libc::ENOENT,
-            // RELEASE, RELEASEDIR. Not FLUSH: who closes a file does not ask again then.
+            // RELEASE and RELEASEDIR succeed. FLUSH does not: after its failure the kernel does not
+            // ask at each close.
             (18 | 29, true) => 0,
             (_, true) => -libc::ENOSYS,
             _ => 0,
@@ -106,7 +103,7 @@ fn serve(mut device: File, silent: &Path) {
     }
 }
 
-/// Of the directory (1), or the file in it (2).
+/// Returns the attributes of the directory (node 1) or of the file in it (node 2).
 fn attributes(node: u64) -> Vec<u8> {
     let size = if node == 1 { 0 } else { BYTES };
     let mode: u32 = if node == 1 { 0o40755 } else { 0o100755 };

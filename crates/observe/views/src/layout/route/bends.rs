@@ -1,5 +1,5 @@
-//! Where wires bend between two ranks: each net has a vertical line of its own, and these lines
-//! are ordered so that few wires cross.
+//! Places the bends of wires between two ranks. Each net has a vertical line, and their order keeps
+//! crossings few.
 
 /// A net's way between two ranks: it enters at one height and leaves at others.
 pub(super) struct Passage {
@@ -9,7 +9,6 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// Lowest and greatest height.
     fn span(&self) -> (f64, f64) {
         self.to
             .iter()
@@ -21,7 +20,8 @@ impl Passage {
         b - a < 1.0
     }
 
-    /// Sorts those that go up by the topmost, then those that go down by the lowest.
+    /// Returns the sort key of the initial order: upward passages by the topmost, then downward
+    /// ones by the lowest.
     fn first_guess(&self) -> f64 {
         let mean = self.to.iter().sum::<f64>() / self.to.len().max(1) as f64;
         if mean < self.from {
@@ -31,8 +31,7 @@ impl Passage {
         }
     }
 
-    /// How bad it is that `self` bends left of `other`: crossings, and wires that would lie on one
-    /// another.
+    /// Returns the cost of bending `self` left of `other`: crossings, and wires that would overlap.
     fn left_of(&self, other: &Passage) -> usize {
         let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
         self.to.iter().filter(|&&y| inside(y, other.span())).count()
@@ -45,7 +44,7 @@ impl Passage {
     }
 }
 
-/// Numbers each passage's bend, from the left; also the number of bends side by side.
+/// Numbers each passage's bend from the left. Also returns the number of bends side by side.
 pub(super) fn bends(passages: &[Passage]) -> (Vec<usize>, usize) {
     let order = order(passages);
     let mut bend = vec![0; passages.len()];
@@ -62,7 +61,7 @@ pub(super) fn bends(passages: &[Passage]) -> (Vec<usize>, usize) {
     (bend, count)
 }
 
-/// The passages that bend, from left to right.
+/// Returns the passages that bend, from left to right.
 fn order(passages: &[Passage]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..passages.len())
         .filter(|&i| !passages[i].is_straight())
@@ -71,7 +70,7 @@ fn order(passages: &[Passage]) -> Vec<usize> {
         let key = |i: usize| passages[i].first_guess();
         key(a).total_cmp(&key(b)).then(a.cmp(&b))
     });
-    // Neighbours change places as long as that is better; bounded for very full channels.
+    // Neighbours swap while that lowers the cost. The rounds are limited for very full channels.
     for _ in 0..order.len().min(50) {
         let mut changed = false;
         for k in 1..order.len() {
@@ -101,11 +100,11 @@ mod tests {
     }
 
     #[test]
-    fn wires_bend_where_they_do_not_cross() {
-        // Both go down: the lower one bends first.
+    fn bends_are_ordered_so_that_wires_do_not_cross() {
+        // Both go down, so the lower one bends first.
         let both_down = [passage(0.0, &[50.0]), passage(20.0, &[70.0])];
         assert_eq!(bends(&both_down), (vec![1, 0], 2));
-        // Far apart they share a place, and a straight one needs none.
+        // Distant passages share a position, and a straight one needs none.
         let apart = [
             passage(0.0, &[50.0]),
             passage(100.0, &[150.0]),

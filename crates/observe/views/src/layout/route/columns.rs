@@ -1,4 +1,4 @@
-//! The columns of a drawing: where boxes, labels and bends are from left to right, by rank.
+//! The columns of a drawing: the horizontal positions of boxes, labels and bends, by rank.
 
 use super::BEND_STEP;
 use crate::layout::plan::{NetPlan, Plan};
@@ -8,38 +8,34 @@ use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::text::visible;
 use std::collections::HashMap;
 
-/// Places from left to right, by rank.
 #[derive(Default)]
 pub(super) struct Columns {
-    /// Left edge of boxes.
+    /// The left edge of boxes.
     pub(super) left: Vec<f64>,
-    /// Width of callbacks.
     pub(super) width: Vec<f64>,
-    /// Where labels end.
     pub(super) label_end: Vec<f64>,
-    /// Where wires that go back to the left bend behind the labels: the first of them.
+    /// The first bend behind the labels, of wires that go back to the left.
     pub(super) back_start: Vec<f64>,
-    /// Where they bend before the boxes: the first of them.
+    /// The first bend before the boxes, of wires that go back to the left.
     pub(super) back_end: Vec<f64>,
-    /// Where wires to the next rank bend: the first of them.
+    /// The first bend of wires to the next rank.
     pub(super) channel: Vec<f64>,
-    /// Right end of everything.
+    /// The right end of the drawing.
     pub(super) right: f64,
 }
 
-/// How much room each rank needs besides its callbacks.
+/// The space that each rank needs besides its callbacks.
 struct Room {
-    /// Width of labels.
     labels: Vec<f64>,
-    /// Bends of wires that end here, coming back.
+    /// The number of bends of backward wires that end at the rank.
     back_ends: Vec<usize>,
-    /// Bends of wires that leave here to go back.
+    /// The number of bends of backward wires that leave from the rank.
     back_starts: Vec<usize>,
 }
 
 impl Columns {
-    /// The columns of all ranks: `bends` are the numbers of bends behind each, `back` the bends of
-    /// the nets that go back.
+    /// Computes the columns of all ranks. `bends` counts the bends behind each rank, and `back` has
+    /// the bends of nets that go back.
     pub(super) fn new(plan: &Plan, bends: &[usize], back: &HashMap<usize, usize>) -> Self {
         let room = Room::new(plan, back);
         let mut columns = Columns {
@@ -68,12 +64,10 @@ impl Columns {
         columns
     }
 
-    /// Left edge of callbacks.
     pub(super) fn callback(&self, rank: usize) -> f64 {
         self.left[rank] + PAD
     }
 
-    /// Right edge of boxes.
     pub(super) fn box_right(&self, rank: usize) -> f64 {
         self.left[rank] + self.width[rank] + 2.0 * PAD
     }
@@ -106,7 +100,6 @@ impl Room {
     }
 }
 
-/// Width of the widest callback of each rank.
 fn callback_widths(plan: &Plan) -> Vec<f64> {
     let mut widths = vec![SYNC_SIZE; plan.ranks];
     for (callback, &rank) in plan.model.callbacks.iter().zip(&plan.rank) {
@@ -125,7 +118,7 @@ fn callback_width(callback: &Callback) -> f64 {
     inside.max(title).clamp(least, greatest).ceil()
 }
 
-/// A net's label: its topic, shortened as ROS 2 does for a node's private names.
+/// Returns a net's label: its topic, shortened to `~/` below its own node, as in ROS 2.
 pub(super) fn label(plan: &Plan, net: &NetPlan) -> String {
     let node = &plan.model.callbacks[net.source].node;
     match net.topic.strip_prefix(node.as_str()) {

@@ -1,4 +1,4 @@
-//! Draws a graph whose boxes have heights: columns, bends of wires, and paths.
+//! Draws a graph whose boxes already have heights: columns, bends of wires, and paths.
 
 mod bends;
 mod columns;
@@ -11,12 +11,10 @@ use columns::{label, Columns};
 use onbeat_document::schema::{CallbackType, JunctionKind};
 use std::collections::{BTreeMap, HashMap};
 
-/// Distance of the bends of parallel wires.
 const BEND_STEP: f64 = 7.0;
-/// Radius of a wire's corners.
 const CORNER: f64 = 6.0;
 
-/// Draws a placed graph; `tops` are the tops of its items.
+/// Draws a placed graph. `tops` are the tops of its items.
 pub(super) fn draw(plan: &Plan, tops: &[f64]) -> Layout {
     let mut low = f64::MAX;
     let mut high = f64::MIN;
@@ -36,15 +34,14 @@ pub(super) fn draw(plan: &Plan, tops: &[f64]) -> Layout {
     }
 }
 
-/// A graph with all its places, from left to right and from top to bottom.
+/// A graph with all its horizontal and vertical positions.
 struct Drawing<'a> {
     plan: &'a Plan<'a>,
-    /// By item.
     tops: &'a [f64],
     columns: Columns,
-    /// Bends in the channel behind a rank, by rank and net.
+    /// The bends in the channel behind a rank, by rank and net.
     bends: HashMap<(usize, usize), usize>,
-    /// Bends of nets that go back, by net.
+    /// The bends of nets that go back, by net.
     back: HashMap<usize, usize>,
 }
 
@@ -72,7 +69,7 @@ impl<'a> Drawing<'a> {
         y(self.plan, self.tops, port)
     }
 
-    /// Where a net bends in the channel behind a rank.
+    /// Returns the x at which a net bends in the channel behind a rank.
     fn bend(&self, rank: usize, net: usize) -> f64 {
         let bend = self.bends.get(&(rank, net)).copied().unwrap_or(0);
         self.columns.channel[rank] + BEND_STEP * bend as f64
@@ -154,7 +151,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// The right edge of a net's callback.
+    /// Returns the right edge of a net's callback.
     fn leaves(&self, net: &NetPlan) -> f64 {
         let rank = self.plan.rank[net.source];
         let width = match self.plan.model.callbacks[net.source].kind {
@@ -164,7 +161,6 @@ impl<'a> Drawing<'a> {
         self.columns.callback(rank) + width
     }
 
-    /// The path of one wire of a net.
     fn path(&self, index: usize, line: &Line) -> String {
         let (plan, columns) = (&self.plan.nets[index], &self.columns);
         let (start, to) = (self.plan.rank[plan.source], self.plan.rank[line.to]);
@@ -190,13 +186,12 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// The height of a port.
 fn y(plan: &Plan, tops: &[f64], port: Port) -> f64 {
     let (item, offset) = plan.place(port);
     tops[item] + offset
 }
 
-/// What passes between each rank and the next.
+/// Returns the passages between each rank and the next.
 fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
     let y = |port| y(plan, tops, port);
     let mut channels: Vec<BTreeMap<usize, Passage>> =
@@ -209,7 +204,8 @@ fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
                 continue;
             }
             let to = plan.rank[line.to];
-            // Every channel on the way: up to the last one the net only passes through.
+            // The net has a passage in every channel on its way. It only passes through up to the
+            // last one.
             for (channel, passages) in channels.iter_mut().enumerate().take(to).skip(start) {
                 let from = match track {
                     Some(ty) if channel > start => ty,
@@ -232,7 +228,7 @@ fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
     channels.into_iter().map(nets).collect()
 }
 
-/// For each net that goes back: its bend behind its callback, counted within the rank.
+/// Returns the bend behind the callback of each net that goes back, counted within the rank.
 fn back_bends(plan: &Plan) -> HashMap<usize, usize> {
     let mut used = vec![0; plan.ranks];
     let mut bends = HashMap::new();
@@ -246,7 +242,8 @@ fn back_bends(plan: &Plan) -> HashMap<usize, usize> {
     bends
 }
 
-/// From `(x0, y0)` to the bend, along it, and on to `x1` at height `y1`, with round corners.
+/// Returns a path from `(x0, y0)` to the bend, along it, and on to `x1` at height `y1`, with round
+/// corners.
 fn step(x0: f64, y0: f64, bend: f64, y1: f64, x1: f64) -> String {
     let r = CORNER.min((y1 - y0).abs() / 2.0);
     if r < 0.5 {

@@ -8,23 +8,18 @@ use onbeat_document::Dist;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1240.0;
-/// Height of a row.
 const ROW: f64 = 20.0;
-/// Width of the names on the left.
 const NAMES: f64 = 430.0;
-/// Top of the first row.
 const TOP: f64 = 24.0;
 
-/// A callback and the text beside its row: node, then what it is.
+/// A callback with the text beside its row: the node, then the caption.
 pub(crate) struct Named<'a> {
     pub(crate) callback: &'a Callback,
-    /// What it waits for.
     pub(crate) caption: String,
-    /// Name of its type.
     pub(crate) kind: &'static str,
 }
 
-/// Box plots of execution times on one logarithmic axis, one row per callback.
+/// Returns box plots of execution times on one logarithmic axis, one row per callback.
 pub(crate) fn box_plots(rows: &[Named]) -> String {
     let axis = axis(rows);
     let height = ROW * rows.len() as f64;
@@ -61,7 +56,6 @@ pub(crate) fn box_plots(rows: &[Named]) -> String {
     out
 }
 
-/// An axis that holds all values.
 fn axis(rows: &[Named]) -> Axis {
     let exec = |r: &Named| {
         (
@@ -82,7 +76,7 @@ fn axis(rows: &[Named]) -> Axis {
     }
 }
 
-/// The names of a row, and its figures on hovering.
+/// Draws the names of a row, with its figures as a tooltip.
 fn draw_names(out: &mut String, row: &Named, y: f64) {
     let d = &row.callback.figures.exec_ns;
     let node = fit_text(&row.callback.node, 11.5, 190.0);
@@ -111,7 +105,6 @@ fn draw_names(out: &mut String, row: &Named, y: f64) {
     );
 }
 
-/// The box, whiskers, median and mean of a row.
 fn draw_box(out: &mut String, axis: &Axis, d: &Dist, y: f64) {
     let q = |q: f64| axis.place(d.quantile(q) as f64);
     let (x0, x1) = (axis.place(d.min() as f64), axis.place(d.max() as f64));

@@ -1,4 +1,4 @@
-//! Figure 3.9 of the thesis: how the measured extremes of a callback settle as runs are added.
+//! The chart of thesis Figure 3.9: the measured extremes of a callback as runs are added.
 
 use super::{tick_label, Axis};
 use onbeat_document::schema::{Callback, RunExtremes};
@@ -12,7 +12,7 @@ const TOP: f64 = 8.0;
 const PLOT_WIDTH: f64 = WIDTH - 52.0 - 62.0;
 const PLOT_HEIGHT: f64 = HEIGHT - 8.0 - 34.0;
 
-/// A callback's extremes over all runs up to one.
+/// A callback's extremes over all runs up to and including one.
 struct Point {
     best: f64,
     mean: f64,
@@ -22,15 +22,14 @@ struct Point {
 /// A curve: its name, its style class and its values.
 type Series = (&'static str, &'static str, fn(&Point) -> f64);
 
-/// From top to bottom.
 const SERIES: [Series; 3] = [
     ("mWCET", "g-max", |p| p.worst),
     ("mACET", "g-mean", |p| p.mean),
     ("mBCET", "g-min", |p| p.best),
 ];
 
-/// The curves of the measured best, average and worst case, in the order of the runs' starts.
-/// Nothing where the callback ran in fewer than two runs.
+/// Returns the curves of the measured best, average and worst case, in the order of the runs'
+/// starts. Returns nothing if the callback ran in fewer than two runs.
 pub(crate) fn growth(callback: &Callback) -> String {
     let points = points(callback);
     let Some(last) = points.last().filter(|_| points.len() >= 2) else {
@@ -51,7 +50,7 @@ pub(crate) fn growth(callback: &Callback) -> String {
          aria-label=\"Growth over runs\">"
     );
     plot.draw_axes(&mut out);
-    // Each label at least a line below the one before.
+    // Each label is at least a line below the previous one.
     let mut label_y = f64::MIN;
     for (name, class, value) in SERIES {
         label_y = (plot.y(value(last)) + 3.5).max(label_y + 11.0);
@@ -68,7 +67,6 @@ pub(crate) fn growth(callback: &Callback) -> String {
     out
 }
 
-/// The extremes run by run.
 fn points(callback: &Callback) -> Vec<Point> {
     let mut runs: Vec<&RunExtremes> = callback.per_run.values().filter(|r| r.count > 0).collect();
     runs.sort_by_key(|r| r.start);
@@ -87,7 +85,7 @@ fn points(callback: &Callback) -> Vec<Point> {
     runs.into_iter().map(point).collect()
 }
 
-/// Runs to the right, times upwards.
+/// The plot's scale: runs to the right, times upwards.
 struct Plot {
     scale: Axis,
     runs: usize,
@@ -124,7 +122,7 @@ impl Plot {
         }
         let last = self.runs - 1;
         let step = self.runs.div_ceil(6).max(1);
-        // The last run's number is always shown; one just before it would run into it.
+        // The last run's number is always shown. A number just before it would overlap.
         let numbered = (0..last).step_by(step);
         let numbered = numbered.filter(|i| (last - i) * 2 > step).chain([last]);
         for i in numbered {

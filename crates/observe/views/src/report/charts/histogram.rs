@@ -7,13 +7,13 @@ use onbeat_document::Dist;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 560.0;
-/// Left end of the plot.
 const LEFT: f64 = 8.0;
 const PLOT_WIDTH: f64 = WIDTH - 16.0;
 const PLOT_HEIGHT: f64 = 116.0;
 const BINS: usize = 70;
 
-/// Histogram of a distribution; nothing of an empty one. `what` describes it to screen readers.
+/// Draws the histogram of a distribution, or nothing if it is empty. `what` describes the histogram
+/// to screen readers.
 pub(crate) fn histogram(dist: &Dist, what: &str) -> String {
     if dist.count() == 0 {
         return String::new();
@@ -49,11 +49,10 @@ pub(crate) fn histogram(dist: &Dist, what: &str) -> String {
     out
 }
 
-/// An axis that holds all values.
 fn axis(dist: &Dist) -> Axis {
     let (min, max) = (dist.min() as f64, dist.max() as f64);
     let p99 = dist.quantile(0.99) as f64;
-    // A tail many times longer than the rest would squeeze the rest into one bar.
+    // A linear axis would squeeze the rest into one bar if the tail is many times longer.
     let log = max > 5.0 * p99.max(1.0) && min > 0.0;
     let pad = if max > min {
         (max - min) * 0.02
@@ -74,12 +73,12 @@ fn axis(dist: &Dist) -> Axis {
     }
 }
 
-/// Values per bar. A bucket that is wider than a bar is shared out evenly.
+/// Returns the count per bar. A bucket wider than a bar is divided evenly.
 fn bins(dist: &Dist, axis: &Axis) -> Vec<f64> {
     let (min, max) = (dist.min() as f64, dist.max() as f64);
     let mut bins = vec![0.0f64; BINS];
     for (low, width, count) in dist.buckets() {
-        // The extremes are exact; buckets reach a little beyond them.
+        // The extremes are exact, but buckets extend a little beyond them.
         let from = (low as f64).max(min);
         let to = (low as f64 + width as f64).min(max).max(from);
         let (a, b) = (bin_of(axis, from), bin_of(axis, to));
@@ -95,17 +94,15 @@ fn bin_of(axis: &Axis, value: f64) -> usize {
     ((share * BINS as f64) as usize).min(BINS - 1)
 }
 
-/// A marked value.
 struct Mark {
     label: String,
-    /// Left end of the label.
     start: f64,
-    /// Row of the label, from the plot upwards.
+    /// The row of the label, counted upwards from the plot.
     row: usize,
     x: f64,
 }
 
-/// Marks whose labels do not overlap: each has a row of its own or enough distance.
+/// Places the marks so that their labels do not overlap: in separate rows, or far enough apart.
 fn marks(dist: &Dist, axis: &Axis) -> Vec<Mark> {
     let values = [
         ("median", dist.quantile(0.5)),
@@ -163,7 +160,7 @@ fn draw_bars(out: &mut String, bins: &[f64], bottom: f64) {
     let tallest = bins.iter().copied().fold(0.0, f64::max).max(1.0);
     let width = PLOT_WIDTH / BINS as f64;
     for (i, count) in bins.iter().enumerate().filter(|(_, c)| **c > 0.0) {
-        // A single value far out must still be seen.
+        // Even a single outlier must be visible.
         let h = (PLOT_HEIGHT * count / tallest).max(1.5);
         let _ = write!(
             out,

@@ -14,7 +14,6 @@ pub(super) use shares::{share_bar, share_classes};
 
 use onbeat_document::text::duration;
 
-/// An axis: values to pixels.
 struct Axis {
     low: f64,
     high: f64,
@@ -33,7 +32,7 @@ impl Axis {
         self.left + self.width * share.clamp(0.0, 1.0)
     }
 
-    /// Round values along the axis: at most about `count` of them on a linear one.
+    /// Returns round values along the axis. A linear axis has about `count` of them at most.
     fn ticks(&self, count: f64) -> Vec<f64> {
         if self.log {
             self.log_ticks()
@@ -76,7 +75,7 @@ impl Axis {
     }
 }
 
-/// An axis label: like a duration, without more digits than a round value needs.
+/// Formats an axis label as a duration, without superfluous digits.
 fn tick_label(ns: f64) -> String {
     if ns == 0.0 {
         return "0".into();

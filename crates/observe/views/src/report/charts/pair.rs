@@ -1,4 +1,4 @@
-//! Two distributions of one figure over one another, on one axis.
+//! A chart of two distributions of one figure, one above the other on a shared axis.
 
 use super::{tick_label, Axis};
 use onbeat_document::text::{duration, xml};
@@ -12,8 +12,8 @@ const PLOT_HEIGHT: f64 = 74.0;
 const GAP: f64 = 24.0;
 const BINS: usize = 70;
 
-/// Two distributions, the first above the second; nothing where one is empty. `what` describes it to screen
-/// readers.
+/// Draws two distributions, the first above the second. Draws nothing if one is empty. `what`
+/// describes the chart to screen readers.
 pub fn pair(a: &Dist, b: &Dist, names: [&str; 2], what: &str) -> String {
     if a.count() == 0 || b.count() == 0 {
         return String::new();
@@ -51,7 +51,7 @@ pub fn pair(a: &Dist, b: &Dist, names: [&str; 2], what: &str) -> String {
             duration(dist.max() as f64),
         );
     }
-    // Where the first one's median is, in both.
+    // The first distribution's median is marked in both.
     for (dist, from, to) in [
         (a, GAP, height - 20.0),
         (b, GAP + PLOT_HEIGHT + GAP, height - 20.0),
@@ -73,7 +73,6 @@ pub fn pair(a: &Dist, b: &Dist, names: [&str; 2], what: &str) -> String {
     out + "</svg>"
 }
 
-/// An axis that holds both.
 fn axis(a: &Dist, b: &Dist) -> Axis {
     let min = a.min().min(b.min()) as f64;
     let max = a.max().max(b.max()) as f64;
@@ -93,7 +92,7 @@ fn axis(a: &Dist, b: &Dist) -> Axis {
     }
 }
 
-/// The share of the values in each bar, as high as the tallest allows.
+/// Draws the share of the values in each bar, scaled to the tallest bar.
 fn bars(out: &mut String, dist: &Dist, axis: &Axis, (bottom, class): (f64, &str)) {
     let mut bins = [0.0f64; BINS];
     let bin = |value: f64| {
@@ -111,7 +110,7 @@ fn bars(out: &mut String, dist: &Dist, axis: &Axis, (bottom, class): (f64, &str)
     let tallest = bins.iter().copied().fold(1e-9, f64::max);
     let width = PLOT_WIDTH / BINS as f64;
     for (i, count) in bins.iter().enumerate().filter(|(_, c)| **c > 0.0) {
-        // A single value far out must still be seen.
+        // Even a single outlier must be visible.
         let h = (PLOT_HEIGHT * count / tallest).max(1.5);
         let _ = write!(
             out,

@@ -4,10 +4,10 @@ use onbeat_document::schema::Share;
 use onbeat_document::text::{duration, percent, shorten, xml};
 use std::fmt::Write as _;
 
-/// Colours that the style sheet has for callbacks in share bars.
+/// The number of callback colours in the style sheet for share bars.
 const COLOURS: usize = 8;
 
-/// The bar of a chain's shares: callbacks in colours, edges in grey.
+/// Draws the bar of a chain's shares, with callbacks in colours and edges in grey.
 pub(crate) fn share_bar(shares: &[Share]) -> String {
     const W: f64 = 1000.0;
     let mut out = format!(
@@ -30,7 +30,6 @@ pub(crate) fn share_bar(shares: &[Share]) -> String {
     out
 }
 
-/// The style class of each share.
 pub(crate) fn share_classes(shares: &[Share]) -> Vec<String> {
     let mut next = 0;
     shares

@@ -1,7 +1,6 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Gaps and sizes of items.
 fn trace(most: usize) -> impl Strategy<Value = Vec<(i64, u64)>> {
     let gap = prop_oneof![Just(0i64), 1i64..20, 100i64..2000];
     prop::collection::vec((gap, 0u64..500), 1..most).prop_map(|gaps| {
@@ -26,7 +25,7 @@ fn meter(most: usize, trace: &[(i64, u64)]) -> ArrivalMeter {
     meter
 }
 
-/// Every closed window of the trace that begins and ends with an item: length, items, bytes.
+/// Returns length, items and bytes of every closed window that begins and ends with an item.
 fn windows(trace: &[(i64, u64)]) -> Vec<(u64, u64, u64)> {
     let mut all = Vec::new();
     for from in 0..trace.len() {
@@ -44,9 +43,9 @@ fn windows(trace: &[(i64, u64)]) -> Vec<(u64, u64, u64)> {
 }
 
 proptest! {
-    /// Also when items are kept together, because the trace is longer than what is kept.
+    /// Covers also traces that are longer than what is kept one by one.
     #[test]
-    fn every_window_is_below_the_envelope(trace in trace(120), most in prop_oneof![Just(EXACT), 2usize..40]) {
+    fn every_window_of_a_trace_is_below_its_envelope(trace in trace(120), most in prop_oneof![Just(EXACT), 2usize..40]) {
         let arrival = meter(most, &trace).arrival();
         for (length_ns, items, bytes) in windows(&trace) {
             prop_assert!(items <= arrival.items.at(length_ns), "{} items in {} ns", items, length_ns);
@@ -54,9 +53,10 @@ proptest! {
         }
     }
 
-    /// No lower concave curve would do: every corner is reached by a window that is not longer, up to the next jump.
+    /// No lower concave curve would do: a window that is not longer reaches every corner, up to the
+    /// next jump.
     #[test]
-    fn every_corner_is_reached(trace in trace(32)) {
+    fn a_window_reaches_every_corner_of_the_envelope(trace in trace(32)) {
         let arrival = meter(EXACT, &trace).arrival();
         for (length_ns, items, _) in arrival.items.buckets() {
             prop_assert!(windows(&trace).contains(&(length_ns, items, 0)) || windows(&trace).iter().any(|window| {
@@ -71,7 +71,7 @@ proptest! {
         most in prop_oneof![Just(EXACT), 2usize..20],
     ) {
         let mut meter = ServiceMeter { trace: Trace::new(most), resumed: true };
-        // Instants of each period: when, what was brought then.
+        // For each period: the instants, with the items and bytes that came.
         let mut all: Vec<Vec<(i64, u64, u64)>> = Vec::new();
         let mut start = 0;
         for (trace, pause) in &periods {
@@ -93,7 +93,7 @@ proptest! {
             for from in 0..period.len() {
                 let (mut items, mut bytes) = (0, 0);
                 for to in from + 1..period.len() {
-                    // Just before the instant, only what came before it is there.
+                    // Just before this instant, only earlier items have come.
                     let before_ns = (period[to].0 - period[from].0).max(1) as u64 - 1;
                     for bound in &service.items {
                         prop_assert!(bound.at(before_ns) <= items, "{:?}: {} in {} ns", bound, items, before_ns);
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn a_loader_of_even_pace_is_measured_as_such() {
+fn a_steady_loader_gets_its_exact_rate() {
     let mut meter = ServiceMeter::default();
     meter.resumed(0);
     for item in 1..=1000 {

@@ -1,10 +1,10 @@
-//! Which files a bag has: from its metadata.yaml, or from its directory where there is none.
+//! Lists the files of a bag from its metadata.yaml, or from its directory if that file is missing.
 
 use crate::source::damage::Damage;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// More files than a bag is split into; a damaged directory does not make more.
+/// The limit for damaged directories. No real bag is split into as many files.
 const MOST_FILES: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -12,37 +12,40 @@ struct File {
     rosbag2_bagfile_information: Bag,
 }
 
-/// What is needed of it; it is the same in all versions of rosbag2 (1 to 9).
+/// The needed part of metadata.yaml. It is equal in all versions of rosbag2 (1 to 9).
 #[derive(Deserialize)]
 struct Bag {
     relative_file_paths: Vec<String>,
 }
 
-/// The bag's files.
+/// Returns the files of the bag.
 ///
 /// # Errors
-/// Why the directory is no bag.
+/// Returns the reason why the directory is not a bag.
 pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, String> {
     let files = match named(directory) {
         Ok(files) => files,
         Err(what) => {
             let files = found(directory)?;
             if !files.is_empty() {
-                damage.add("bags whose files were looked for in the directory", || what);
+                damage.add(
+                    "bags without a usable list of files, read from the files in their directory",
+                    || what,
+                );
             }
             files
         }
     };
     match files.is_empty() {
         true => {
-            Err("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files".into())
+            Err("not a bag: the directory has neither a metadata.yaml that names files, nor .mcap or .db3 files".into())
         }
         false => Ok(files),
     }
 }
 
-/// Only names within the directory are taken: a bag names no file elsewhere. (Up to version 3 they began with the
-/// directory's own name.)
+/// Returns the files that metadata.yaml names. Only names within the directory count, so that a bag
+/// cannot name a file elsewhere. Up to version 3 they began with the directory's own name.
 fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let bytes = std::fs::read(directory.join("metadata.yaml"))
         .map_err(|error| format!("metadata.yaml: {error}"))?;
@@ -56,7 +59,8 @@ fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths.map(|name| directory.join(name)).collect())
 }
 
-/// Files of bags by their endings, in the order of their numbers: `bag_2` before `bag_10`.
+/// Finds the files of a bag by their extensions, in the order of their numbers: `bag_2` before
+/// `bag_10`.
 fn found(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(directory).map_err(|error| error.to_string())?;
     let mut names: Vec<String> = entries
@@ -68,7 +72,7 @@ fn found(directory: &Path) -> Result<Vec<PathBuf>, String> {
         })
         .collect();
     names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
-    // An unpacked file beside its packed one is the same file.
+    // An unpacked file beside its packed file has the same messages.
     let unpacked = names.clone();
     names.retain(|name| {
         name.strip_suffix(".zstd")

@@ -4,7 +4,6 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Time, topic, bytes.
 type Item = (i64, String, Vec<u8>);
 
 /// The tables of rosbag2 (schema version 4).
@@ -16,7 +15,8 @@ const TABLES: &str = "CREATE TABLE schema(schema_version INTEGER PRIMARY KEY,ros
 const INDEX: &str = "CREATE INDEX timestamp_idx ON messages (timestamp ASC);";
 
 fn items() -> Vec<Item> {
-    // Times go back and forth, payloads have pages of their own now and then.
+    // Times go forwards and backwards. Some payloads are so large that they have pages of their
+    // own.
     (0..3000i64)
         .map(|n| {
             let payload = [&[0, 1, 0, 0][..], &vec![n as u8; (n as usize * 37) % 6000]].concat();
@@ -34,7 +34,7 @@ fn in_order(mut items: Vec<Item>) -> Vec<Item> {
     items
 }
 
-/// Writes a file; `pack` is done to every message.
+/// Writes a file after applying `pack` to every message.
 fn write(path: &Path, items: &[Item], with_index: bool, pack: impl Fn(&[u8]) -> Vec<u8>) {
     let mut database = Connection::open(path).expect("a file");
     database.execute_batch(TABLES).expect("tables");
@@ -87,7 +87,8 @@ fn place() -> (TempDir, PathBuf) {
     (place, path)
 }
 
-/// A file of three parts that overlap in time, with a metadata.yaml of rosbag2's (`version`: 3 names the directory too).
+/// Writes a bag of three files that overlap in time, with a metadata.yaml. Version 3 names the
+/// directory too.
 fn split(place: &Path, pack_files: bool, prefix: &str) {
     let all = items();
     let mut names = String::new();
@@ -112,7 +113,7 @@ fn split(place: &Path, pack_files: bool, prefix: &str) {
 }
 
 #[test]
-fn a_file_is_read_in_the_order_of_time_with_and_without_its_index() {
+fn a_bag_file_is_read_in_time_order_with_and_without_index() {
     for with_index in [true, false] {
         let (_place, path) = place();
         write(&path, &items(), with_index, plain);
@@ -138,7 +139,7 @@ fn a_split_bag_is_one_recording() {
 }
 
 #[test]
-fn a_bag_without_metadata_or_with_a_missing_file_gives_the_rest() {
+fn the_rest_of_a_bag_is_read_if_metadata_or_a_file_is_missing() {
     let place = TempDir::new().expect("a directory");
     split(place.path(), false, "");
     std::fs::remove_file(place.path().join("bag_1.db3")).expect("removed");
@@ -154,17 +155,19 @@ fn a_bag_without_metadata_or_with_a_missing_file_gives_the_rest() {
     let (read_items, damage) = read(place.path());
     assert_eq!(read_items, rest);
     assert!(
-        damage[0].starts_with("bags whose files were looked for in the directory: 1"),
+        damage[0].starts_with(
+            "bags without a usable list of files, read from the files in their directory: 1"
+        ),
         "{damage:?}"
     );
 }
 
 #[test]
-fn a_torn_file_gives_what_is_there() {
+fn items_of_a_truncated_file_are_read_up_to_the_cut() {
     let (_place, path) = place();
     write(&path, &items(), true, plain);
     let whole = std::fs::read(&path).expect("read");
-    // At 0.3 the upper pages of the table's tree are gone.
+    // At 0.3 the upper pages of the B-tree are missing.
     for (share, least) in [(0.3, 0), (0.6, 1000), (0.95, 2000)] {
         std::fs::write(&path, &whole[..(whole.len() as f64 * share) as usize]).expect("written");
         let (read_items, damage) = read(&path);
@@ -181,7 +184,7 @@ fn a_torn_file_gives_what_is_there() {
 }
 
 #[test]
-fn a_log_that_was_not_written_back_is_read() {
+fn messages_in_a_write_ahead_log_are_read() {
     let (_place, path) = place();
     write(&path, &items()[..10], true, plain);
     let other = Connection::open(&path).expect("opened");
@@ -194,7 +197,7 @@ fn a_log_that_was_not_written_back_is_read() {
             [],
         )
         .expect("one more");
-    // Still open: the log is beside the file, as after a recorder was killed.
+    // The database is still open: the log is beside the file, as if the recorder was killed.
     let (read_items, damage) = read(&path);
     assert_eq!(
         (read_items.len(), &read_items[0], damage.len()),
@@ -203,13 +206,13 @@ fn a_log_that_was_not_written_back_is_read() {
 }
 
 #[test]
-fn what_is_no_bag_is_refused_in_one_line() {
+fn a_file_that_is_not_a_bag_is_refused_with_a_one_line_error() {
     let place = TempDir::new().expect("a directory");
     let refused = |path: &Path| open(path).err().expect("refused").to_string();
     let empty = refused(place.path());
     assert!(
         empty
-            .ends_with("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files"),
+            .ends_with("not a bag: the directory has neither a metadata.yaml that names files, nor .mcap or .db3 files"),
         "{empty}"
     );
     let view = place.path().join("view.db3");

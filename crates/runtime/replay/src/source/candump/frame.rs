@@ -1,14 +1,14 @@
-//! From the text of one frame (can-utils, `parse_canframe`) to Linux's `struct can_frame`.
+//! Converts the text of one frame (`parse_canframe` of can-utils) to Linux's `struct can_frame`.
 
 use crate::source::can;
 
 const NOT_A_FRAME: &str = "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R";
-const XL: &str = "CAN XL frames, which are not read";
+const XL: &str = "CAN XL frames, which onbeat does not support";
 
-/// Puts the frame's bytes into `payload`, which is cleared first.
+/// Clears `payload` and fills it with the bytes of the frame.
 ///
 /// # Errors
-/// What is wrong, as [`super::Damage`] counts it.
+/// Returns the kind of fault, under which [`super::Damage`] counts it.
 pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     let (id, rest) = identifier(text)?;
     match rest.first() {
@@ -28,7 +28,8 @@ pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     }
 }
 
-/// Three hexadecimal digits: 11 bits; eight: 29 bits, or an error frame. Five: CAN XL.
+/// Parses an identifier. Three hexadecimal digits mean 11 bits, eight mean 29 bits or an error
+/// frame, and five mean CAN XL.
 fn identifier(text: &[u8]) -> Result<(u32, &[u8]), &'static str> {
     let digits = memchr::memchr(b'#', text).ok_or(NOT_A_FRAME)?;
     let mut id = 0;
@@ -36,7 +37,7 @@ fn identifier(text: &[u8]) -> Result<(u32, &[u8]), &'static str> {
         id = (id << 4) | u32::from(nibble(digit).ok_or(NOT_A_FRAME)?);
     }
     let id = match digits {
-        // can-utils keeps what three digits can say, also above 0x7ff.
+        // can-utils keeps values of three digits above 0x7ff too.
         3 => id,
         5 => return Err(XL),
         8 if id & can::ERROR != 0 => id,
@@ -64,7 +65,7 @@ fn remote(id: u32, text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static st
     Ok(())
 }
 
-/// `_9` to `_F` after eight bytes: the length code as it was on the wire.
+/// Parses `_9` to `_F` after eight bytes: the length code as it was on the wire.
 fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     match rest {
         [] => Ok(0),
@@ -75,7 +76,8 @@ fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     }
 }
 
-/// Pairs of digits, a point allowed between pairs, into `data`: how many, and what follows.
+/// Parses pairs of digits, with optional points between them, into `data`. Returns their number and
+/// the rest of the text.
 fn bytes<'a>(mut text: &'a [u8], data: &mut [u8]) -> Result<(usize, &'a [u8]), &'static str> {
     for (at, byte) in data.iter_mut().enumerate() {
         if let [b'.', rest @ ..] = text {

@@ -1,10 +1,8 @@
 use super::*;
 use std::io::Cursor;
 
-/// Time, interface, bytes.
 type Item = (i64, String, Vec<u8>);
 
-/// All items, and the damage.
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     let mut source = read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log");
     let mut payload = Vec::new();
@@ -24,7 +22,7 @@ fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_form_of_a_frame_becomes_the_kernels_struct() {
+fn every_form_of_a_candump_frame_becomes_the_kernels_struct() {
     let log = "(1436509052.249713) vcan0 044#2A366C2BBA\n\
                (1436509052.249714) vcan1 12345678#11.22 R\n\
                (1436509052.249715001) vcan0 7FF#R8_C\n\
@@ -75,14 +73,14 @@ fn damaged_lines_are_counted_and_the_others_are_read() {
         [
             "lines not of the form (SECONDS.FRACTION) INTERFACE ID#DATA: 3 (the first: line 1)",
             "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R: 2 (the first: line 2)",
-            "CAN XL frames, which are not read: 1 (the first: line 4)",
+            "CAN XL frames, which onbeat does not support: 1 (the first: line 4)",
             "lines too long for a frame: 1 (the first: line 7)",
         ]
     );
 }
 
 #[test]
-fn lines_out_of_order_are_put_in_order_and_equal_times_keep_theirs() {
+fn lines_are_sorted_by_time_and_equal_times_keep_their_order() {
     let log = "(2.0) a 001#\n(1.0) b 002#\n(3.0) a 003#\n(2.0) a 004#\n(2.5) b 005#\n";
     let ids: Vec<u8> = items(log).0.iter().map(|(_, _, bytes)| bytes[0]).collect();
     assert_eq!(ids, [2, 1, 4, 5, 3]);

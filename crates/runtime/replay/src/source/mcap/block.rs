@@ -1,4 +1,5 @@
-//! The messages of one chunk, or of a run outside of chunks, in memory and in the order of time.
+//! Holds the messages of one chunk, or of a run outside of chunks, in memory and in the order of
+//! time.
 
 use super::channels::Channels;
 use super::plain;
@@ -8,26 +9,22 @@ use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOp
 use mcap::McapError;
 use std::io::{Read, Seek, SeekFrom};
 
-/// Most bytes of one block: a chunk that unpacks to more is used up to there.
+/// The most bytes of one block. A chunk that unpacks to more is used up to this size.
 const MOST_BYTES: usize = 512 << 20;
-/// Bytes that are read at once.
 const READ: usize = 256 << 10;
 
-/// Channel, number, two times.
+/// The header of a message: channel, number and two times.
 pub const MESSAGE_HEADER: usize = 22;
 
 /// A chunk, or a run of messages outside of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// First byte of its first record.
     pub at: u64,
-    /// Bytes of its records, as far as the file goes.
+    /// The bytes of its records, as far as the file reaches.
     pub length: u64,
-    /// Time of its earliest message.
     pub first_ns: u64,
 }
 
-/// One message.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     pub time_ns: u64,
@@ -36,10 +33,8 @@ pub struct Message {
     length: usize,
 }
 
-/// A block in memory.
 #[derive(Default)]
 pub struct Loaded {
-    /// Where it begins in the file.
     pub starts_at: u64,
     payloads: Vec<u8>,
     messages: Vec<Message>,
@@ -47,17 +42,16 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The next message.
+    /// Returns the next message without removing it.
     pub fn head(&self) -> Option<&Message> {
         self.messages.get(self.given)
     }
 
-    /// Bytes of payloads that it holds.
     pub fn bytes(&self) -> usize {
         self.payloads.len()
     }
 
-    /// Gives the next message.
+    /// Removes the next message and copies its bytes to `payload`.
     pub fn take(&mut self, payload: &mut Vec<u8>) -> Option<Message> {
         let message = *self.messages.get(self.given)?;
         self.given += 1;
@@ -66,10 +60,11 @@ impl Loaded {
         Some(message)
     }
 
-    /// Loads a block; what it held before is forgotten. Also declares the channels within.
+    /// Loads a block in place of the earlier one, and declares the channels within.
     ///
     /// # Errors
-    /// The file cannot be read. Damage of the block is no error: what comes before it is there.
+    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the
+    /// damage are loaded.
     pub fn load<R: Read + Seek>(
         &mut self,
         bytes: &mut R,
@@ -94,8 +89,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Records that are not compressed. (`LinearReader` of mcap 0.26 does not bear a record that is longer than its
-    /// chunk.)
+    /// Loads records that are not compressed. `LinearReader` of mcap 0.26 cannot handle a record
+    /// that is longer than its chunk.
     fn load_plain<R: Read>(
         &mut self,
         bytes: &mut R,
@@ -128,7 +123,6 @@ impl Loaded {
         Ok(())
     }
 
-    /// A chunk that is compressed.
     fn load_packed<R: Read>(
         &mut self,
         bytes: &mut R,
@@ -180,7 +174,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Takes the record that was appended to the payloads from there on. Its header stays before its payload.
+    /// Takes the record that was appended to the payloads at `from`. Its header stays before its
+    /// payload.
     fn message(&mut self, from: usize, channels: &Channels, damage: &mut Damage) {
         let Some((header, data)) = self.payloads[from..].split_first_chunk::<MESSAGE_HEADER>()
         else {
@@ -201,7 +196,7 @@ impl Loaded {
                 return;
             }
             Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
-            None => damage.add("messages of channels that are declared nowhere", || {
+            None => damage.add("messages of undeclared channels, not replayed", || {
                 format!("channel {channel}")
             }),
         }
@@ -209,7 +204,7 @@ impl Loaded {
     }
 }
 
-const TOO_MUCH: &str = "chunks of more than 512 MiB, used up to there";
+const TOO_MUCH: &str = "chunks of more than 512 MiB, read up to that size";
 
 fn at(block: Block) -> String {
     format!("byte {}", block.at)
@@ -219,11 +214,10 @@ fn name(error: &McapError) -> &'static str {
     match error {
         McapError::BadChunkCrc { .. } => plain::WRONG,
         McapError::UnexpectedEof => plain::TORN,
-        _ => "chunks that are damaged, used up to there",
+        _ => "damaged chunks, read up to the damage",
     }
 }
 
-/// When a message was recorded, of its header.
 pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
     u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
 }

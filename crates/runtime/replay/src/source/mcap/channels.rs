@@ -1,39 +1,37 @@
-//! Which stream a channel of an MCAP file is: one per topic and type.
+//! Maps the channels of an MCAP file to streams: one stream for each topic and type.
 
 use crate::item::{Kind, Stream};
 use crate::source::damage::Damage;
 use mcap::records::{op, Record};
 use std::collections::HashMap;
 
-/// Channels as the file declares them.
 #[derive(Default)]
 pub struct Channels {
     schemas: HashMap<u16, String>,
-    /// Stream of each channel. `None`: its messages are not replayed.
+    /// The stream of each channel. `None` means that its messages are not replayed.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
-    /// By topic and type.
     known: HashMap<(String, String), u32>,
     sealed: bool,
 }
 
 impl Channels {
-    /// All streams that were declared so far.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// From here on no stream is added: what streams there are has been said.
+    /// Prevents further streams from being added, because the list of streams has been returned.
     pub fn seal(&mut self) {
         self.sealed = true;
     }
 
-    /// Stream of a channel: `None` when it was not declared, `Some(None)` when it is not replayed.
+    /// Returns the stream of a channel: `None` if it was not declared, `Some(None)` if it is not
+    /// replayed.
     pub fn stream(&self, channel: u16) -> Option<Option<u32>> {
         self.places.get(&channel).copied()
     }
 
-    /// Takes a record that declares a schema or a channel. What was declared first stays.
+    /// Takes a record that declares a schema or a channel. The first declaration stays valid.
     pub fn declare(&mut self, opcode: u8, body: &[u8], damage: &mut Damage) {
         if opcode != op::SCHEMA && opcode != op::CHANNEL {
             return;
@@ -48,7 +46,7 @@ impl Channels {
             }
             Some(Record::Channel(channel)) => self.channel(channel, damage),
             Some(_) => {}
-            None => damage.add("schemas and channels that cannot be read", String::new),
+            None => damage.add("unreadable schemas and channels", String::new),
         }
     }
 
@@ -90,8 +88,8 @@ impl Channels {
     }
 }
 
-/// Whether every text of a schema or a channel is there. `mcap` 0.26 allocates what a text's length says, up to 4 GiB,
-/// before it looks.
+/// Checks that the record contains all texts of a schema or a channel. `mcap` 0.26 allocates the
+/// stated length, up to 4 GiB, before it checks.
 fn lengths_fit(opcode: u8, body: &[u8]) -> Option<()> {
     fn text(body: &[u8]) -> Option<&[u8]> {
         let (length, rest) = body.split_first_chunk()?;

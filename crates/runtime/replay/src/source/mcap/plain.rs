@@ -1,31 +1,28 @@
-//! Records one after the other, outside of chunks or in a chunk that is not compressed.
+//! Walks records one after another, outside of chunks or in a chunk that is not compressed.
 
 use mcap::records::op;
 use std::io::{Read, Result, Seek, SeekFrom};
 
-/// A checksum that the bytes do not have.
-pub const WRONG: &str = "chunks with a wrong checksum, used as they are";
-/// A record that goes on after what there is.
-pub const TORN: &str = "chunks that end within a record, used up to there";
+pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
+pub const TORN: &str = "chunks that end within a record, read up to that record";
 
-/// Opcode and length of a record.
+/// The bytes of opcode and length before a record.
 const RECORD: usize = 9;
-/// Times, size, checksum, length of the compression's name, size: the header of a chunk that is not compressed.
+/// The header of an uncompressed chunk: times, size, checksum, length of the compression's name,
+/// size.
 const HEADER: usize = 8 + 8 + 8 + 4 + 4 + 8;
 
-/// Bytes of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    /// How many there are.
     length: u64,
-    /// Their checksum. 0: nobody computed it.
+    /// The checksum of the bytes, or 0 if the writer computed none.
     checksum: u32,
 }
 
-/// Goes to the first record of a block. `None`: its records are compressed.
+/// Moves to the first record of a block. Returns `None` if the records are compressed.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Fails if the file cannot be read.
 pub fn chunk<R: Read + Seek>(bytes: &mut R, at: u64, length: u64) -> Result<Option<Chunk>> {
     bytes.seek(SeekFrom::Start(at))?;
     let mut head = Vec::with_capacity(RECORD + HEADER);
@@ -41,7 +38,7 @@ pub fn chunk<R: Read + Seek>(bytes: &mut R, at: u64, length: u64) -> Result<Opti
         }));
     }
     let Some(header) = head.get(RECORD..RECORD + HEADER) else {
-        // A torn header.
+        // The header is incomplete.
         return Ok(Some(Chunk {
             length: 0,
             checksum: 0,
@@ -60,11 +57,9 @@ pub fn chunk<R: Read + Seek>(bytes: &mut R, at: u64, length: u64) -> Result<Opti
     }))
 }
 
-/// Walks records.
 pub struct Records<'a, R> {
     bytes: &'a mut R,
     left: u64,
-    /// Bytes of the record that was found last.
     record: u64,
     saved: u32,
     checksum: crc32fast::Hasher,
@@ -72,7 +67,7 @@ pub struct Records<'a, R> {
 }
 
 impl<'a, R: Read> Records<'a, R> {
-    /// From where the file is.
+    /// Starts at the current position of the file.
     pub fn new(bytes: &'a mut R, chunk: Chunk) -> Records<'a, R> {
         Records {
             bytes,
@@ -84,7 +79,8 @@ impl<'a, R: Read> Records<'a, R> {
         }
     }
 
-    /// Opcode and length of the next record, whose content has to be taken or skipped. `None`: there is no other.
+    /// Returns opcode and length of the next record, or `None` at the end. The caller must then
+    /// take or skip its content.
     pub fn next(&mut self) -> Result<Option<(u8, u64)>> {
         if self.left == 0 {
             return Ok(None);
@@ -105,10 +101,9 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(None)
     }
 
-    /// Appends the content of the record.
     pub fn content(&mut self, to: &mut Vec<u8>) -> Result<()> {
         let from = to.len();
-        // The length was checked against what the file has.
+        // The length was checked against the size of the file.
         let read = self.bytes.by_ref().take(self.record).read_to_end(to)?;
         if (read as u64) < self.record {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -120,7 +115,6 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(())
     }
 
-    /// Passes over the content of the record.
     pub fn skip(&mut self) -> Result<()> {
         let mut buffer = [0; 4096];
         let mut left = self.record;
@@ -134,7 +128,6 @@ impl<'a, R: Read> Records<'a, R> {
         Ok(())
     }
 
-    /// What was wrong.
     pub fn fault(self) -> Option<&'static str> {
         if self.torn {
             return Some(TORN);

@@ -1,4 +1,5 @@
-//! Walks the records at the top of an MCAP file: where its messages are, from when, and its channels.
+//! Walks the top-level records of an MCAP file to find its channels, and the positions and times of
+//! its messages.
 
 use super::block::{log_time, Block, Loaded, MESSAGE_HEADER};
 use super::channels::Channels;
@@ -7,26 +8,24 @@ use crate::source::damage::Damage;
 use mcap::records::op;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// What a file has.
 pub struct Survey {
-    /// In the order of their earliest message.
+    /// The blocks in the order of their earliest message.
     pub blocks: Vec<Block>,
-    /// All channels.
     pub channels: Channels,
 }
 
-/// Opcode and length of a record.
+/// The bytes of opcode and length before a record.
 const RECORD: u64 = 9;
-/// Runs of messages outside of chunks are cut at this size.
+/// The size at which a run of messages outside of chunks is split.
 const RUN: u64 = 1 << 20;
-/// Longest schema or channel that is read.
+/// The longest schema or channel that is read.
 const MOST_DECLARED: u64 = 16 << 20;
 
 impl Survey {
     /// Surveys a file.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn of<R: Read + Seek>(
         bytes: &mut BufReader<R>,
         damage: &mut Damage,
@@ -54,7 +53,7 @@ impl Survey {
         } = walk;
         if !summarised {
             let mut scratch = Loaded::default();
-            // What is damaged is said when it is read for its messages.
+            // This damage is reported later, when the blocks are read for their messages.
             let mut unsaid = Damage::default();
             for &block in &found.blocks {
                 scratch.load(bytes, block, &mut found.channels, &mut unsaid)?;
@@ -68,26 +67,23 @@ impl Survey {
 
 struct Walk<'a, R> {
     bytes: &'a mut BufReader<R>,
-    /// Size of the file.
     end: u64,
     at: u64,
     found: Survey,
-    /// Place of the run of messages that may grow.
+    /// The index of the run of messages that may still grow.
     run: Option<usize>,
-    /// The records that follow are a summary.
     data_ended: bool,
-    /// The summary names the channels.
     summarised: bool,
     body: Vec<u8>,
 }
 
 impl<R: Read + Seek> Walk<'_, R> {
-    /// One record. `false`: it was the last.
+    /// Reads one record. Returns `false` after the last one.
     fn record(&mut self, damage: &mut Damage) -> std::io::Result<bool> {
         if self.end.saturating_sub(self.at) < RECORD {
             let at = self.at;
             damage.add(
-                "ends of the file without a footer (its recorder was stopped): used up to there",
+                "files without a footer (the recorder was stopped), read to their end",
                 || format!("byte {at}"),
             );
             return Ok(false);
@@ -102,7 +98,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         if !whole {
             let at = self.at;
             damage.add(
-                "records that the file ends within: used up to there",
+                "records cut off by the end of the file, which was read up to there",
                 || format!("byte {at}"),
             );
             return Ok(false);
@@ -116,7 +112,8 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(opcode != op::FOOTER)
     }
 
-    /// Takes a record's content: how many of its bytes were read. `there` is what the file has of it.
+    /// Reads the content of a record, and returns the number of bytes read. `there` is the part of
+    /// it that the file contains.
     fn content(
         &mut self,
         opcode: u8,
@@ -162,7 +159,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         }
     }
 
-    /// A message outside of chunks joins the run before it.
+    /// Adds a message outside of chunks to the run before it.
     fn message(&mut self, block: Block) {
         let blocks = &mut self.found.blocks;
         if let Some(run) = self

@@ -6,15 +6,13 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
-/// Time, stream, bytes.
 type Item = (u64, u32, Vec<u8>);
 
-/// How a file is written.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     compression: Option<Compression>,
     chunk_bytes: Option<u64>,
-    /// Without a summary no channel is named after the data.
+    /// Without a summary, no channel is declared after the data.
     summary: bool,
 }
 
@@ -55,7 +53,7 @@ fn file(form: Form, items: &[Item]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// All items, with the number that the stream's topic has, and the damage.
+/// Returns all items, each with the number in its topic's name, and the damage.
 fn items(bytes: Vec<u8>) -> (Vec<Item>, Vec<String>) {
     let mut source = read("file", Cursor::new(bytes)).expect("surveyed");
     let mut payload = Vec::new();
@@ -104,9 +102,8 @@ fn some_items() -> impl Strategy<Value = Vec<Item>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever is written comes back, in the order of time, and messages of one time in that of the file.
     #[test]
-    fn what_is_written_is_read_in_the_order_of_time(form in forms(), items_in in some_items()) {
+    fn messages_of_an_mcap_file_are_read_in_time_order(form in forms(), items_in in some_items()) {
         let (read, damage) = items(file(form, &items_in));
         let mut wanted = items_in;
         wanted.sort_by_key(|item| item.0);
@@ -114,11 +111,12 @@ proptest! {
         prop_assert!(damage.is_empty(), "{:?}", damage);
     }
 
-    /// A file that was cut off: a part of the items, each as it was written, and a sentence.
+    /// A truncated file gives a part of its items, each as it was written, and one sentence of
+    /// damage.
     #[test]
-    fn a_torn_file_gives_what_is_there(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
+    fn items_of_a_truncated_file_are_read_up_to_the_cut(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
         let whole = file(form, &items_in);
-        // The magic at its end says nothing: without it nothing is missing.
+        // The magic at the end carries no data, so nothing is missing without it.
         let cut = MAGIC.len() + ((whole.len() - 2 * MAGIC.len()) as f64 * share) as usize;
         let (read, damage) = items(whole[..cut].to_vec());
         let mut left = items_in;
@@ -132,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn messages_before_the_tear_are_all_there() {
+fn all_messages_before_a_truncation_are_read() {
     let form = Form {
         compression: Some(Compression::Zstd),
         chunk_bytes: Some(300),
@@ -143,17 +141,17 @@ fn messages_before_the_tear_are_all_there() {
     let all = survey_chunks(&whole);
     let cut = all[all.len() - 1].at as usize + 3;
     let (read, damage) = items(whole[..cut].to_vec());
-    // Chunks hold five messages or six; the last one is lost.
+    // Chunks hold five or six messages, and the last chunk is lost.
     assert!(
         read.len() >= 40 && read[..] == written[..read.len()],
         "{}",
         read.len()
     );
-    assert_eq!(damage, [format!("ends of the file without a footer (its recorder was stopped): used up to there: 1 (the first: byte {})", cut - 3)]);
+    assert_eq!(damage, [format!("files without a footer (the recorder was stopped), read to their end: 1 (the first: byte {})", cut - 3)]);
 }
 
 #[test]
-fn a_damaged_chunk_costs_no_other() {
+fn a_damaged_chunk_does_not_affect_other_chunks() {
     let form = Form {
         compression: None,
         chunk_bytes: Some(300),
@@ -162,7 +160,7 @@ fn a_damaged_chunk_costs_no_other() {
     let written: Vec<Item> = (0..50).map(|n| (n, 0, vec![n as u8; 40])).collect();
     let mut whole = file(form, &written);
     let chunk = survey_chunks(&whole)[3];
-    // A byte of the last message in it.
+    // The offset of a byte in the last message of the chunk.
     let last = (chunk.at + chunk.length - 1) as usize;
     whole[last] ^= 0xff;
     let (read, damage) = items(whole);
@@ -175,7 +173,7 @@ fn a_damaged_chunk_costs_no_other() {
         1
     );
     assert!(
-        damage[0].starts_with("chunks with a wrong checksum, used as they are: 1"),
+        damage[0].starts_with("chunks with a wrong checksum, read nevertheless: 1"),
         "{damage:?}"
     );
 }

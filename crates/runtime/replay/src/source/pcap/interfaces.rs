@@ -1,26 +1,24 @@
-//! The interfaces of a capture: their streams, their clocks, and what their packets are.
+//! Keeps the interfaces of a capture: their streams, their clocks and the kind of their packets.
 
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::source::can;
 use crate::source::damage::Damage;
 use std::collections::HashMap;
 
-/// `LINKTYPE_CAN_SOCKETCAN`: its packets are CAN frames, with the identifier in network order.
+/// `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network order.
 const SOCKETCAN: u32 = 227;
-/// More interfaces than a capture has; a damaged file does not make more.
+/// The limit for damaged files. No real capture has as many interfaces.
 const MOST: usize = 4096;
 
-/// How an interface's times read.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Units in a second.
     pub per_second: u64,
-    /// Seconds that are added.
+    /// The offset that is added to each time, in seconds.
     pub offset_s: i64,
 }
 
 impl Clock {
-    /// Nanoseconds since 1970. `None`: beyond what they can say.
+    /// Returns nanoseconds since 1970, or `None` if the time is out of range.
     pub fn time_ns(self, units: u64) -> Option<i64> {
         let ns = u128::from(units) * 1_000_000_000 / u128::from(self.per_second.max(1));
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
@@ -40,22 +38,20 @@ struct Interface {
 pub struct Interfaces {
     streams: Vec<Stream>,
     known: HashMap<(String, u32), u32>,
-    /// Those of the section that is read.
     section: Vec<Option<Interface>>,
 }
 
 impl Interfaces {
-    /// The streams that were met.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// A new section: interfaces are numbered from 0 again.
+    /// Begins a section, which numbers its interfaces from 0 again.
     pub fn section(&mut self) {
         self.section.clear();
     }
 
-    /// The section's next interface. Without a name it is called `ifN`.
+    /// Adds the next interface of the section. An interface without a name is called `ifN`.
     pub fn add(
         &mut self,
         name: Option<&str>,
@@ -83,10 +79,9 @@ impl Interfaces {
             self.streams.push(Stream { name, kind });
         }
         if clock.is_none() {
-            damage.add(
-                "interfaces with a clock that cannot be, not replayed",
-                || format!("interface {number}"),
-            );
+            damage.add("interfaces with an impossible clock, not replayed", || {
+                format!("interface {number}")
+            });
         }
         self.section.push(Some(Interface {
             stream,
@@ -95,7 +90,8 @@ impl Interfaces {
         }));
     }
 
-    /// Puts a packet into `payload` and says when and where it was captured. `None`: it is skipped.
+    /// Copies a packet to `payload`, and returns its time and stream. Returns `None` if the packet
+    /// is skipped.
     pub fn packet(
         &self,
         interface: u32,
@@ -105,18 +101,19 @@ impl Interfaces {
         damage: &mut Damage,
     ) -> Option<Stamp> {
         let Some(Some(there)) = self.section.get(interface as usize) else {
-            damage.add("packets of an interface that is not described", || {
-                format!("interface {interface}")
-            });
+            damage.add(
+                "packets of an interface that the file does not describe",
+                || format!("interface {interface}"),
+            );
             return None;
         };
         let Some(time_ns) = there.clock?.time_ns(units) else {
-            damage.add("packets of a time that cannot be", String::new);
+            damage.add("packets with an impossible time", String::new);
             return None;
         };
         if data.len() < whole as usize {
             damage.add(
-                "packets that were captured shortened, replayed as they are",
+                "packets that the capture cut off, replayed as they are",
                 || format!("{} of {whole} bytes", data.len()),
             );
         }
@@ -124,7 +121,7 @@ impl Interfaces {
             payload.clear();
             payload.extend_from_slice(data);
         } else if !frame(data, payload) {
-            damage.add("CAN frames that are not whole, or CAN XL", || {
+            damage.add("incomplete CAN frames, or CAN XL frames", || {
                 format!("{} bytes", data.len())
             });
             return None;
@@ -136,9 +133,9 @@ impl Interfaces {
     }
 }
 
-/// From a captured SocketCAN frame to Linux's struct: identifier in network order, length, flags, two bytes, data.
+/// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network
+/// order, length, flags, two bytes and data.
 fn frame(captured: &[u8], payload: &mut Vec<u8>) -> bool {
-    /// Flag of the capture: the frame is CAN FD.
     const FDF: u8 = 0x04;
     let Some((&[a, b, c, d, length, flags, _, raw], data)) = captured.split_first_chunk() else {
         return false;

@@ -1,4 +1,5 @@
-//! The packets of a capture, block by block. `pcap-parser` reads the blocks, this keeps the bytes that it reads.
+//! Reads the packets of a capture block by block. `pcap-parser` parses the blocks, and this module
+//! buffers their bytes.
 
 use super::interfaces::{Clock, Interfaces};
 use super::PCAPNG;
@@ -17,37 +18,31 @@ use pcap_parser::{
 };
 use std::io::{Read, Result};
 
-/// Longest block: longer ones are damage.
+/// The longest block. Longer blocks count as damage.
 const LONGEST: usize = 64 << 20;
-/// Bytes that are read at once.
 const READ: usize = 256 << 10;
 
-/// What one step found.
 pub enum Packet {
-    /// A packet; its bytes are in the payload.
+    /// The stamp of a packet. Its bytes are in the payload.
     Of(Stamp),
-    /// Something else, or a packet that is skipped.
     None,
-    /// The capture's end.
     End,
 }
 
-/// What a parser says of the bytes at hand.
 enum Parsed<T> {
     Is(T),
     More,
     Wrong,
 }
 
-/// The blocks of a capture.
 pub struct Packets<R> {
     bytes: R,
-    /// What was read and not used: `start..end`.
+    /// The bytes of `start..end` were read and not used yet.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     at_eof: bool,
-    /// Bytes used since the file's beginning.
+    /// The number of bytes used since the beginning of the file.
     at: u64,
     form: Form,
 }
@@ -67,7 +62,6 @@ enum Frame {
 }
 
 impl<R: Read> Packets<R> {
-    /// From the file's beginning on.
     pub fn new(bytes: R) -> Packets<R> {
         Packets {
             bytes,
@@ -80,15 +74,14 @@ impl<R: Read> Packets<R> {
         }
     }
 
-    /// The file.
     pub fn into_bytes(self) -> R {
         self.bytes
     }
 
-    /// The next block.
+    /// Reads the next block.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn next(
         &mut self,
         known: &mut Interfaces,
@@ -115,15 +108,16 @@ impl<R: Read> Packets<R> {
                 }
                 Parsed::More if self.at_eof => {
                     let at = self.at;
-                    damage.add("blocks that the file ends within: used up to there", || {
-                        format!("byte {at}")
-                    });
+                    damage.add(
+                        "blocks cut off by the end of the file, which was read up to there",
+                        || format!("byte {at}"),
+                    );
                     return Ok(Packet::End);
                 }
                 Parsed::More if there.len() < LONGEST => self.fill()?,
                 Parsed::More | Parsed::Wrong => {
                     let at = self.at;
-                    damage.add("blocks that cannot be: used up to there", || {
+                    damage.add("invalid blocks, the file was read up to there", || {
                         format!("byte {at}")
                     });
                     return Ok(Packet::End);
@@ -168,7 +162,7 @@ impl<T> Parsed<T> {
     }
 }
 
-/// The header of a pcap file, or nothing of a pcapng file. Gives the bytes used.
+/// Parses the header of a pcap file, or nothing of a pcapng file. Returns the number of bytes used.
 fn begin(
     there: &[u8],
     form: &mut Form,
@@ -195,7 +189,7 @@ fn begin(
             frame: frame(&header),
             clock,
         };
-        // The upper bits say whether packets end in a checksum.
+        // The upper bits state whether packets end with a checksum.
         known.add(
             None,
             header.network.0 as u32 & 0x03ff_ffff,
@@ -258,7 +252,8 @@ fn next(
         true => u32::from_be_bytes(*kind),
         false => u32::from_le_bytes(*kind),
     });
-    // Others are passed over: pcap-parser 0.17 does not bear every length of the kinds that it knows.
+    // Other blocks are skipped: pcap-parser 0.17 fails on some lengths of the kinds that it
+    // supports.
     let is_read = kind.is_none_or(|kind| KINDS.contains(&kind));
     let parsed = match (*is_big, is_read) {
         (true, true) => parse_block_be(there),
@@ -305,13 +300,14 @@ fn next(
     })
 }
 
-/// Kinds of blocks that are looked into: section, interface, simple and enhanced packet.
+/// The kinds of blocks that are parsed: section, interface, simple packet and enhanced packet.
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
-/// Packet blocks as they were before the Enhanced Packet Block.
+/// The kind of packet blocks that came before the Enhanced Packet Block.
 const OBSOLETE_PACKET: u32 = 2;
 
-/// The clock of an interface (option `if_tsresol`: a power of 10, or of 2 with the highest bit set).
+/// Returns the clock of an interface. Its option `if_tsresol` is a power of 10, or a power of 2 if
+/// the highest bit is set.
 fn clock(about: &InterfaceDescriptionBlock) -> Option<Clock> {
     let power = u32::from(about.if_tsresol & 0x7f);
     let base: u64 = if about.if_tsresol & 0x80 == 0 { 10 } else { 2 };

@@ -3,7 +3,6 @@ use crate::item::Kind;
 use proptest::prelude::*;
 use std::io::Cursor;
 
-/// Time, stream, bytes.
 type Item = (i64, u32, Vec<u8>);
 
 fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {
@@ -39,7 +38,7 @@ impl Writer {
         });
     }
 
-    /// A block of pcapng: type, length, content, length.
+    /// Writes a block of pcapng: type, length, content, length.
     fn block(&mut self, kind: u32, content: impl FnOnce(&mut Writer)) {
         let mut inner = Writer {
             big: self.big,
@@ -98,7 +97,7 @@ impl Writer {
     }
 }
 
-/// A pcapng file of two interfaces with clocks of their own: nanoseconds, and 2^-20 s.
+/// Returns a pcapng file of two interfaces with different clocks: nanoseconds, and 2^-20 s.
 fn pcapng(big: bool, items: &[Item]) -> Vec<u8> {
     let mut file = Writer {
         big,
@@ -157,7 +156,7 @@ fn some_items() -> impl Strategy<Value = Vec<Item>> {
 
 proptest! {
     #[test]
-    fn what_is_captured_is_read_in_the_order_of_time(all in some_items(), big in any::<bool>()) {
+    fn captured_packets_are_read_in_time_order(all in some_items(), big in any::<bool>()) {
         let mut wanted = all.clone();
         wanted.sort_by_key(|item| item.0);
         let (streams, read, damage) = items(pcapng(big, &all));
@@ -168,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn old_captures_are_read_in_both_orders_and_units(
+    fn pcap_files_are_read_in_both_byte_orders_and_time_units(
         all in some_items(), part in 0i64..1_000_000, big in any::<bool>(), ns in any::<bool>(),
     ) {
         let part = part * if ns { 1 } else { 1000 };
@@ -179,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn torn_captures_give_what_is_there(all in some_items(), share in 0.0..1.0f64, old in any::<bool>()) {
+    fn packets_before_a_truncation_of_a_capture_are_read(all in some_items(), share in 0.0..1.0f64, old in any::<bool>()) {
         let whole = if old { pcap(false, true, &all) } else { pcapng(true, &all) };
         let cut = 4 + ((whole.len() - 4) as f64 * share) as usize;
         let mut wanted = all;
@@ -194,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn frames_of_socketcan_become_the_kernels_structs() {
+fn socketcan_frames_become_the_kernels_structs() {
     let mut file = Writer {
         big: false,
         bytes: Vec::new(),
